@@ -1,6 +1,7 @@
 """The base class of errors that stop a command, each with a sentence for the user.
 
-Ground floor: it imports nothing, so that the command line can name it without loading a room.
+This module imports nothing, so that the command line can catch these errors without loading other
+packages.
 """
 
 NOT_RUNNING = "the mill is not running; `make up` starts it"
@@ -13,4 +14,4 @@ def reason_of(error: BaseException) -> str:
 
 
 class Failure(Exception):
-    """Something that the mill depends on is not right; the text says what, and what helps."""
+    """A condition that the command needs does not hold. The text says which one, and what to do."""

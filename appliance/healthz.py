@@ -1,4 +1,5 @@
-"""End with code 0 when a part on this machine says it is healthy: the health check of containers.
+"""The health check of containers: exit with code 0 if a part on this machine answers that it is
+healthy.
 
 It is run as a file, `python -I appliance/healthz.py PORT`. It imports as little as possible,
 because containers run it every few seconds.

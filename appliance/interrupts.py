@@ -4,14 +4,13 @@ import signal
 
 
 def end_at_once() -> None:
-    """Until `raise_again`, let the signal end the process by its default action."""
-    # A shell can start a background command with the signal ignored; then it stays ignored.
+    """Let Ctrl-C (SIGINT) end the process immediately until `raise_again` is called."""
+    # A shell can start a background command with SIGINT ignored. In that case do not change that.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def raise_again() -> None:
-    """From here on the signal raises KeyboardInterrupt, which a command turns into its exit
-    code."""
+    """Let SIGINT raise KeyboardInterrupt again, which a command turns into its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -73,7 +73,7 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
 
 
 def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
-    """Report what a command has done: as a sentence, or as data in the envelope."""
+    """Print the result of a command, as a sentence or as data in the envelope."""
     if as_json:
         print_json(schema, data)
     else:

@@ -36,8 +36,8 @@ class Alarm:
                 return
             self._call.cancel()
         self._deadline_ms = deadline_ms
-        # One more, because the loop's clock and this one round to milliseconds at different
-        # moments.
+        # Add one millisecond, because the loop's clock and this clock round to milliseconds at
+        # different moments.
         delay_ms = max(deadline_ms - self._world.clock.monotonic_ms(), 0) + 1
         self._due_ns = self._world.turn_ns() + delay_ms * 1_000_000
         self._call = self._world.later(delay_ms, self._ring)

@@ -98,7 +98,7 @@ class Purgatory(Generic[Key, Request]):
         return [parked.request for parked in due]
 
     def remove(self, parked: ParkedRequest[Key, Request]) -> None:
-        """Remove one request, such as one whose connection closed. It may have left before."""
+        """Remove one request, such as one whose connection closed. It can have left before."""
         if parked.timer is not None:
             self._timers.cancel(parked.timer)
         self._forget(parked)

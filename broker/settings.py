@@ -197,7 +197,7 @@ def _parse_list(row: Setting, given: object) -> str:
 
 
 def _parse_form(row: Setting, given: object) -> str:
-    """Parse a text with a pattern; items of a list may have blanks around them."""
+    """Parse a text with a pattern; items of a list can have blanks around them."""
     if not isinstance(given, str):
         raise WrongValue(row.expected)
     value = ",".join(part.strip() for part in given.split(","))

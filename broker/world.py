@@ -53,7 +53,7 @@ class Jobs(Protocol):
         """
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish the queued jobs and accept no more. Their callbacks may not be called any more.
+        """Finish the queued jobs and accept no more. Their callbacks are not certain to be called.
 
         Returns True if it ended within this time and the disk did not fail for good.
         """

@@ -44,7 +44,7 @@ def clock_ms() -> int:
 
 
 def counts_of(settings: MonitorSettings) -> Counts | None:
-    """Return the reader of the counts; None in a mill without MySQL."""
+    """Return the reader of the counts; None if the mill has no MySQL."""
     mysql = settings.sinks.mysql if settings.sinks is not None else None
     return None if mysql is None else Counts(partial(CountsReader, mysql), clock_ms)
 
@@ -74,10 +74,10 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
 
 
 def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | None, str | None]:
-    """Open the history and restore its alerts; or return why it cannot be opened.
+    """Open the history and restore its alerts. Return its recorder, or None and the reason why the
+    history cannot be opened.
 
-    A missing history must not stop the monitor, because people look at its pages when a disk is
-    full.
+    A missing history does not stop the monitor, because people open its pages when a disk is full.
     """
     section, folder = settings.section, Path(settings.data_dir)
     recorder = None
@@ -94,10 +94,10 @@ def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | N
 
 
 def rest_what_stays() -> None:
-    """Make the collector of reference cycles run rarely, and skip what is loaded by now.
+    """Make Python's garbage collector run rarely, and exclude the objects that exist by now.
 
-    In a large cluster a cycle makes a hundred thousand objects without reference cycles. At
-    Python's own threshold the collector took a third of the processor's time for them.
+    In a large cluster a polling cycle makes a hundred thousand objects without reference cycles. At
+    Python's default threshold the garbage collector took a third of the processor's time for them.
     """
     gc.collect()
     gc.freeze()
@@ -154,7 +154,8 @@ def main() -> int:
     logger.info("serving", extra=fields(address=f"{host}:{port}"))
     server = _server(app, host, port)
     rest_what_stays()
-    # uvicorn raises the signal that ended it once more, for the handler that was there before.
+    # After a signal has stopped uvicorn, uvicorn restores the previous handler and raises the
+    # signal again. A handler that does nothing lets `main` return its own exit code.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server.run()

@@ -49,7 +49,7 @@ SECURITY_HEADERS = {
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # With "no-referrer" a browser would not name the origin of our own forms either.
+    # With "no-referrer" browsers send no origin with this site's forms, so `/admin` refuses them.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -154,7 +154,7 @@ def _templates(settings: MonitorSettings) -> Environment:
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
     """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
 
-    A proxy names the host that it was asked for in a header of its own, which is checked too.
+    A proxy puts its client's Host into X-Forwarded-Host, so that header is checked too.
     """
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
     allowed = {*own, *settings.section.hosts}
@@ -187,7 +187,7 @@ def _starting(templates: Environment, request: Request) -> Response:
 def _fresh_pages(
     templates: Environment, sampler: Sampler, site: Site
 ) -> Callable[[Request, str, Values, int], Response]:
-    """Return a function that renders pages for one request, which no cache may keep."""
+    """Return a function that renders a page for one request and forbids caches to store it."""
 
     def show(request: Request, template: str, values: Values, code: int) -> Response:
         snapshot = sampler.snapshot
@@ -300,7 +300,7 @@ def _add_pages(
 
 
 def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """Return the monitor's own problems: sources that are away, parts that finish nothing."""
+    """Return the problems for `/status`: silent sources, stuck parts, history and webhook."""
     snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
     found = []
     if snapshot is not None:
@@ -319,7 +319,7 @@ def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
 
 
 def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return, for each stuck part, since when and over what; leave out parts that gave up."""
+    """Return a sentence on each stuck part, except those that the supervisor has given up."""
     if snapshot is None:
         return {}
     return {

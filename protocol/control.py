@@ -1,7 +1,8 @@
 """Client of the supervisor: one JSON line each way on the Unix socket in the mill's data folder.
 
 `appliance/supervisor/driver.py` is the server. Only the owner can use the socket. Its path can be
-longer than a socket name may be, so both sides reach it through a file descriptor of the folder.
+longer than the system allows for a socket, so both sides open it relative to a file descriptor of
+the folder.
 """
 
 import json

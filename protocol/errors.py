@@ -80,15 +80,17 @@ class DecompressionTooLarge(CorruptBatch):
 
 
 class EncodeError(Exception):
-    """A message that cannot be written in the requested version. A bug of ours, never bad input."""
+    """A message cannot be encoded in the requested version. The cause is a bug in Millrace, never
+    bad input.
+    """
 
 
 class ErrorCode(IntEnum):
     """Kafka's error codes, and what a client can do about each.
 
-    `retriable`: the same request may succeed later. `refreshes_metadata`: retriable, and the client
-    must refresh its metadata first. `description`: one line for people, in Kafka's own words where
-    scripts look for them.
+    `retriable`: the same request can succeed later. `refreshes_metadata`: retriable, and the client
+    must refresh its metadata first. `description`: one line for people, in Kafka's own words if
+    scripts search for these.
     """
 
     retriable: bool

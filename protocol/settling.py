@@ -7,7 +7,7 @@ from pathlib import Path
 
 LOOK_EVERY_S = 0.25
 
-# A file that was just written may still change, because editors and copies write in pieces.
+# A file that was just written can still change, because editors and copies write in pieces.
 SETTLED_S = 0.5
 
 Signature = tuple[int, int, int]

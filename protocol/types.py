@@ -1,6 +1,6 @@
 """Small types that all rooms share: names of partitions, ids, and the numbers that mean "none".
 
-Pure data; imports nothing of ours.
+Pure data; imports nothing of Millrace.
 """
 
 import base64

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, of: int) -> None:
-    """Ignore the progress."""
+    """Ignore the progress: the default callback of `Copier.round`."""
 
 
 class Copier:
@@ -92,14 +92,15 @@ class Copier:
             try:
                 entries = list(os.scandir(self._source / folder))
             except (FileNotFoundError, NotADirectoryError):
-                # The file was deleted after its folder was listed.
+                # The file was deleted after its folder was listed, so it is not part of this round.
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if not plan.belongs(path, with_redis=self._with_redis):
                     continue
                 try:
-                    # A part can have its data folder on another disk, behind a symbolic link.
+                    # A part can have its data folder on another disk, behind a symbolic link, so
+                    # follow links to folders.
                     found = entry.stat(follow_symlinks=not folder)
                 except FileNotFoundError:
                     continue
@@ -118,8 +119,9 @@ class Copier:
         return seen
 
     def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, WholeBatches | None]:
-        """Copy one file; return the bytes read and, for a log, how far its batches are known to be
-        whole."""
+        """Copy one file. Return the number of bytes read and, for a log, the end of its batches
+        that were checked to be whole.
+        """
         source, target = self._source / step.path, self._target / step.path
         known = WholeBatches(0, 0)
         if isinstance(step, Extend) and is_same_batch(source, target, step.whole):
@@ -127,7 +129,8 @@ class Copier:
         read = copy_file(source, target, known.end, deadline) - known.end
         if isinstance(step, Copy) and not step.is_active:
             return read, None
-        # Checksums take time, and there is none to spare while the mill is paused.
+        # The round with a deadline runs while the mill is paused. It computes no checksums, because
+        # they would make the pause longer.
         return read, known if deadline is not None else whole_batches(target, known)
 
 
@@ -164,8 +167,9 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
 
 
 def whole_batches(log: Path, known: WholeBatches) -> WholeBatches:
-    """Return how far a copied log has whole batches with a valid checksum, from a known state
-    on."""
+    """Return up to which byte a copied log has whole batches with a valid checksum. The check
+    continues after the batches in `known`.
+    """
     try:
         file = OsDisk().open(str(log))
         walk = BatchWalk(file, known.end, file.size_bytes(), checked_from=0)
@@ -183,7 +187,7 @@ def is_same_batch(source: Path, target: Path, whole: WholeBatches) -> bool:
 
 
 def _header(log: Path, whole: WholeBatches) -> bytes:
-    """The header of the last batch: it has the offset, the leader epoch and the checksum."""
+    """Return the header of the last batch, which contains its offset, leader epoch and checksum."""
     with log.open("rb") as file:
         file.seek(whole.last)
         return file.read(min(HEADER_BYTES, whole.end - whole.last))

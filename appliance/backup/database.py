@@ -70,7 +70,9 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
 
 
 def _connect(mill: Mill, process: "subprocess.Popen[bytes]") -> Any:
-    """Connect once the server answers. By then its users have the passwords in `data/secrets`."""
+    """Wait until the server answers, and connect. At that time its users have the passwords in
+    `data/secrets`.
+    """
     folder = mill.home.part_data("mysql")
     deadline = time.monotonic() + START_S
     while True:

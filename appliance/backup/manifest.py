@@ -1,7 +1,7 @@
-"""The manifest of a backup: which mill, when, and every file with its size and checksum.
+"""The manifest of a backup: the mill, the time, and every file with its size and checksum.
 
 Pure: text in, values out. The manifest is written after everything else is on the disk, so a folder
-without a manifest is not a backup. The manifest has a checksum of its own.
+without a manifest is not a backup. The manifest also contains its own checksum.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class StoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One backup. `paused_ms` is how long the mill was paused, and `made_at_ms` when that was."""
+    """One backup. The mill was paused at `made_at_ms` for `paused_ms`."""
 
     version: str
     made_at_ms: int

@@ -14,7 +14,7 @@ LEASE_MS = 4_000
 
 
 class PauseFailed(Failure):
-    """The mill was not paused, or not until the end of the block; the text says why."""
+    """The mill was not paused, or it resumed before the end of the block. The text says why."""
 
 
 @dataclass(slots=True)
@@ -28,8 +28,8 @@ class Pause:
 def paused(home: Home, parts: Sequence[str]) -> Iterator[Pause]:
     """Pause all parts for the duration of the block.
 
-    Raises PauseFailed, also at the end of the block, when the parts were not paused all the time.
-    Raises NoSupervisor when no supervisor runs.
+    Raises PauseFailed if the parts cannot be paused, and at the end of the block if they were not
+    paused all the time. Raises NoSupervisor when no supervisor runs.
     """
     pause = Pause()
     begin = time.monotonic()
@@ -45,8 +45,9 @@ def paused(home: Home, parts: Sequence[str]) -> Iterator[Pause]:
         try:
             held = control.ask(home.socket, {"command": "resume"})["held"]
         except control.NoSupervisor as error:
-            # Paused parts do not survive their supervisor: the kernel wakes a stopped process group
-            # whose parent has died, and ends it with SIGHUP.
+            # Without a supervisor the parts end too, because the kernel sends SIGHUP and SIGCONT to
+            # a stopped process group whose parent has died. So the copy was not made during a
+            # pause.
             raise PauseFailed(f"the supervisor is gone: {error}") from error
         finally:
             pause.length_ms = round((time.monotonic() - begin) * 1000)

@@ -1,8 +1,8 @@
 """Decide which files of a data folder belong to a backup, and what a round of copying must do.
 
-Pure. A backup is made in rounds. Each round copies what changed since the one before, and only the
-last round runs while the mill is paused. So little must be left for the last round: unchanged files
-are skipped, and of a log's last segment only the new bytes are copied.
+Pure. A backup is made in rounds. Each round copies what changed since the previous round, and only
+the last round runs while the mill is paused. To keep the pause short, the last round skips
+unchanged files, and of a log's last segment it copies only the new bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,19 +17,19 @@ time stamp: kernels count ticks, and some file systems whole seconds."""
 
 LEFT_OUT = frozenset(
     {
-        # Run files and logs of processes.
+        # Process ids, sockets and log files of the running processes.
         "logs",
         "run",
         "supervisor.lock",
         "supervisor.pid",
         "supervisor.sock",
-        # Its own server writes a copy of one moment.
+        # The database server writes a consistent copy as SQL, so its files are not copied.
         "mysql",
-        # SQLite writes a copy of one moment.
+        # SQLite's backup function writes a consistent copy, so the file itself is not copied.
         "monitor/history.db",
         "monitor/history.db-shm",
         "monitor/history.db-wal",
-        # Spark's temporary files, which end with its process.
+        # Spark's temporary files, which are useless after its process has ended.
         "stream/scratch",
     }
 )
@@ -47,7 +47,9 @@ HISTORY = "monitor/history.db"
 
 
 class FileStamp(NamedTuple):
-    """What tells whether a file is unchanged: its identity, size and time stamp."""
+    """A file's identity, size and time stamp. If they are the same as before, the file is
+    unchanged.
+    """
 
     device: int
     inode: int
@@ -57,10 +59,11 @@ class FileStamp(NamedTuple):
 
 
 class WholeBatches(NamedTuple):
-    """How far a copied log is known to have whole batches, and where the last of them begins.
+    """The end of the whole batches of a copied log, as far as they were checked, and the position
+    of the last one.
 
-    Written batches do not change unless a follower truncates them. Then the batch at the last
-    batch's place has another leader epoch.
+    Written batches do not change unless a follower truncates the log. After a truncation, the batch
+    at the position of the last one has another leader epoch.
     """
 
     end: int
@@ -69,8 +72,7 @@ class WholeBatches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A file that has been copied: what was known of it before the copy, and when it was
-    examined."""
+    """A file that has been copied: its stamp from before the copy, and the time of that stamp."""
 
     seen: FileStamp
     looked_at_ns: int
@@ -87,7 +89,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Copy what follows the whole batches of a log, if the last of them is still the same."""
+    """Copy the bytes after the whole batches of a log, if the last whole batch is still the
+    same.
+    """
 
     path: str
     whole: WholeBatches
@@ -129,7 +133,9 @@ def steps(copied: Mapping[str, CopiedFile], seen: Mapping[str, FileStamp]) -> li
 
 
 def active_logs(paths: Iterable[str]) -> set[str]:
-    """Return the last segment of each log. Only this segment grows; its name is the highest."""
+    """Return the last segment of each log, the one with the highest name. Only this segment
+    grows.
+    """
     last: dict[str, str] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")

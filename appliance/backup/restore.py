@@ -1,7 +1,8 @@
-"""Restore a data folder from a backup: first verify all of it, then make it visible in one step.
+"""Restore a data folder from a backup: first verify the whole backup, then make the folder visible
+in one step.
 
-The folder gets its final name at the end, so an interrupted restore leaves nothing that could be
-started. The next restore removes what a killed one left behind.
+The folder gets its final name at the end, so a mill cannot be started from an interrupted restore.
+The next restore removes the files that a killed restore left behind.
 """
 
 import fcntl
@@ -35,7 +36,7 @@ class RestoreFailed(Failure):
 def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
     """Restore the backup into `target`, which must not exist or must be empty.
 
-    Raises BadBackup, RestoreFailed and other Failures; nothing has changed then.
+    Raises BadBackup, RestoreFailed and other Failures. After an error nothing has changed.
     """
     found = read_manifest(backup)
     refuse_unfit(mill, found, target)
@@ -89,7 +90,7 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
 
 
 def _holds_anything(target: Path) -> bool:
-    """Return whether the folder has anything but the cache of checked expressions."""
+    """Return whether the folder contains anything except the cache of checked expressions."""
     return any(path.name != MEMORY for path in target.iterdir())
 
 
@@ -98,8 +99,7 @@ def _has_tables(found: Manifest) -> bool:
 
 
 def verify(backup: Path, found: Manifest, report: Report) -> None:
-    """Raise BadBackup with the file's name unless every file is as it was when the backup was
-    made."""
+    """Raise BadBackup with the file's name if a file has changed since the backup was made."""
     done = 0
     for file in found.files:
         path = backup / file.path
@@ -119,7 +119,8 @@ def verify(backup: Path, found: Manifest, report: Report) -> None:
 
 @contextmanager
 def _staging(target: Path) -> Iterator[tuple[Path, int]]:
-    """Yield a folder beside the target; its `data` is renamed to the target after the block.
+    """Yield a folder in the target's parent folder. After the block, its subfolder `data` is
+    renamed to the target.
 
     The yielded descriptor locks the folder while any process has it open, even if the command is
     killed.
@@ -184,11 +185,11 @@ def _copy(backup: Path, found: Manifest, staging: Path, report: Report) -> None:
 
 
 def renew_boot_id(path: Path) -> None:
-    """Update the boot id in a broker's note of its last run to the current boot.
+    """Set the boot id in a broker's record of its last run to the id of the current boot.
 
-    The note says that no data was lost that the kernel had accepted. This is true here: the backup
-    has all of that data, and it has just been synced. Without the note, a replica with
-    `flush=interval` could not become leader.
+    The same boot id means that the broker lost no data that the kernel had accepted. This is true
+    here, because the backup has all of that data and the restored files have been fsynced. With
+    another boot id, a replica with `flush=interval` could not become leader.
     """
     with suppress(ValueError):
         broker_epoch, _ = decode_running(path.read_bytes())

@@ -1,7 +1,7 @@
 """Write the database as SQL from a consistent snapshot, one statement a line, and run such a file.
 
-Like `mysqldump --single-transaction`, except that the caller chooses the moment of the snapshot: it
-must be while the mill is paused. Every client of MySQL or MariaDB can run the file.
+It works like `mysqldump --single-transaction`, except that the caller chooses the moment of the
+snapshot, which must be while the mill is paused. Every client of MySQL or MariaDB can run the file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ HEAD = (
 
 
 class DatabaseFailed(Failure):
-    """The database could not be read or filled; the text says why."""
+    """The database could not be read or restored. The text says why."""
 
 
 def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:
@@ -53,7 +53,7 @@ def open_view(host: str, port: int, user: str, password: str, database: str) -> 
 
 
 def begin(connection: Any) -> None:
-    """Start a consistent snapshot: what is read from here on is the state of now."""
+    """Start a consistent snapshot: all later reads of this connection return the current state."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -99,7 +99,7 @@ def _in_order(views: Mapping[str, str]) -> Iterator[str]:
     left = set(views)
     while left:
         ready = [n for n in left if not any(quoted(o) in views[n] for o in left - {n})]
-        # Two views that name each other in their columns have no good order, so any order will do.
+        # Two views can name each other in their columns. Then no order is right, so take any.
         for name in sorted(ready or left):
             left.discard(name)
             yield name
@@ -137,7 +137,7 @@ def literal(value: str | bytes | None) -> str:
 
 
 def one_line(statement: str) -> str:
-    """Join the lines of a CREATE statement; it has line ends between its columns only."""
+    """Join the lines of a CREATE statement. It has line ends only between its columns."""
     return " ".join(line.strip() for line in statement.splitlines())
 
 

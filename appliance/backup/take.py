@@ -1,8 +1,8 @@
 """Take a backup: rounds of copying while the mill works, and the last round while it is paused.
 
-While all parts are paused, the disk has what `kill -9` of all of them at that moment would have
-left, and a mill can continue from that (decision 0082). Only MySQL keeps running: a snapshot of it
-is opened during the pause and written out later.
+While all parts are paused, the disk has the same content as after a `kill -9` of all parts, and a
+mill can continue from that (decision 0082). Only MySQL keeps running. Its snapshot is opened during
+the pause and written to the backup later.
 
 The copy is consistent because the writers are paused (`supervisor/pausing`). So the last round
 copies every file again that was copied by its path, unless the file's time stamp proves that no
@@ -56,22 +56,23 @@ Report = Callable[[str, int, int], None]
 
 
 class BackupFailed(Failure):
-    """No backup was made; the text says why, and no files are left behind."""
+    """No backup was made and no files are left behind. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBackup:
-    """A backup, and what it leaves out of the mill."""
+    """The manifest of a backup, and the data of the mill that the backup does not contain."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
 
 
 def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
-    """Make `target`, which must not exist or must be empty, a backup of the mill, running or not.
+    """Write a backup of a running or stopped mill to `target`, which must not exist or must be
+    empty.
 
-    Raises Failure, and leaves nothing behind. Raises NoSupervisor when the mill ends in the
-    meantime.
+    Raises Failure and removes what it has written. Raises NoSupervisor if the mill ends during the
+    backup.
     """
     refuse_unfit(mill, target)
     with _draft(target) as draft:
@@ -83,7 +84,7 @@ def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
 
 
 def refuse_unfit(mill: Mill, target: Path) -> None:
-    """Raise BackupFailed if the mill cannot be copied at one moment, or the target is in use."""
+    """Raise BackupFailed if no consistent copy of the mill is possible, or the target is in use."""
     config, data = mill.config, mill.home.data
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
@@ -108,8 +109,9 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """Yield a folder beside the target: renamed to the target at the end, removed after an
-    error."""
+    """Yield a folder in the target's parent folder. It is renamed to the target at the end, or
+    removed after an error.
+    """
     draft = target.with_name(f"{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -187,8 +189,8 @@ class _BackupRun:
         home = self._mill.home
         for _ in range(PAUSES_MAX):
             names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
-            # If MySQL is on, Redis is not in the backup. MySQL keeps running and takes its snapshot
-            # while the other parts are paused.
+            # If the mill has MySQL, Redis is not in the backup, because it is filled from MySQL.
+            # MySQL keeps running and takes its snapshot while the other parts are paused.
             still = [name for name in names if name not in ("mysql", "redis")]
             if not self._has_mysql:
                 still.append("redis")
@@ -240,7 +242,7 @@ class _BackupRun:
             self._rows = tables.write(connection, file)
 
     def _stored(self) -> Iterator[StoredFile]:
-        """Every file of the draft, synced and with its checksum."""
+        """Yield every file of the draft with its checksum, after an fsync."""
         paths = sorted(path for path in self._draft.rglob("*") if path.is_file())
         of = sum(path.stat().st_size for path in paths)
         done = 0
@@ -258,7 +260,9 @@ class _BackupRun:
 
 
 def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
-    """Copy the monitor's history with SQLite's backup; return why if it cannot be read."""
+    """Copy the monitor's history with SQLite's backup. If the history cannot be read, return the
+    reason.
+    """
     source, target = home.data / plan.HISTORY, data / plan.HISTORY
     if not source.exists():
         return ()

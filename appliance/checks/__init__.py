@@ -1,1 +1,3 @@
-"""What the commands check before they act: the machine, the databases and the expressions."""
+"""The checks that commands make before they act: of the machine, the databases and the
+expressions.
+"""

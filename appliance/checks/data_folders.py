@@ -1,7 +1,7 @@
 """Read from a broker's data folder which brokers its cluster has, without starting any of them.
 
-The voters are stored on the disk and not in the configuration. So the two can be compared before
-anything starts. Each broker repeats this check at its start with everything it finds on its disk.
+The voters of the metadata quorum are stored on the disk and not in the configuration. So a command
+can compare the two before it starts anything. Each broker repeats this check when it starts.
 """
 
 from pathlib import Path
@@ -16,15 +16,16 @@ from protocol.wire.records import HEADER_BYTES
 def brokers_of(folder: Path, node_id: int) -> tuple[int, ...]:
     """Return the ids of all brokers of the cluster that broker `node_id`'s data folder belongs to.
 
-    Ascending. Empty for a new folder, and for an unreadable folder, which its broker reports.
+    The ids are in ascending order. The result is empty for a new folder, and for an unreadable one,
+    because its broker reports that.
     """
     metadata = folder / METADATA
     try:
         newest = SnapshotFiles(OsDisk(), str(metadata)).newest() if metadata.is_dir() else None
         if newest is not None:
             return tuple(key.node_id for key in newest.voters)
-        # Versions without a quorum wrote no voters: such a broker was alone. Zeros are space that
-        # was allocated ahead of the writes.
+        # Versions without a quorum stored no voters, and had only one broker. A log of zeros has
+        # only space that was allocated before any write, so it does not count.
         is_lone = any(any(_beginning(path)) for path in metadata.glob(f"*{LOG}"))
     except (OSError, DiskError):
         return ()

@@ -1,7 +1,7 @@
-"""Ask MySQL whether a metric's definition differs from what is stored under its name.
+"""Ask MySQL whether a metric's definition differs from the definition stored under the same name.
 
-The stream decides. This check only reports in advance what the stream would refuse, if MySQL
-answers.
+The stream refuses such a metric when it starts. If MySQL answers, this check reports the refusal in
+advance.
 """
 
 import contextlib
@@ -20,10 +20,11 @@ TIMEOUT_S = 2.0
 
 
 def check_definitions(mill: Mill, document: Document) -> bool:
-    """Compare all definitions; return whether the database could be asked.
+    """Compare all definitions. Return whether the database answered.
 
     Raises ConfigFaults with each metric whose stored definition differs. A mill without MySQL keeps
-    its definitions in Redis, where the reader has no access; then the stream reports them.
+    its definitions in Redis, which the read-only user cannot access; then only the stream reports a
+    difference.
     """
     if mill.config.sinks.mysql is None or not mill.config.stream.metrics:
         return False
@@ -44,7 +45,9 @@ def check_definitions(mill: Mill, document: Document) -> bool:
 
 
 def _stored(mill: Mill) -> dict[str, bytes] | None:
-    """Return the stored definition hashes by metric; None when MySQL cannot be asked."""
+    """Return the stored definition hashes by metric; None if the mill has no MySQL or it does not
+    answer.
+    """
     try:
         settings = sinks_settings(mill, READER, "monitor")["mysql"]
         connection = pymysql.connect(

@@ -19,7 +19,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_of_this_process() -> str:
-    """Return the kernel's mount table; empty where the kernel has none."""
+    """Return the kernel's mount table; empty on a system without one."""
     try:
         return Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError:
@@ -42,13 +42,14 @@ def watched_folders(mill: Mill, mounts: str) -> Iterator[Check]:
 
 
 def is_network(kind: str) -> bool:
-    """Return whether files of this kind can change without this machine's doing."""
+    """Return whether this kind of file system is on a network, so that other machines can change
+    its files.
+    """
     return kind in NETWORK or kind.startswith(NETWORK_FUSE)
 
 
 def kind_of(path: str, mountinfo: str) -> str | None:
-    """Return the kind of the file system of a path from the mount table; None if it is not
-    there."""
+    """Return the kind of file system that contains a path; None if the mount table does not say."""
     found: tuple[int, str] | None = None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -57,7 +58,7 @@ def kind_of(path: str, mountinfo: str) -> str | None:
             continue
         point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
         holds = path == point or path.startswith(point.rstrip("/") + "/")
-        # Of two mounts on the same point, the later one hides the other.
+        # Of two mounts on the same point, the later one hides the earlier one, so prefer it (`>=`).
         if holds and (found is None or len(point) >= found[0]):
             found = len(point), kinds[0]
     return None if found is None else found[1]

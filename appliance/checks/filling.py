@@ -1,4 +1,4 @@
-"""What `doctor` says about disks that fill up, from the running monitor's history."""
+"""The checks of `doctor` about disks that fill up, from the running monitor's history."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ REMEDY = (
 
 
 def disks(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
-    """Return a check for each row of the monitor's `/api/v1/disks` that tells how a disk fills.
+    """Yield a check for each row of the monitor's `/api/v1/disks` that has an estimate.
 
     A disk whose history is too short for an estimate gets no check.
     """

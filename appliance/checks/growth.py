@@ -1,4 +1,6 @@
-"""What `doctor` says about MySQL's rows: how many there are, and how long the disk has room."""
+"""The checks of `doctor` about MySQL's rows: their number, and in how many days the disk is
+full.
+"""
 
 import math
 import shutil
@@ -33,7 +35,8 @@ def rows(mill: Mill) -> Iterator[Check]:
         stored, terms = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
-            # The database is empty, or an older version has left it.
+            # The database is empty, or an older version made its tables, so there is nothing to
+            # count.
             yield Check(CheckLevel.OK, WHAT, "not known before the stream has made its tables")
             return
         yield Check(CheckLevel.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
@@ -54,7 +57,9 @@ def checks_of(
     now_s: int,
     free_bytes: int | None,
 ) -> Iterator[Check]:
-    """Return the checks of stored rows; `free_bytes` is None if the server is not ours."""
+    """Yield the checks of stored rows. `free_bytes` is None if the mill does not run the server
+    itself.
+    """
     growths = growth_of(stored, kept_s, now_s)
     for one in growths:
         if one.metric in kept_s:
@@ -95,7 +100,9 @@ def _words(one: Growth) -> str:
 
 
 def _ask(mill: Mill, now_s: int) -> tuple[TableSize, dict[Place, Term]]:
-    """Return the rows, and the moment from which on each of them is deleted."""
+    """Return the numbers of rows, and for each metric and window size how long its rows are
+    kept.
+    """
     settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
     connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:

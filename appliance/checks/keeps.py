@@ -1,7 +1,8 @@
-"""Report which windows a `keep` of the file would delete from MySQL, and when, before it applies.
+"""Report which windows a new `keep` in the configuration file would delete from MySQL, and when.
 
-If MySQL answers, it says which `keep` is in force and how many cells are older. Otherwise the file
-is compared with the configuration that the mill was last started with.
+A cell is the count of one key in one window. If MySQL answers, it says which `keep` is in force and
+how many cells are older. Otherwise the file is compared with the configuration with which the mill
+was last started.
 """
 
 import time
@@ -26,8 +27,9 @@ PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 
 
 def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
-    """Return a sentence for each metric and size that would lose windows. With `asks`, ask
-    MySQL."""
+    """Return a sentence for each metric and window size that would lose windows. If `asks` is true,
+    query MySQL.
+    """
     if mill.config.sinks.mysql is None:
         return []
     definitions = definitions_of(mill.config)
@@ -39,7 +41,7 @@ def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
 
 
 def definitions_of(config: MillConfig) -> list[MetricDefinition]:
-    """Return what the sinks know about each configured metric."""
+    """Return each configured metric's definition, in the form that the sinks use."""
     return [metric.definition for metric in resolve_metrics(config.stream)]
 
 
@@ -62,6 +64,7 @@ def _compared(mill: Mill, definitions: Iterable[MetricDefinition]) -> list[str]:
     try:
         started = load(mill.home.started_config, mill.home.folder).config
     except ConfigFaults:
-        # No mill has been started here yet, or an older version wrote the file.
+        # No mill has been started here yet, or an older version wrote the file, so there is nothing
+        # to compare with.
         return []
     return [unasked_words(*change) for change in shortened(definitions_of(started), definitions)]

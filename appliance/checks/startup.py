@@ -1,4 +1,4 @@
-"""Check what must be right before the mill can start; each check has a remedy.
+"""The conditions that must hold before the mill can start. Each check that fails names a remedy.
 
 `up` refuses to start on a failure. `doctor` shows all checks.
 """
@@ -57,7 +57,7 @@ def before_start(mill: Mill) -> list[Check]:
 
 
 def programs(mill: Mill) -> Iterator[Check]:
-    """Find Java, Redis and MySQL, as far as this configuration needs them."""
+    """Find Java, Redis and MySQL, if this configuration needs them."""
     if mill.config.stream.metrics:
         java = find_java()
         if java is None:
@@ -81,8 +81,9 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
-    """Find a restore that was killed or is still running: `up` would make an empty mill in its
-    place."""
+    """Find a restore that was killed or is still running, because `up` would create an empty mill
+    in the folder that the restore is about to fill.
+    """
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
         found = f"{staging} exists: a restore was killed, or is still running"
@@ -96,7 +97,9 @@ def unfinished_restore(home: Home) -> Iterator[Check]:
 
 
 def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
-    """Find Spark's Kafka connector in the cache; comparing its checksums takes a moment."""
+    """Find Spark's Kafka connector in the cache. Compare its checksums only if `check_sums` is
+    true, because this is slower.
+    """
     if not mill.config.stream.metrics:
         return
     what, folder = "Spark's Kafka connector", mill.home.jars
@@ -113,7 +116,9 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
 
 
 def spark_master(mill: Mill) -> Iterator[Check]:
-    """Reach the master of a standalone Spark cluster, if the stream uses one."""
+    """Check that the master of a standalone Spark cluster can be reached, if the stream uses
+    one.
+    """
     master = mill.config.stream.master
     if not mill.config.stream.metrics:
         return
@@ -129,8 +134,9 @@ def spark_master(mill: Mill) -> Iterator[Check]:
 
 
 def data_ownership(mill: Mill) -> Iterator[Check]:
-    """Check that a broker's folder belongs to the cluster id in our secrets and has as many brokers
-    as configured."""
+    """Check that each broker's folder has the cluster id in the mill's secrets and names as many
+    brokers as configured.
+    """
     yield from _cluster_sizes(mill)
     for part in mill.parts:
         if not part.name.startswith("broker-"):
@@ -209,7 +215,9 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
 
 
 def _way_out(holder: PortHolder) -> str:
-    """Return how to free a port. The proxy of a container must not be stopped on its own."""
+    """Return how to free a port. If a container's proxy uses the port, the remedy is to stop the
+    container.
+    """
     if holder.command == CONTAINER_PROXY:
         return "stop the container that publishes it (of this mill: `docker compose down`)"
     return "stop that process"

@@ -1,7 +1,8 @@
-"""Have Spark check the SQL expressions of the configuration, once for each text.
+"""Let Spark check the SQL expressions of the configuration, each expression only once.
 
-Whatever can be checked without a JVM is checked when the file is loaded. Only Spark knows syntax
-and types, and asking it takes seconds. So the hash of a text that passed is remembered in `data/`.
+Everything that can be checked without a JVM is checked when the file is loaded. Only Spark can
+check syntax and types, which takes seconds. So the hash of each expression that passed is stored in
+`data/`.
 """
 
 import hashlib
@@ -41,13 +42,14 @@ STREAM_VERSION_FILES = (
 
 
 class CheckFailed(Failure):
-    """Spark could not be asked; the text says why."""
+    """Spark could not check the expressions. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkAnswer:
-    """What Spark says of expressions that it can run; `asked` is false where the answer was
-    known."""
+    """Spark's notes on valid expressions. `asked` is false if all answers were already stored, so
+    Spark did not run.
+    """
 
     was_asked: bool
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The checks between sections: what one part of the file says about another.
+"""The checks between sections: each compares values from several sections of the file.
 
 Pure. Each check appends to the document's faults. All checks run, so that the user sees every
 fault.
@@ -26,8 +26,8 @@ def check_all(
 ) -> None:
     """Append every fault between sections.
 
-    Keys named in `wrong` already have faults and are left out. A check that needs such a key is
-    left out too. A check that examines a list entry by entry still runs for the other entries.
+    Keys named in `wrong` already have faults and their values are missing. A check that needs such
+    a key is skipped. A check that examines a list entry by entry still runs for the other entries.
     """
     checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
         (_check_brokers, (("cluster",),)),
@@ -48,7 +48,9 @@ def check_all(
 
 
 def _touch(wrong: Collection[Path], needed: Collection[Path]) -> bool:
-    """Return whether a key that was left out is needed, is inside a needed key, or contains one."""
+    """Return whether a key in `wrong` is one of the `needed` keys, is inside of one, or contains
+    one.
+    """
     return any(a[: len(b)] == b or b[: len(a)] == a for a in wrong for b in needed)
 
 
@@ -113,8 +115,9 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
 
 
 def _check_sources(config: MillConfig, document: Document) -> None:
-    """A stream that reads a topic without an input is a typing error, unless the cluster is
-    foreign."""
+    """Append a fault for each topic that the stream reads but no input writes and `topics` does not
+    list. In an existing Kafka cluster other programs can write a topic, so there this is no fault.
+    """
     if config.cluster.bootstrap_servers is not None:
         return
     known = {*config.collector.topics, *(topic.name for topic in config.topics)}
@@ -129,7 +132,7 @@ def _check_sources(config: MillConfig, document: Document) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached from this machine only."""
+    """Return whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
     try:

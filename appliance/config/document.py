@@ -1,8 +1,8 @@
 """Parse YAML text into plain values that remember their place.
 
-Only what a settings file needs: mappings with text keys, lists, and the scalars null, true/false,
-integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create an object.
-Faults are collected, not raised, except when the text is not YAML at all.
+It accepts only what a settings file needs: mappings with text keys, lists, and the scalars null,
+true/false, integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create
+an object. Faults are collected and not raised, unless the text is not YAML at all.
 """
 
 import re
@@ -46,7 +46,9 @@ class Document:
     faults: list[ConfigFault] = field(default_factory=list)
 
     def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
-        """Return the place of the value (or the key) at a path, or else of what contains it."""
+        """Return the place of the value (or the key) at a path. If the path has no place, return
+        that of the closest mapping or list around it.
+        """
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):
             mark = marks.get(path[:length])
@@ -127,7 +129,9 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 class _Reader:
-    """Turns YAML nodes into values. It has a limit, because an alias can repeat what it names."""
+    """Turns YAML nodes into values. Their number is limited, because aliases that repeat other
+    aliases can make a small file huge.
+    """
 
     def __init__(self, document: Document) -> None:
         self.document = document

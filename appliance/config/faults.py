@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, and how it is shown: one line for each fault, all at once.
+"""The faults of a configuration, and their texts: all faults at once, one line for each.
 
-Pure data. A fault names its place, the key, what was found and what was expected, so that the
-reader can correct it without looking anything up.
+Pure data. A fault names its place, the key, what was found and what was expected, so that the user
+can correct it without looking anything up.
 """
 
 import difflib
@@ -66,7 +66,8 @@ def found_text(value: object) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return the known word closest to a mistyped one, as the end of a sentence; empty if none
-    is."""
+    """Return the end of a sentence with the known word that is closest to a mistyped one; empty if
+    no word is close.
+    """
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

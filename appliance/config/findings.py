@@ -1,7 +1,7 @@
 """Translate pydantic's errors into faults that a user can act on.
 
-Pure. Rooms raise ValueError("found …, expected …"). All other errors are put into this form here,
-with the known keys and values named.
+Pure. The sections' own checks raise ValueError("found …, expected …"). This module puts all other
+errors of pydantic into the same form, and names the known keys and values.
 """
 
 import re
@@ -79,7 +79,9 @@ def is_secret(path: Path) -> bool:
 
 
 def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str, bool]:
-    """Return one error as (path, found, expected, whether the key itself is wrong)."""
+    """Return one error as (path, what was found, what was expected, whether the key itself is
+    wrong).
+    """
     kind = error["type"]
     path = _without_forms(root, tuple(error["loc"]), kind)
     if kind == "extra_forbidden":
@@ -107,7 +109,9 @@ def _without_forms(root: type[BaseModel], path: Path, kind: str) -> Path:
 
 
 def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
-    """Parse a room's own sentence, `found …, expected …`, possibly with the key in front."""
+    """Parse the sentence of a section's own check, `found …, expected …`, possibly with the key in
+    front.
+    """
     keyed = _KEYED.match(text)
     if keyed:
         path = (*path, *keyed["key"].split("."))
@@ -119,7 +123,9 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
 
 
 def place_of_second(path: Path, found: str, given: object) -> Path:
-    """Return the place of the second entry with a name, in a list that was rejected for that."""
+    """Return the place of the second entry with the same name, in a list that was rejected because
+    of that name.
+    """
     match = _TWICE.match(found)
     if match is None or not isinstance(given, list | tuple):
         return path

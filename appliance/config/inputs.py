@@ -1,7 +1,7 @@
-"""Values that come from outside of the file: `${VAR}`, `${file:path}`, MILLRACE_….
+"""Values that come from outside of the configuration file: `${VAR}`, `${file:path}`, MILLRACE_….
 
-Pure except for the one reader of `${file:…}`. Substituted places are remembered, so that `config
-show` prints the reference and never the secret behind it.
+Pure except for the one reader of `${file:…}`. The original text of each replaced value is kept, so
+that `config show` prints the reference and never the secret that it stands for.
 """
 
 import re
@@ -32,8 +32,8 @@ def apply_overrides(
     """Apply `MILLRACE_SECTION__KEY=value` over the file's values; values are parsed as YAML.
 
     A list's entry is named by its position. A variable that does not begin with a section is a
-    fault if it contains `__`, because then it can only be meant for us. Every other MILLRACE_…
-    variable is ignored.
+    fault if it contains `__`, because such a name can only be meant for Millrace. Every other
+    MILLRACE_… variable is ignored.
     """
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
@@ -140,8 +140,9 @@ def _resolve(reference: str, environ: Mapping[str, str], read_file: Callable[[st
 
 
 def file_reader(home: FilePath) -> Callable[[str], str]:
-    """Return a function that reads `${file:path}`, relative to the mill's home; one line of
-    bounded size."""
+    """Return a function that reads the file of `${file:path}`, relative to the mill's home. The
+    file must have one line of limited length.
+    """
 
     def read(name: str) -> str:
         with (home / name).open(encoding="utf-8") as file:

@@ -1,7 +1,8 @@
-"""Load the configuration file: text, overrides, references, sections, checks between them.
+"""Load the configuration file: parse the text, apply overrides, replace references, check each
+section, and check the sections against each other.
 
-Reads the file and the files that `${file:…}` names, nothing else. Returns a `LoadedConfig` or
-raises every fault at once.
+Only the file itself and the files that `${file:…}` names are read. The result is a `LoadedConfig`,
+or an exception with all faults.
 """
 
 import copy
@@ -43,7 +44,7 @@ class LoadedConfig:
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> LoadedConfig:
     """Read and check a configuration file; raises ConfigFaults with everything that is wrong.
 
-    A missing file is a fault, because a mill of defaults only would surprise the user.
+    A missing file is a fault, because a mill that runs with defaults would surprise the user.
     """
     try:
         data = path.read_bytes()
@@ -58,7 +59,9 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
 ) -> LoadedConfig:
-    """Like `load`, for bytes that were read of the file. Keep these: do not read the file again."""
+    """Check a configuration as `load` does, from the bytes of the file. A caller that needs the
+    bytes later must keep them, because the file can change in the meantime.
+    """
     source = _shown(path)
     try:
         text = io.StringIO(data.decode(), newline=None).read()
@@ -72,7 +75,7 @@ def load_bytes(
 
 
 def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> LoadedConfig:
-    """Like `load`, for a text."""
+    """Check a configuration as `load` does, from a text."""
     document = read_document(text, source)
     apply_overrides(document, environ, MillConfig.model_fields)
     references = substitute(document, environ, file_reader(home))
@@ -99,9 +102,10 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
 
 
 def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
-    """Return a file's values without those that have faults, and the paths that were left out.
+    """Return the configuration without the values that have faults, and the paths of these values.
 
-    A fault within a list leaves out the whole list, because its entries are known by their places.
+    A fault within a list leaves out the whole list, because without one entry the other entries
+    would have other indices.
     """
     values, left_out = copy.deepcopy(dict(given)), set[Path]()
     while True:
@@ -133,7 +137,9 @@ def _remove(values: dict[str, object], path: Path) -> None:
 
 
 def _users_formats(home: FilePath) -> Mapping[str, Format]:
-    """Return the formats that the user has put beside the configuration; raises ConfigFaults."""
+    """Return the formats that the user has put into the folder of the configuration. Raises
+    ConfigFaults.
+    """
     try:
         return load_formats([home / FORMATS_FOLDER])
     except FormatFault as error:
@@ -143,7 +149,7 @@ def _users_formats(home: FilePath) -> Mapping[str, Format]:
 
 
 def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:
-    """Return a digest of the configuration: of the file's bytes and the overrides."""
+    """Return a digest of the file's bytes and of the overrides in the environment."""
     environ = os.environ if environ is None else environ
     digest = hashlib.sha256(data)
     for name in sorted(environ):
@@ -153,7 +159,7 @@ def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _shown(path: FilePath) -> str:
-    """Return the path to show to the user: relative where that is shorter."""
+    """Return the path to show to the user: relative to the current folder if that is shorter."""
     try:
         return str(path.relative_to(FilePath.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The replication of the bundled brokers, and which of its settings the file can set.
+"""The replication settings of the bundled brokers, and the limits of those that the file can set.
 
 Pure. The number of brokers decides: with three, each partition has three replicas, two of which
 must be in sync before a write is acknowledged. A Kafka key in the file overrides this, if there are
@@ -30,11 +30,13 @@ TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
 
 def replication_settings(brokers: int) -> dict[str, Scalar]:
-    """Return the broker keys that follow from the number of brokers; none for a single broker."""
+    """Return the broker settings that follow from the number of brokers; empty for a single
+    broker.
+    """
     if brokers == 1:
         return {}
-    # One less than all replicas: an acknowledged write survives the loss of any broker, and writes
-    # continue without that broker.
+    # The minimum is one less than all replicas. So writes continue after the loss of any one
+    # broker, and an acknowledged write survives that loss.
     return {**dict.fromkeys(FACTORS, brokers), MIN_ISR: brokers - 1}
 
 
@@ -58,8 +60,8 @@ def check_replication(config: MillConfig, document: Document) -> None:
     for index, topic in enumerate(config.topics):
         replicas = factor if topic.replication is None else topic.replication
         if replicas > brokers:
-            # Only a replication that the file sets; a default that is too large has been reported
-            # already.
+            # Check only a replication that the file sets for this topic. A default that is too
+            # large has already been reported.
             if topic.replication is not None:
                 document.add(("topics", index, "replication"), str(replicas), f"at most {of_all}")
             continue
@@ -79,13 +81,15 @@ def _factor(config: MillConfig, key: str) -> int:
 
 
 def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:
-    """Return the value of a key for a fault, if it is too large."""
+    """Yield the value of a key, as text for a fault, if it is too large."""
     if key in settings and _number(settings[key], row, most) > most:
         yield found_text(settings[key])
 
 
 def _number(stated: Scalar, row: Setting, otherwise: int) -> int:
-    """Return a setting as a number; `otherwise` if it is not one, which is a fault of its own."""
+    """Return a setting as a number. If it is not a number, return `otherwise`, because another
+    check reports that.
+    """
     try:
         value = parse(row, stated)
     except WrongValue:

@@ -1,4 +1,4 @@
-"""Check settings that are well formed but could not work, and say what would happen.
+"""Find settings that are well formed but cannot work, and report what would happen.
 
 Pure. A fault is reported only if it is certain without Spark and without reading any file.
 """
@@ -15,7 +15,7 @@ from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 
-# By format: columns that are never a number, whatever the line.
+# The columns of each format that are never a number, for any line.
 NEVER_NUMBERS = {
     "combined": frozenset(
         {"method", "path", "query", "protocol", "referer", "user_agent", "remote_addr"}
@@ -29,7 +29,9 @@ ARCHIVED_FILE = "topic/hour/00000001.parquet"
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:
-    """Reject an archive in a watched folder: it would be read, counted and archived endlessly."""
+    """Reject an archive folder inside a watched folder, because archived files would be read,
+    counted and archived again without end.
+    """
     if config.stream.archive is None:
         return
     folder = config.stream.archive.folder
@@ -43,7 +45,7 @@ def check_archive(config: MillConfig, document: Document, home: str) -> None:
         if not sample.startswith(f"{pattern.root}/"):
             continue
         below = sample.removeprefix(f"{pattern.root}/")
-        # A pattern with `**` matches files in it at any depth.
+        # A pattern with `**` matches files at any depth below the archive.
         if pattern.matches(below) or pattern.matches(posixpath.basename(sample)):
             globs = ", ".join(inputs[pattern.input_index].paths)
             document.add(
@@ -56,7 +58,7 @@ def check_archive(config: MillConfig, document: Document, home: str) -> None:
 
 
 def check_metrics(config: MillConfig, document: Document) -> None:
-    """Reject number measures of columns that never have numbers."""
+    """Reject measures that need numbers, such as `sum`, of columns that never have numbers."""
     for index, metric in enumerate(config.stream.metrics):
         _check_number(index, metric, config.stream.from_, document)
 

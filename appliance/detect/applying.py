@@ -1,7 +1,7 @@
-"""A proposal written into the configuration file, and taken back.
+"""Writes a proposal into the configuration file, and removes it again.
 
-What was inserted is remembered in `data/detect/NAME.json`, so that the way back is exact. Nothing
-is written unless the new file passes the checks of `config check`.
+The inserted lines are stored in `data/detect/NAME.json`, so that exactly these lines can be
+removed. Nothing is written unless the new file passes the checks of `config check`.
 """
 
 import difflib
@@ -25,12 +25,12 @@ from collector.identity.discovery import plan
 
 
 class NotApplied(Failure):
-    """Nothing was written; says why."""
+    """Nothing was written. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """A change of the configuration file that was not made yet.
+    """A change of the configuration file that has not been written yet.
 
     `loaded` is the new file, checked without Spark and databases.
     """
@@ -44,14 +44,14 @@ class ConfigEdit:
     metrics: tuple[str, ...]
 
     def difference(self) -> list[str]:
-        """The lines that change, as `diff -u` shows them."""
+        """Return the changed lines, as `diff -u` shows them."""
         file = str(self.home.config_file)
         before, after = self.before.decode().splitlines(), self.after.decode().splitlines()
         return list(difflib.unified_diff(before, after, file, file, lineterm=""))
 
 
 def planned(home: Home, proposal: Proposal, name: str, file: Path) -> ConfigEdit:
-    """The change that writes a proposal under a name. Raises NotApplied and ConfigFaults."""
+    """Return the change that adds a proposal under a name. Raises NotApplied and ConfigFaults."""
     if not NAME.match(name):
         raise NotApplied(f"found the name {name!r}, expected {NAME_EXPECTED}")
     before = home.config_file.read_bytes()
@@ -83,7 +83,9 @@ def _plain(section: InputSection) -> dict[str, object]:
 
 
 def _paths_of(home: Home, loaded: LoadedConfig, name: str, file: Path) -> list[str]:
-    """A glob for the folder of a file that lies in `watched/` and that no input matches."""
+    """Return a glob for the file's folder if the file is in `watched/` and no input matches it;
+    otherwise an empty list.
+    """
     folder = home.folder.resolve()
     path = file.resolve()
     watched = folder / "watched"
@@ -114,9 +116,9 @@ def _refuse_known(loaded: LoadedConfig, proposal: Proposal) -> None:
 
 
 def write(change: ConfigEdit, check: Callable[[ConfigEdit], None]) -> bool:
-    """Check the new file as `config check` does, write it and make the folder.
+    """Check the new file as `config check` does, write it and create the input's folder.
 
-    Return whether the folder was made. Raises NotApplied, and what the check raises.
+    Return whether the folder was created. Raises NotApplied, and the errors of `check`.
     """
     check(change)
     home = change.home
@@ -137,7 +139,9 @@ def write(change: ConfigEdit, check: Callable[[ConfigEdit], None]) -> bool:
 
 
 def undone(home: Home, name: str) -> ConfigEdit:
-    """The change that takes a name out again. Raises NotApplied and ConfigFaults."""
+    """Return the change that removes the proposal with this name. Raises NotApplied and
+    ConfigFaults.
+    """
     try:
         record = json.loads(_record(home, name).read_bytes())
     except (OSError, ValueError):
@@ -160,7 +164,7 @@ def undone(home: Home, name: str) -> ConfigEdit:
 
 
 def take_back(change: ConfigEdit) -> bool:
-    """Write the file without a name. Return whether its empty folder was removed, too."""
+    """Write the file without a proposal. Return whether its empty folder was removed too."""
     home = change.home
     _replace(home, change.before, change.after)
     path = _record(home, change.name)
@@ -174,7 +178,7 @@ def take_back(change: ConfigEdit) -> bool:
 
 
 def applied_names(home: Home) -> Sequence[str]:
-    """The names that can be taken back."""
+    """Return the names of the proposals that can be removed."""
     return sorted(path.stem for path in _record(home, "x").parent.glob("*.json"))
 
 
@@ -183,7 +187,9 @@ def _record(home: Home, name: str) -> Path:
 
 
 def _replace(home: Home, before: bytes, after: bytes) -> None:
-    """Replace the configuration file unless it was saved in between."""
+    """Replace the configuration file. Raises NotApplied if it has changed since `before` was
+    read.
+    """
     path = home.config_file.resolve()
     if path.read_bytes() != before:
         raise NotApplied(f"{path} was saved in between; run the command again")

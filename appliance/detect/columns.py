@@ -1,7 +1,7 @@
 """Columns of logs whose lines name their fields: JSON, logfmt, and tables with a header.
 
-Pure. Each field that was seen becomes a column with the type of all its values, and the field that
-holds the line's time is found by its name and its values.
+Pure. Each field that occurs becomes a column whose type fits all its values. The field with the
+line's time is recognised by its name and its values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ COLUMNS_MAX = 30
 _DEPTH_MAX = 5
 _NAME_MAX = 60
 
-# The names that fields with the time of a line have, the surest first.
+# The usual names of fields with the time of a line. The names that are most certain come first.
 _NAMES_OF_TIMES = """
     @timestamp timestamp time ts eventtime event_time datetime date_time asctime log_time
     time_iso8601 time_local t.$date created_at created date at t when rt
@@ -35,7 +35,7 @@ class FieldsSeen:
     lines: int = 0
 
     def add(self, fields: Iterable[tuple[Path, str | None]]) -> None:
-        """Take the fields of one line into account."""
+        """Add the fields of one line."""
         self.lines += 1
         for path, text in fields:
             column = self.columns.get(path)
@@ -45,7 +45,7 @@ class FieldsSeen:
 
 
 def leaves(value: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, str | None]]:
-    """The fields of a JSON object with their paths; arrays are left out."""
+    """Yield the fields of a JSON object with their paths. Arrays are left out."""
     for key, inner in value.items():
         if not key:
             continue
@@ -58,11 +58,13 @@ def leaves(value: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path
 
 
 def times_of(seen: FieldsSeen) -> list[Path]:
-    """The fields that hold the time of a line, the surest first.
+    """Return the fields that hold the time of a line, the most certain first.
 
-    One where it stands in every line; several where each is in some of them.
+    Return one field if every line has it. Otherwise return several fields, each of which occurs in
+    some lines.
     """
-    # A plus sign between blanks would join two fields.
+    # In the configuration a plus sign joins two fields, so leave out fields with a plus sign in
+    # their names.
     columns = {path: one for path, one in seen.columns.items() if "+" not in "".join(path)}
     known = [path for path in columns if _rank(path) < len(_TIME_NAMES)]
     found: list[Path] = []
@@ -92,9 +94,10 @@ def _is_time(column: SeenColumn, *, numbers: bool) -> bool:
 def declarations(
     seen: FieldsSeen, reader: str, word: str, without: Sequence[Path] = ()
 ) -> tuple[dict[str, object], int]:
-    """The `columns` of an input, and how many fields were left out because there are too many.
+    """Return the `columns` of an input, and the number of fields that were left out because there
+    are too many.
 
-    `word` is what the reader calls a field's address.
+    `word` is the reader's key for a field's address.
     """
     there = [
         (path, column)
@@ -133,14 +136,16 @@ def _declaration(name: str, address: str, column_type: str, word: str) -> object
 
 
 def address_of(path: Path, reader: str) -> str:
-    """A field's address as the configuration file writes it."""
+    """Return a field's address in the form of the configuration file."""
     if reader != "json":
         return path[0]
     return ".".join(_step(name) for name in path)
 
 
 def _is_address(path: Path, reader: str) -> bool:
-    """Whether the file can name a field; some names have letters that no address may have."""
+    """Return whether the configuration file can name a field. Some names contain characters that an
+    address cannot have.
+    """
     try:
         parse_address(address_of(path, reader), reader)
     except ValueError:
@@ -155,10 +160,11 @@ def _step(name: str) -> str:
 
 
 def is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first line of a table names the fields of the others.
+    """Return whether the first line of a table is a header that names the fields of the other
+    lines.
 
-    Either a column has numbers or times below a word, or there are three words at least that are
-    no values of their columns.
+    It is a header if a column has a word in the first line and numbers or times below it, or if the
+    line has at least three words and none of them occurs as a value of its column.
     """
     plain = [name.strip() for name in names]
     if len(plain) < 2 or len({name.lower() for name in plain}) != len(plain):
@@ -177,7 +183,9 @@ def is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_one_text(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether fields begin with blanks, as the parts of a sentence do."""
+    """Return whether most fields begin with blanks. Then the rows are sentences with commas and not
+    a table.
+    """
     blanks = sum(field.startswith(" ") for row in rows for field in row[1:])
     fields = sum(len(row) - 1 for row in rows)
     return blanks * 2 > fields

@@ -1,4 +1,4 @@
-"""Detect the format of some lines: the one door of this room.
+"""Detect the format of some lines. Other packages call only this module for that.
 
 Pure: lines and formats in, a `Detection` out.
 """
@@ -44,7 +44,9 @@ _W3C_HEADER = "#Fields:"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A format that fits, and the keys of an input that reads it."""
+    """A format that fits the lines, and the configuration keys of an input that reads this
+    format.
+    """
 
     fit: Fit
     keys: Mapping[str, object]
@@ -61,7 +63,8 @@ def detect(
 ) -> Detection:
     """Name the format of some lines, and propose inputs and metrics for it.
 
-    `name` is the file's. `collector` are keys that the file's input of the collector needs.
+    `name` is the name of the file. `collector` has the keys that the collector's input for this
+    file needs, such as its encoding.
     """
     while lines and not lines[-1].strip():
         lines = lines[:-1]
@@ -109,7 +112,7 @@ def _found(
 
 
 def _named_fields(given: Format, best: Fit) -> tuple[dict[str, object], tuple[str, ...]]:
-    """The time and the columns of lines whose fields have names."""
+    """Return the keys `time` and `columns` for lines whose fields have names."""
     seen = FieldsSeen()
     for event in best.parsed:
         if given.reader == "json":
@@ -163,7 +166,7 @@ def _table(lines: Sequence[str]) -> _Found | None:
 
 
 def _w3c(lines: Sequence[str]) -> _Found | None:
-    """A W3C log with the headers that stand in it."""
+    """Return the format of a W3C log, from the header lines in the log."""
     headers = list(
         dict.fromkeys(
             " ".join(line.removeprefix(_W3C_HEADER).split())
@@ -205,7 +208,7 @@ def _w3c(lines: Sequence[str]) -> _Found | None:
 
 
 def _guessed(lines: Sequence[str]) -> _Found | None:
-    """A pattern that is made of the lines themselves."""
+    """Return a format whose pattern is derived from the lines."""
     texts = [plain_text(line[:CHARACTERS_MAX]) for line in lines if line.strip()]
     guess = guess_of(texts)
     if guess is None:
@@ -251,7 +254,7 @@ def _told(
     fits: Sequence[Fit],
     collector: dict[str, object],
 ) -> Detection:
-    """All that is said of a format that fits."""
+    """Return the complete result for a format that fits."""
     best = found.fit
     name = name_of(file)
     section = ParsedInputSection.model_validate({"topic": "logs.t", **found.keys})
@@ -300,7 +303,7 @@ def _told(
 
 
 def _types(section: ParsedInputSection) -> dict[str, str]:
-    """The columns of a line with their types; `time` first where the line has one."""
+    """Return the columns of a line with their types. If the line has a time, `time` comes first."""
     own = FORMAT_COLUMNS[section.line_reader]
     has_time = section.time is not None or section.line_reader in (
         "combined", "common", "syslog", "w3c"
@@ -324,7 +327,7 @@ def _shown_columns(
 
 
 def _spread(best: Fit) -> list[str]:
-    """The first events, and some from all over the lines."""
+    """Return the first events and a sample of the later ones."""
     texts = [event.text for event in best.parsed]
     if len(texts) <= ROWS_FOR_METRICS:
         return texts
@@ -333,7 +336,9 @@ def _spread(best: Fit) -> list[str]:
 
 
 def _multiline(found: _Found) -> Multiline | None:
-    """Where events of several lines are, or would be."""
+    """Return where events of several lines are, and the rule that joins their lines. None if there
+    are no such events.
+    """
     best = found.fit
     rule = found.collector.get("multiline")
     long = [event for event in best.events if event.size > 1]

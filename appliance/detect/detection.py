@@ -1,4 +1,4 @@
-"""What is found out about a log, as data.
+"""The result of a detection, as data.
 
 Pure.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column of a format: its name, its type, and what it means where the format says so."""
+    """A column of a format: its name, its type, and its meaning if the format describes it."""
 
     name: str
     type: str
@@ -18,7 +18,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class NotParsed:
-    """A line that the format does not read, and its number counted from 1."""
+    """A line that the format cannot parse, and its number, counted from 1."""
 
     line: int
     text: str
@@ -26,10 +26,11 @@ class NotParsed:
 
 @dataclass(frozen=True, slots=True)
 class Multiline:
-    """Where events of several lines are likely.
+    """The places at which one event probably has several lines.
 
-    `rule` is the collector's, None where no rule is proposed. `places` are the first and the last
-    line of the first such events, `events` is the number of all of them.
+    `rule` is the proposed `multiline` rule of the collector; None if no rule is proposed. `places`
+    holds the numbers of the first and last line of the first such events. `events` is the number of
+    all such events.
     """
 
     rule: object
@@ -39,7 +40,9 @@ class Multiline:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What to write into the configuration: `collector` and `stream` are keys of one input each."""
+    """The proposed additions to the configuration: `collector` and `stream` each have the keys of
+    one input.
+    """
 
     name: str
     collector: Mapping[str, object]
@@ -49,11 +52,11 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The format of some lines, or the reason why none fits.
+    """The format of some lines, or the reason why no format fits.
 
-    `format` is None where none fits; `reason` then says why, and `remedy` what to do. `share` is
-    the part of the lines that parse, of those that are no headers, comments or empty. `runner_up`
-    is the format that was second, with its share.
+    `format` is None if no format fits; then `reason` says why, and `remedy` what to do. `share` is
+    the share of lines that parse, without headers, comments and empty lines. `runner_up` is the
+    second-best format, with its share.
     """
 
     name: str
@@ -75,7 +78,7 @@ class Detection:
     """Whether the file goes on behind the lines that were read."""
 
     def as_json(self) -> dict[str, object]:
-        """The same as plain JSON values."""
+        """Return the detection as plain JSON values."""
         proposal = self.proposal
         multiline = self.multiline
         return {

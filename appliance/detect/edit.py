@@ -1,8 +1,8 @@
-"""A proposal put into the text of a configuration file, and taken out again.
+"""Inserts a proposal into the text of a configuration file, and removes it again.
 
-Pure. Text is only inserted, at the places that the YAML parser gives for the sections, so comments,
-order, blanks and quotes of all other lines stay as they are. The result is read again and compared
-with what the file should then say.
+Pure. Text is only inserted, at the positions of the sections that the YAML parser reports. So all
+other lines keep their comments, order, blanks and quotes. The new text is then parsed and compared
+with the expected values.
 """
 
 import copy
@@ -20,12 +20,12 @@ _SOURCE = "the configuration file"
 
 
 class EditRefused(Exception):
-    """The text cannot be edited safely; says why."""
+    """The configuration cannot be edited safely. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text with its additions, in the order in which they were inserted."""
+    """The new text, and the inserted pieces in the order in which they were inserted."""
 
     text: str
     inserted: tuple[str, ...]
@@ -33,7 +33,9 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class _Addition:
-    """What a list or a mapping of a section gets: as lines of a block, or within brackets."""
+    """The text to insert into a list or a mapping of a section: `lines` if it is a block, `pieces`
+    if it is written in brackets.
+    """
 
     section: str
     key: str
@@ -47,8 +49,9 @@ def with_proposal(
 ) -> Edited:
     """Insert the inputs and the metrics.
 
-    `default_inputs` are those that hold while the file names none; they are written out then, or
-    they would end. Raises EditRefused, and ConfigFaults where the text is no YAML.
+    `default_inputs` are the inputs that are in effect if the file names none. In that case they are
+    inserted too, because the new input would replace them. Raises EditRefused, and ConfigFaults if
+    the text is not YAML.
     """
     before = _values(text)
     inputs = [proposal.collector]
@@ -85,7 +88,7 @@ def with_proposal(
 
 
 def without(text: str, inserted: Sequence[str], name: str, metrics: Sequence[str]) -> str:
-    """Take insertions out again. Raises EditRefused where they are not as they were inserted."""
+    """Remove inserted pieces. Raises EditRefused if a piece has changed since it was inserted."""
     before = _values(text)
     for piece in reversed(inserted):
         if text.count(piece) != 1:
@@ -122,7 +125,7 @@ def _names(root: Mapping[str, object]) -> list[str]:
 def _expected(
     before: Mapping[str, object], inputs: Sequence[Mapping[str, object]], proposal: Proposal
 ) -> dict[str, object]:
-    """What the file says with the additions."""
+    """Return the values that the file must have with the additions."""
     root: dict[str, object] = copy.deepcopy(dict(before))
     collector = dict(_section(root, "collector"))
     stream = dict(_section(root, "stream"))
@@ -144,7 +147,7 @@ def _list(value: object) -> list[object]:
 
 
 def _insertion(text: str, addition: _Addition) -> tuple[int, str]:
-    """Where an addition goes, and its text there."""
+    """Return the position at which an addition must be inserted, and its text for that position."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     section = [f"{addition.section}:", *_indented([f"{addition.key}:"], 2)]
     block = [*section, *_indented(addition.lines, 4)]
@@ -174,7 +177,7 @@ def _insertion(text: str, addition: _Addition) -> tuple[int, str]:
 
 
 def _into(text: str, addition: _Addition, key: yaml.Node, node: yaml.Node) -> tuple[int, str]:
-    """Put an addition into the list or the mapping that is there."""
+    """Return position and text of an addition to an existing list or mapping."""
     if _is_empty(node):
         lines = _indented(addition.lines, key.start_mark.column + 2)
         return _after_line(text, key.end_mark.index, lines)
@@ -187,7 +190,9 @@ def _into(text: str, addition: _Addition, key: yaml.Node, node: yaml.Node) -> tu
 
 
 def _in_brackets(text: str, node: yaml.CollectionNode, piece: str) -> tuple[int, str]:
-    """Put a piece before the closing bracket, behind the last entry."""
+    """Return position and text of a piece that comes after the last entry and before the closing
+    bracket.
+    """
     closing = node.end_mark.index - 1
     if not node.value:
         return closing, piece
@@ -198,7 +203,7 @@ def _in_brackets(text: str, node: yaml.CollectionNode, piece: str) -> tuple[int,
 
 
 def _after_line(text: str, index: int, lines: Sequence[str]) -> tuple[int, str]:
-    """Put lines behind the line in which an index is."""
+    """Return position and text of lines that come after the line that contains `index`."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = "".join(f"{line}{newline}" for line in lines)
     if index == 0 or text[index - 1] == "\n":
@@ -217,12 +222,14 @@ def _child(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | N
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Whether nothing stands behind a key; a written `null` is refused later."""
+    """Return whether a key has no text after it. The text `null` counts as text and is refused
+    later.
+    """
     return isinstance(node, yaml.ScalarNode) and node.start_mark.index == node.end_mark.index
 
 
 def _end(node: yaml.Node) -> int:
-    """Where the last text of a node ends; blank lines and comments behind it are not part of it."""
+    """Return the end of the last text of a node, without the blank lines and comments after it."""
     if isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         return _end_of_entry(node)
     return int(node.end_mark.index)

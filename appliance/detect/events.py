@@ -1,4 +1,5 @@
-"""Lines joined to events by the rules of the collector, and where that is likely to be needed.
+"""Joins lines to events by the rules of the collector, and finds out which rule a log probably
+needs.
 
 Pure.
 """
@@ -23,7 +24,9 @@ _CONTINUES = re.compile(r"^(?:[ \t]|Caused by: |Traceback |goroutine )")
 
 @dataclass(frozen=True, slots=True)
 class LineEvent:
-    """Lines that are one record: its text, its first line counted from 1, and how many it has."""
+    """The lines of one record: its text, the number of its first line (counted from 1), and the
+    number of its lines.
+    """
 
     first: int
     size: int
@@ -31,15 +34,15 @@ class LineEvent:
 
 
 def rules_of(rule: Rule) -> EventRules:
-    """A rule ready to be applied."""
+    """Return a rule of the configuration in the form that joins lines."""
     said = {"preset": rule} if isinstance(rule, str) else dict(rule)
     return MultilineSection.model_validate(said).rules()
 
 
 def joined(lines: Sequence[str], rule: Rule | None, first: int = 1) -> list[LineEvent]:
-    """Join lines to events; without a rule each line is one.
+    """Join lines to events. Without a rule each line is an event.
 
-    Parts of container logs stay apart, because each of them has the format alone.
+    Partial lines of container logs are not joined, because each of them has the whole format.
     """
     rules = None if rule is None else rules_of(rule)
     if rules is None or rules.by is By.PARTIAL or not lines:
@@ -53,7 +56,7 @@ def joined(lines: Sequence[str], rule: Rule | None, first: int = 1) -> list[Line
 
 
 def likely_presets(lines: Sequence[str]) -> list[str]:
-    """The presets whose traces stand in some lines, most lines first."""
+    """Return the presets whose typical lines occur, the preset with the most such lines first."""
     if not any(_CONTINUES.match(line) for line in lines):
         return []
     found = {
@@ -64,6 +67,8 @@ def likely_presets(lines: Sequence[str]) -> list[str]:
 
 
 def stretches(events: Sequence[LineEvent], most: int) -> list[tuple[int, int]]:
-    """The first and the last line of the first events that have several lines."""
+    """Return the numbers of the first and the last line of events with several lines, for at most
+    `most` events.
+    """
     long = [event for event in events if event.size > 1]
     return [(event.first, event.first + event.size - 1) for event in long[:most]]

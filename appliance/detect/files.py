@@ -1,7 +1,7 @@
-"""A log's first lines, read as the collector would read them.
+"""Reads a log's first lines as the collector would read them.
 
-The collector's own reading opens the file, so archives, byte order marks and encodings are treated
-alike. The encoding of a file without a mark is found where its bytes leave one choice.
+The collector's own code opens the file, so archives, byte order marks and encodings are treated in
+the same way. The encoding of a file without a mark is detected if its bytes allow only one.
 """
 
 import re
@@ -53,7 +53,7 @@ def detect_file(path: Path, formats: Mapping[str, Format], encoding: str | None)
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a file of bytes that are letters ends without a line end."""
+    """Return whether an uncompressed file ends without a line end."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(max(0, file.seek(0, 2) - 2))
@@ -62,7 +62,9 @@ def _is_open(path: Path) -> bool:
 
 
 def _lines(path: Path, encoding: str | None) -> tuple[list[str], str | None, bool]:
-    """The lines, the encoding that the file's input must name, and whether the file goes on."""
+    """Return the first lines, the encoding that the file's input must name, and whether the file
+    has more lines.
+    """
     try:
         records, is_part = _records(path, encoding or UTF_8)
     except UnreadableFile:
@@ -85,7 +87,7 @@ def _records(path: Path, encoding: str) -> tuple[list[bytes], bool]:
 
 
 def _order_of(path: Path) -> str | None:
-    """The byte order of a file in UTF-16 that has no byte order mark; None for other files."""
+    """Return the encoding of a UTF-16 file without a byte order mark; None for other files."""
     for order in UTF_16_ORDERS:
         try:
             records, _ = _records(path, order)
@@ -98,9 +100,11 @@ def _order_of(path: Path) -> str | None:
 
 
 def _is_western(records: Sequence[bytes]) -> bool:
-    """Whether lines that are no UTF-8 have lone letters above ASCII, as western languages have.
+    """Return whether lines that are not UTF-8 have single non-ASCII letters, as texts in western
+    languages do.
 
-    Languages with letters of two bytes, and those written in another script, have runs of them.
+    Encodings with two bytes for a letter, and languages in another script, have several such bytes
+    in a row.
     """
     wrong = [record for record in records if not _is_utf_8(record)]
     runs = [run for record in wrong for run in _HIGH.findall(record)]

@@ -1,9 +1,9 @@
-"""A regular expression for lines of an unknown log that have a time.
+"""Derives a regular expression from the lines of an unknown log that have a time.
 
-Pure. The pattern is made from the left: pieces that nearly all lines have at the same place become
-groups (the time, a level, an address, what stands in brackets, `key=value`), and the rest of the
-line is the message. A piece is taken only where the lines agree, so the pattern never says more
-than was seen.
+Pure. The pattern is built from left to right. A piece that nearly all lines have at the same place
+becomes a group: the time, a level, an address, a text in brackets, `key=value`. The rest of the
+line is the message. A piece on which the lines differ gets no group, so the pattern never assumes
+more than the lines show.
 """
 
 import re
@@ -37,7 +37,8 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,30}[ =:]{1,2}(?=\d)")
 _FIRST_WORD = re.compile(r"[A-Za-z][A-Za-z_-]*(?= )")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*)=")
 _DIGITS = r"\d+(?:\.\d+)?"
-# The name of a group, what all lines must have, the simpler pattern that stands for it, and a unit.
+# Each entry has the name of a group, the pattern that nearly all lines must match, the simpler
+# pattern for the result, and the pattern of a unit.
 _NUMBERS = (
     ("ms", rf"{_DIGITS} ?ms\b", "[0-9.]+", " ?ms"),
     ("seconds", rf"{_DIGITS} ?s(?:ec(?:onds)?)?\b", "[0-9.]+", " ?s(?:ec(?:onds)?)?"),
@@ -57,7 +58,9 @@ _FEW_LINES = 100
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A proposed pattern, its layout where the values decide one, and the rule for events."""
+    """A proposed pattern, the layout of its time if the values allow only one, and the rule for
+    events.
+    """
 
     pattern: str
     layouts: tuple[str, ...]
@@ -68,7 +71,7 @@ class Guess:
 
 @dataclass(slots=True)
 class _Pattern:
-    """A pattern in the making, and where each line stands behind it."""
+    """An unfinished pattern, and for each line the position after the text that it has matched."""
 
     lines: list[str]
     places: list[int]
@@ -84,7 +87,9 @@ class _Pattern:
         return name
 
     def advance(self, pattern: str) -> bool:
-        """Go behind what a pattern matches, if nearly all lines have it here."""
+        """Move the positions past a pattern if nearly all lines match it here. Return whether they
+        do.
+        """
         compiled = re.compile(pattern, re.ASCII)
         ends = [
             None if (match := compiled.match(line, place)) is None else match.end()
@@ -99,7 +104,7 @@ class _Pattern:
 
 
 def spelling_of(lines: Sequence[str]) -> Spelling | None:
-    """How the times are spelled that most lines have near their beginning."""
+    """Return the spelling of the times that most lines have near their beginning."""
     best: tuple[int, Spelling] | None = None
     for spelling in SPELLINGS:
         bare = re.compile(rf"(?<![\w.])(?:{spelling.pattern})(?![\w])", re.ASCII)
@@ -117,7 +122,9 @@ def spelling_of(lines: Sequence[str]) -> Spelling | None:
 
 
 def guess_of(lines: Sequence[str]) -> Guess | None:
-    """A pattern for the lines that have a time; None where too few have one at the same place."""
+    """Return a pattern for lines with a time; None if too few lines have a time at the same
+    place.
+    """
     spelling = spelling_of(lines[:2_000])
     if spelling is None:
         return None
@@ -166,7 +173,9 @@ def _types(pattern: str, lines: Sequence[str]) -> dict[str, str]:
 
 
 def _to_the_time(making: _Pattern, spelling: Spelling) -> bool:
-    """Pieces up to the time, which most lines must have at the same place."""
+    """Add the pieces before the time and the time itself. Return False if too few lines have it at
+    the same place.
+    """
     for _ in range(PIECES_MAX):
         if not _separator(making):
             return False
@@ -180,7 +189,7 @@ def _to_the_time(making: _Pattern, spelling: Spelling) -> bool:
 
 
 def _separator(making: _Pattern) -> bool:
-    """Take what stands between two pieces; False where the lines differ in it."""
+    """Add the text between two pieces. Return False if the lines differ in that text."""
     runs = [
         "" if (match := _SEPARATORS.match(line, place)) is None else match[0]
         for line, place in zip(making.lines, making.places, strict=True)
@@ -188,7 +197,8 @@ def _separator(making: _Pattern) -> bool:
     shapes = Counter(_BLANKS.sub(" ", run) for run in runs)
     shape, count = shapes.most_common(1)[0]
     if count < AGREE * len(runs):
-        # The blanks are common to all; what else stands there begins the message.
+        # The lines differ here, so the message begins. If all have blanks first, these belong to
+        # the separator.
         if making.advance(r"\s+"):
             making.text += r"\s+"
         return False
@@ -203,13 +213,13 @@ def _separator(making: _Pattern) -> bool:
 
 
 def _literal(text: str) -> str:
-    """A text as a pattern that is easy to read, for Java and Python."""
+    """Return a text as a readable pattern that means the same in Java and Python."""
     escaped = "".join(f"\\{one}" if one in "\\[](){}.*+?^$|" else one for one in text)
     return escaped.replace("\t", "\\t")
 
 
 def _piece(making: _Pattern) -> bool:
-    """Take one group that nearly all lines have here."""
+    """Add one group that nearly all lines have here. Return whether there is one."""
     opener = making.text[-1:] if making.text[-2:-1] == "\\" or making.text[-1:] in '<"' else ""
     closer = _CLOSERS.get(opener)
     if closer is not None:
@@ -229,7 +239,9 @@ def _piece(making: _Pattern) -> bool:
 
 
 def _piece_behind_word(making: _Pattern) -> bool:
-    """Take a word that all lines have here and the number behind it, as in `took 12ms`."""
+    """Add a word that all lines have here and the number after it, as in `took 12ms`. Return
+    whether there is one.
+    """
     words = Counter(
         match[0]
         for line, place in zip(making.lines, making.places, strict=True)
@@ -253,7 +265,9 @@ def _piece_behind_word(making: _Pattern) -> bool:
 
 
 def _few_words(making: _Pattern) -> bool:
-    """Take the first word of the message where it is one of a few."""
+    """Add the first word of the message as a group if there are only a few different ones. Return
+    whether there are.
+    """
     words = Counter(
         match[0]
         for line, place in zip(making.lines, making.places, strict=True)
@@ -268,7 +282,7 @@ def _few_words(making: _Pattern) -> bool:
 
 
 def _pair(making: _Pattern) -> bool:
-    """Take `key=value` where all lines have the same key here."""
+    """Add `key=value` if all lines have the same key here. Return whether they do."""
     first = _KEY.match(making.lines[0], making.places[0])
     if first is None:
         return False
@@ -283,7 +297,7 @@ def _pair(making: _Pattern) -> bool:
 
 
 def _word(making: _Pattern) -> bool:
-    """Take one word in front of the time."""
+    """Add one word before the time. Return whether there is one."""
     if not making.advance(r"[^\s\[\]()<>\"|,;]+"):
         return False
     making.text += f'(?<{making.name("field")}>[^\\s\\[\\]()<>"|,;]+)'

@@ -1,9 +1,9 @@
-"""How many lines have each format, and which format fits best.
+"""Computes how many lines each format parses, and chooses the format that fits best.
 
-Pure. A format is judged on a sample first, and on all lines where the sample speaks for it. Among
-the formats that read nearly the same share of the lines, the most specific one wins: a format with
-a pattern or with columns of its own before `combined`, and that before `json` and `syslog`, which
-read lines of many others.
+Pure. A format is tried on a sample first, and on all lines if it parses enough of the sample. Among
+formats that parse nearly the same share of the lines, the most specific one wins. A format with its
+own pattern or columns comes before `combined`, and `combined` before `json` and `syslog`, because
+these two also parse lines of many other formats.
 """
 
 import re
@@ -32,10 +32,12 @@ _SHORT = 2_048
 _FEW = 15
 _LINEAR = ("json", "csv", "w3c")
 
-# Parts of container logs are joined by presets of the collector, which their formats do not name.
+# The presets of the collector that join the partial lines of container logs. The formats do not
+# name these presets.
 PARTIAL_RULES: Mapping[str, Rule] = {"cri": "cri", "docker_json": "docker"}
 
-# `syslog` takes any line that begins with an ISO time; only such lines are surely of syslog.
+# `syslog` parses any line that begins with an ISO time. Only lines that match this pattern are
+# certainly syslog.
 _SURE_SYSLOG = re.compile(
     r"^(?:\d+ )?(?:<\d{1,3}>|(?:[^\s:]+: )?[*.]?[A-Z][a-z]{2} [ \d]?\d (?:\d{4} )?\d\d:\d\d:\d\d"
     r"|\d{4}-\d\d-\d\dT\S+ (?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|NOTICE|CRITICAL)\b)"
@@ -44,13 +46,16 @@ _SURE_SYSLOG = re.compile(
 )
 _LOGFMT_FIRST = re.compile(r'^\s*[A-Za-z_@][\w.@-]*=(?:"|[^\s=,;(]+(?:\s|$)|\s)')
 _WIDE = ("json", "logfmt", "syslog", "common")
-# Without a header of its own a table has any lines; `tables` finds those that are tables.
+# These formats without a header parse any line, so they are not tried here. The module `tables`
+# recognises tables.
 _NOT_ALONE = ("csv", "tsv", "raw")
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a format fits: its rule for events, the events with their verdicts, and the share."""
+    """How well a format fits: its rule for events, the events with their verdicts, and the share
+    that it parses.
+    """
 
     format: Format
     rule: Rule | None
@@ -62,23 +67,23 @@ class Fit:
 
     @property
     def specificity(self) -> tuple[int, int]:
-        """How much a line of the format says about it."""
+        """The specificity of the format: formats that parse few kinds of lines rank higher."""
         return specificity_of(self.format)
 
     @property
     def parsed(self) -> list[LineEvent]:
-        """The events that have the format."""
+        """The events that the format parses."""
         return [event for event, is_one in zip(self.events, self.verdicts, strict=True) if is_one]
 
     @property
     def failed(self) -> list[LineEvent]:
-        """The events that do not have it."""
+        """The events that the format does not parse."""
         pairs = zip(self.events, self.verdicts, strict=True)
         return [event for event, is_one in pairs if is_one is False]
 
 
 def specificity_of(given: Format) -> tuple[int, int]:
-    """A rank that orders formats from those that read many files to those that read one kind."""
+    """Return a rank that is higher the fewer kinds of files a format parses."""
     if given.reader in ("regex", "w3c") or (given.reader == "csv" and given.header):
         return 3, len(given.columns)
     if given.reader == "json" and given.signs is not None:
@@ -87,7 +92,7 @@ def specificity_of(given: Format) -> tuple[int, int]:
 
 
 def fit(given: Format, lines: Sequence[str], rule: Rule | None) -> Fit:
-    """Judge all lines by one format, joined to events by a rule."""
+    """Join lines to events by a rule, and try one format on all events."""
     events = joined(lines, rule)
     if given.reader not in _LINEAR:
         events = [
@@ -120,9 +125,10 @@ def _verdicts(given: Format, texts: Sequence[str]) -> list[Verdict]:
 
 
 def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) -> list[Verdict]:
-    """Let lines without the signs pass where others have them.
+    """If enough lines have the format's signs (typical texts), accept the lines without signs too.
 
-    A list of one address, in front of an access log, is an address.
+    Example: an access log can begin with a list of addresses, and a list with a single address does
+    not show the sign of a list.
     """
     judged = [one for one in verdicts if one is not None]
     if not judged or sum(judged) < _SIGNS_MIN * len(judged):
@@ -131,7 +137,7 @@ def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) ->
 
 
 def candidates(formats: Mapping[str, Format], lines: Sequence[str]) -> list[Fit]:
-    """The formats that read a part of the lines, the best first."""
+    """Return the formats that parse at least some of the lines, the best first."""
     sample = sample_of(lines)
     probe = _probe(sample)
     presets: list[Rule | None] = [*likely_presets(sample)]
@@ -146,7 +152,7 @@ def candidates(formats: Mapping[str, Format], lines: Sequence[str]) -> list[Fit]
         best = max(tried, key=lambda one: one.evidence)
         if best.evidence < RUNNER_UP_MIN:
             continue
-        # The format's own rule stays, unless another one reads clearly more.
+        # Keep the format's own rule for events, unless another rule makes clearly more lines parse.
         chosen = tried[0] if tried[0].evidence >= best.evidence - 0.02 else best
         fits.append(chosen if len(sample) == len(lines) else fit(given, lines, chosen.rule))
     return sorted(fits, key=lambda one: (one.evidence, one.specificity), reverse=True)
@@ -163,7 +169,9 @@ def _rule(hashable: object) -> Rule | None:
 
 
 def _probe(sample: Sequence[str]) -> list[str]:
-    """A few lines that show which formats are out of the question; short ones are judged soon."""
+    """Return a few lines by which formats can be excluded. Prefer short lines, because these are
+    fast to try.
+    """
     width = _STRETCH // 15
     stretches = range(0, len(sample), max(width, len(sample) // 8))
     lines = [line for at in stretches for line in sample[at : at + width]]
@@ -172,7 +180,9 @@ def _probe(sample: Sequence[str]) -> list[str]:
 
 
 def sample_of(lines: Sequence[str]) -> list[str]:
-    """Some stretches of the lines from beginning to end; events stay whole within each."""
+    """Return four ranges of consecutive lines from the beginning to the end. Consecutive lines keep
+    most events whole.
+    """
     if len(lines) <= SAMPLE_LINES:
         return list(lines)
     step = (len(lines) - _STRETCH) // 3
@@ -180,7 +190,7 @@ def sample_of(lines: Sequence[str]) -> list[str]:
 
 
 def winner(fits: Sequence[Fit]) -> Fit | None:
-    """The format that fits best; None where none reads enough of the lines."""
+    """Return the format that fits best; None if no format parses enough of the lines."""
     claimed = [
         one
         for one in fits

@@ -1,7 +1,7 @@
-"""Times in lines of unknown logs: how they are spelled, and where they stand.
+"""The spellings of times in lines of unknown logs.
 
-Pure. All spellings are among those that the stream reads without a layout, except for days whose
-order only a layout can say. Each is a pattern that Java and Python read alike.
+Pure. The stream parses all these spellings without a layout, except dates in which only a layout
+says which number is the month. Each pattern means the same in Java and Python.
 """
 
 import re
@@ -19,8 +19,8 @@ _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 class Spelling:
     """One way to write a time.
 
-    `orders` are the layouts that it needs, each with the place of the month in it. Where there are
-    several, only values can decide.
+    `orders` has the possible layouts, each with the position of the month in it. If there are
+    several, the values must decide which one is right.
     """
 
     name: str
@@ -61,19 +61,21 @@ _EPOCH_MORE = re.compile(r"1(?:\d{12}|\d{15}|\d{18})\Z", re.ASCII)
 
 
 def is_moment(text: str) -> bool:
-    """Whether a text is a time with a day, and nothing else; numbers are none."""
+    """Return whether a text is a time with a date and nothing else. A number is not such a text."""
     if not 15 <= len(text) <= 40 or text.isdigit():
         return False
     return any(pattern.match(text) for pattern in _WHOLE)
 
 
 def is_epoch(text: str) -> bool:
-    """Whether a number can be a time since 1970 of the years 2001 to 2033."""
+    """Return whether a number can be an epoch time from the years 2001 to 2033."""
     return _EPOCH_S.match(text) is not None or _EPOCH_MORE.match(text) is not None
 
 
 def order_of(spelling: Spelling, texts: Sequence[str]) -> tuple[str, ...]:
-    """The layouts that all of some texts can have; one where the values decide."""
+    """Return the layouts that all texts can have. The result is a single layout if the values
+    decide.
+    """
     return tuple(
         layout
         for layout, place in spelling.orders

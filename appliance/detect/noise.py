@@ -1,4 +1,4 @@
-"""Lines that are no log: why no format fits them, and what to do.
+"""Explains why no format fits some lines, and what the user can do.
 
 Pure. Each answer is the reason and the remedy.
 """
@@ -24,7 +24,9 @@ NOT_A_LOG = "leave it out of watched/, or out of the input with `exclude`"
 
 
 def noise_of(lines: Sequence[str]) -> tuple[str, str] | None:
-    """The reason and the remedy for lines that no format is tried on; None for all others."""
+    """Return the reason and the remedy for lines that cannot be a log; None if formats must be
+    tried.
+    """
     there = [line for line in lines if line.strip()]
     if not there:
         return "the file has no lines", "run the command again when something is written to it"
@@ -48,7 +50,7 @@ def noise_of(lines: Sequence[str]) -> tuple[str, str] | None:
 
 
 def nothing_fits(lines: Sequence[str], fits: Sequence[Fit]) -> tuple[str, str]:
-    """Say why no format is named, and what to do."""
+    """Return the reason why no format was found, and the remedy."""
     there = [line for line in lines if line.strip()]
     if there[0].strip() in ("{", "[") and any(_PAIR_OF_JSON.match(line) for line in there[:20]):
         return (

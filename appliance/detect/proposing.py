@@ -1,4 +1,4 @@
-"""The inputs and the three metrics that are proposed for a log.
+"""Proposes the inputs and three metrics for a log.
 
 Pure.
 """
@@ -20,7 +20,8 @@ PLACES = 6
 _KEY_VALUES_MAX = 60
 _TEXT_CHARACTERS = 60
 
-# The best names first; a column is known by its last words, as `cs_uri_stem` by `uri_stem`.
+# The best names come first. A column matches a name if it ends with it: `cs_uri_stem` matches
+# `uri_stem`.
 _BY = """
     status level severity loglevel log_level error_severity priority outcome result result_type
     termination state method event event_id type code subsystem component module category source
@@ -56,7 +57,7 @@ Metric = dict[str, object]
 
 
 def name_of(file: str) -> str:
-    """A name for the input of a file: `app-2024.log.gz` is `app`."""
+    """Return a name for the input of a file: `app` for `app-2024.log.gz`."""
     base = file.replace("\\", "/").rsplit("/", 1)[-1].lower()
     base = re.split(r"\.(?:log|txt|json|jsonl|csv|tsv|gz|zst|bz2|xz)\b|\.\d", base, maxsplit=1)[0]
     parts = [part for part in re.split(r"[^a-z0-9]+", base) if part and not part.isdigit()]
@@ -71,7 +72,9 @@ def proposal_of(
     types: Mapping[str, str],
     seen: Mapping[str, SeenColumn],
 ) -> Proposal:
-    """The sections for a log: `keys` are those of its input, `collector` those of its files."""
+    """Return the proposal for a log. `keys` has the keys of its input in the stream, `collector`
+    those of its input in the collector.
+    """
     topic = f"logs.{name}"
     return Proposal(
         name,
@@ -82,7 +85,9 @@ def proposal_of(
 
 
 def metrics_of(name: str, types: Mapping[str, str], seen: Mapping[str, SeenColumn]) -> list[Metric]:
-    """Three metrics that suit the columns; where these say little, lines are counted."""
+    """Return three metrics that suit the columns. If there are too few suitable columns, the
+    metrics count lines.
+    """
     there = [column for column in types if column in seen and seen[column].present]
     makers: Sequence[Callable[[], Metric | None]] = (
         lambda: _counted(name, types, seen, there),
@@ -103,7 +108,9 @@ def metrics_of(name: str, types: Mapping[str, str], seen: Mapping[str, SeenColum
 def _counted(
     name: str, types: Mapping[str, str], seen: Mapping[str, SeenColumn], there: Sequence[str]
 ) -> Metric | None:
-    """Lines by a column of few values."""
+    """Return a metric that counts lines by a column with few values; None if there is no such
+    column.
+    """
     few = [
         column
         for column in there
@@ -124,7 +131,9 @@ def _ranked(
     there: Sequence[str],
     made: Sequence[Metric],
 ) -> Metric | None:
-    """The most frequent values of a column of many."""
+    """Return a metric of the most frequent values of a column with many values; None if there is no
+    such column.
+    """
     taken = {str(metric.get("key")) for metric in made}
     many = [
         column
@@ -145,7 +154,9 @@ def _ranked(
 def _measured(
     name: str, types: Mapping[str, str], seen: Mapping[str, SeenColumn], there: Sequence[str]
 ) -> Metric | None:
-    """A duration's percentiles, or the sum of a size."""
+    """Return a metric of the percentiles of a duration or the sum of a size; None if there is no
+    such column.
+    """
     numbers = [one for one in there if types[one] in _NUMERIC and not _NO_MEASURE.search(one)]
     duration = _best(numbers, _DURATIONS)
     if duration is not None:
@@ -161,7 +172,9 @@ def _measured(
 
 
 def _value(column: str, seen: Mapping[str, SeenColumn]) -> str:
-    """A column as a metric's value, rounded where its numbers have more places than these may."""
+    """Return a column as a metric's value, rounded if its numbers have more decimals than a metric
+    accepts.
+    """
     return f"round({column}, {PLACES})" if seen[column].is_fine else column
 
 
@@ -176,7 +189,7 @@ def _unique(
 
 
 def _best(columns: Sequence[str], names: str) -> str | None:
-    """The column with the best of some names at its end."""
+    """Return the column that ends with the best of these names; None if no column does."""
     for name in names.split():
         for column in columns:
             if column == name or column.endswith(f"_{name}"):
@@ -192,7 +205,7 @@ def _metric(name: str, suffix: str, **keys: object) -> Metric:
 
 
 def _short(column: str) -> str:
-    """The last words of a column's name, as many as a metric's name has room for."""
+    """Return the last words of a column's name, up to the length that a metric's name allows."""
     while len(column) > _COLUMN_MAX and "_" in column.strip("_"):
         column = column.strip("_").partition("_")[2]
     return column[:_COLUMN_MAX].strip("_")
@@ -203,7 +216,7 @@ def _first(columns: Iterable[str], is_one: Callable[[str], bool]) -> str | None:
 
 
 def renamed(proposal: Proposal, name: str, paths: Sequence[str] = ()) -> Proposal:
-    """The same proposal under another name; `paths` are globs beside its folder."""
+    """Return the same proposal under another name. `paths` has globs in addition to its folder."""
     topic = f"logs.{name}"
     metrics = tuple(
         {

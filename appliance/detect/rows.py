@@ -1,7 +1,7 @@
-"""Lines as rows of texts, without a JVM: what each column of an input holds in a line.
+"""Splits lines into the texts of their columns, without a JVM.
 
-Pure. For showing and for choosing types and metrics; what counts is what the stream reads. A column
-is None where the line does not have it.
+Pure. The rows are only for display and for choosing types and metrics; the stream parses the lines
+itself. A column is None if the line does not have it.
 """
 
 import csv
@@ -32,12 +32,14 @@ _ACCESS = ("remote_addr", "ident", "user", "time", "request", "status", "bytes")
 
 
 def row_reader(section: ParsedInputSection) -> Callable[[str], Row | None]:
-    """Read lines of an input; None for a line that is none of its format."""
+    """Return a function that reads a line of an input. The function returns None if the line does
+    not have the format.
+    """
     return _READERS[section.line_reader](section)
 
 
 def json_of(line: str) -> dict[str, object] | None:
-    """The object of a line of JSON; None for every other line."""
+    """Return the object of a line of JSON; None for every other line."""
     text = _NGINX_ESCAPE.sub(r"\1\\u00\2", line) if "\\x" in line else line
     try:
         value = json.loads(text, strict=False)
@@ -47,7 +49,7 @@ def json_of(line: str) -> dict[str, object] | None:
 
 
 def pairs_of(line: str) -> dict[str, str]:
-    """The pairs of a line of logfmt; of a key that stands twice, the first value."""
+    """Return the pairs of a line of logfmt. A key that occurs twice has its first value."""
     found: dict[str, str] = {}
     for key, value in _PAIR.findall(line):
         quoted = value.startswith('"')
@@ -56,7 +58,7 @@ def pairs_of(line: str) -> dict[str, str]:
 
 
 def fields_of(line: str, delimiter: str, quote: str | None = None) -> list[str]:
-    """The fields of a line of a table; none where its quotes do not close."""
+    """Return the fields of a line of a table; empty if a quote is not closed."""
     if quote == "none":
         return line.split(delimiter)
     try:
@@ -69,7 +71,9 @@ def fields_of(line: str, delimiter: str, quote: str | None = None) -> list[str]:
 
 
 def _declared(section: ParsedInputSection, field: Field) -> Row:
-    """The time and the declared columns, given how to find a field."""
+    """Return the time and the declared columns of a line. `field` returns the text at an
+    address.
+    """
     row: Row = {}
     if section.time is not None and section.time.column:
         for names in section.time.fields():
@@ -108,7 +112,7 @@ def _json(section: ParsedInputSection) -> Callable[[str], Row | None]:
 
 
 def walk(value: object, steps: tuple[str | int, ...]) -> object:
-    """The part of a JSON value at an address; None where there is none."""
+    """Return the part of a JSON value at an address; None if there is no such part."""
     for step in steps:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list) and step < len(value) else None

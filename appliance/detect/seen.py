@@ -1,8 +1,8 @@
-"""The type of a column by the texts that were seen in it.
+"""Chooses the type of a column by the texts in it.
 
-Pure. A type holds for every text that was seen: the more kinds of text a column has, the wider its
-type, up to `string`. An absent value (`null`, `-` or an empty text) fits each type, as the stream
-reads it.
+Pure. The type fits every text in the column. The more kinds of text there are, the wider the type,
+up to `string`. An absent value (`null`, `-` or an empty text) fits each type, because the stream
+reads it as null.
 """
 
 import re
@@ -20,14 +20,16 @@ COUNTED_MAX = 1_000
 """The most distinct values of a column that are told apart."""
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})\Z")
-# Leading zeros belong to ids and codes, which are no numbers.
+# A number with leading zeros is an id or a code, so it must not become a numeric type.
 _DECIMAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]{0,30})?\.[0-9]{1,40}|(?:0|[1-9][0-9]{0,30})\.?)"
                       r"(?:[eE][+-]?[0-9]{1,3})?\Z")  # fmt: skip
 _ABSENT = ("", "-")
 
 
 class SeenColumn:
-    """What was seen of one column: how many values of which kind, and how often each was there."""
+    """The values of one column: how many there are of each kind, and how often each value
+    occurs.
+    """
 
     __slots__ = ("characters", "counts", "is_fine", "kinds", "present")
 
@@ -40,7 +42,7 @@ class SeenColumn:
         """Whether a number has more places than a metric's value can have."""
 
     def add(self, text: str | None) -> None:
-        """Take one value into account."""
+        """Add one value."""
         if text is None or text in _ABSENT:
             return
         self.present += 1
@@ -70,17 +72,17 @@ class SeenColumn:
 
     @property
     def distinct(self) -> int:
-        """How many values differ, as far as they are told apart."""
+        """The number of different values, up to the number that is kept."""
         return len(self.counts)
 
     @property
     def characters_mean(self) -> float:
-        """The length of a value."""
+        """The mean length of a value in characters."""
         return self.characters / self.present if self.present else 0.0
 
 
 def kind_of(text: str) -> str:
-    """The type of one text."""
+    """Return the type of one text."""
     if _INTEGER.match(text):
         size = abs(int(text))
         return "int" if size <= INT_MAX else "bigint" if size <= BIGINT_MAX else "string"
@@ -92,7 +94,7 @@ def kind_of(text: str) -> str:
 
 
 def as_text(value: object) -> str | None:
-    """A value of JSON as the stream's reader hands it to a column."""
+    """Return a JSON value as the text that the stream would read for a column."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

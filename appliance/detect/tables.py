@@ -1,4 +1,4 @@
-"""Tables among logs: rows whose fields a delimiter parts, with a header or without one.
+"""Recognises tables: rows whose fields are separated by a delimiter, with or without a header.
 
 Pure.
 """
@@ -20,14 +20,14 @@ _FIELDS_MIN_WITHOUT_HEADER = 3
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's keys of an input, without its topic."""
+    """The configuration keys of an input that reads a table, without its topic."""
 
     keys: dict[str, object]
     left_out: int = 0
 
 
 def table_of(lines: Sequence[str]) -> Table | None:
-    """The table that some lines are; None where they are none."""
+    """Return the table in some lines; None if the lines are not a table."""
     texts = [text for line in lines if (text := plain_text(line)).strip()]
     while texts and texts[0].startswith("#") and not texts[0].startswith("#Fields"):
         texts = texts[1:]
@@ -68,7 +68,7 @@ def _with_header(
         seen.add(((name,), text.strip()) for name, text in zip(names, row, strict=True))
     times = times_of(seen)
     columns, left_out = declarations(seen, "csv", "field", times)
-    # A field that is text needs no declaration: the header names it.
+    # A text field needs no declaration, because the header names it and text is the default type.
     typed = {name: said for name, said in columns.items() if not _is_text(said)}
     keys = {**_format_of(delimiter), "header": header.strip("\r\n")}
     if times:
@@ -81,7 +81,9 @@ def _is_text(said: object) -> bool:
 
 
 def _without_header(rows: Sequence[Sequence[str]], delimiter: str) -> Table | None:
-    """A table whose fields have no names; only one with a time is sure to be a log."""
+    """Return a table without a header row. Accept it as a log only if a column contains times;
+    otherwise return None.
+    """
     if len(rows) < _ROWS_MIN_WITHOUT_HEADER or len(rows[0]) < _FIELDS_MIN_WITHOUT_HEADER:
         return None
     types = []

@@ -1,4 +1,4 @@
-"""A proposal as YAML text, to paste or to insert.
+"""Writes a proposal as YAML text, to paste or to insert.
 
 Pure.
 """
@@ -15,7 +15,9 @@ _WIDTH = 1 << 20
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes each text that the configuration's own reader would take for another value."""
+    """Quotes each text that the configuration's reader would otherwise read as a number, a boolean
+    or null.
+    """
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -27,7 +29,7 @@ _Dumper.add_representer(str, _text)
 
 
 def flow(value: object) -> str:
-    """A value in one line."""
+    """Return a value as YAML in one line."""
     text = yaml.dump(
         value,
         Dumper=_Dumper,
@@ -40,7 +42,9 @@ def flow(value: object) -> str:
 
 
 def entry(name: str, value: object) -> list[str]:
-    """A key with its value: in one line, or a mapping with a line for each key."""
+    """Return the lines of a key with its value: one line, or for a mapping one line for each
+    key.
+    """
     line = f"{flow(name)}: {flow(value)}"
     if len(line) <= LINE_MAX or not isinstance(value, Mapping) or not value:
         return [line]
@@ -49,7 +53,7 @@ def entry(name: str, value: object) -> list[str]:
 
 
 def item(value: Mapping[str, object]) -> list[str]:
-    """An entry of a list: in one line, or with a line for each key."""
+    """Return the lines of a list entry: one line, or one line for each key."""
     line = f"- {flow(dict(value))}"
     if len(line) <= LINE_MAX:
         return [line]
@@ -58,7 +62,7 @@ def item(value: Mapping[str, object]) -> list[str]:
 
 
 def to_paste(proposal: Proposal) -> str:
-    """The sections as they stand in the configuration file."""
+    """Return the sections in the form of the configuration file."""
     metrics = [line for metric in proposal.metrics for line in item(metric)]
     lines = [
         "collector:",

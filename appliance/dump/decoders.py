@@ -70,7 +70,7 @@ def json_of(value: Any, version: int) -> Any:
 
 
 def camel(name: str) -> str:
-    """`leader_epoch` as `leaderEpoch`."""
+    """Return a name in Kafka's spelling: `leaderEpoch` for `leader_epoch`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -89,7 +89,9 @@ def _of_kinds(
     kinds: dict[int, tuple[type[Message], type[Message]]],
     finish: Callable[[dict[str, Any], Message], None] = lambda shown, message: None,
 ) -> Decoded:
-    """Return a record whose key begins with its type; as plain text if the type is unknown."""
+    """Decode a record whose key begins with the number of its type. If the type is unknown, return
+    plain text.
+    """
     if record.key is None:
         return None, None
     try:

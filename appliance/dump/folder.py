@@ -1,7 +1,7 @@
 """Check partition folders and single files: report every finding, change nothing.
 
-Files are read by memory map. A folder is checked as one log: its segments must follow each other,
-and must reach the offsets that the node's checkpoints call safe.
+Files are read by memory map. A folder is checked as one log: its segments must have consecutive
+offsets, and must reach the offsets in the node's checkpoint files.
 """
 
 import mmap
@@ -98,12 +98,14 @@ def _partition(folder: Path) -> TopicPartition | None:
 
 
 def check_folder(folder: Path, told: BytesRead = lambda _: None) -> FolderReport:
-    """Check all files of a partition's folder, with the node's checkpoints beside it."""
+    """Check all files of a partition's folder, and compare them with the checkpoint files in the
+    folder above.
+    """
     return _Check(folder, sorted(folder.iterdir()), told, is_whole=True).run()
 
 
 def check_files(paths: Sequence[Path], told: BytesRead = lambda _: None) -> FolderReport:
-    """Check these files, each against the log file beside it."""
+    """Check these files, each against the log file in the same folder."""
     whole = FolderReport()
     for folder in dict.fromkeys(path.parent for path in paths):
         own = sorted(path for path in paths if path.parent == folder)
@@ -131,13 +133,14 @@ class _Check:
         self._transactions = OpenTransactions()
 
     def run(self) -> FolderReport:
-        """Check log files in their order, then the files beside them."""
+        """Check the log files in order, then their indexes and snapshots."""
         by_suffix: dict[str, list[Path]] = {suffix: [] for suffix in SUFFIXES}
         for path in self._files:
             if base_offset_of(path) is not None:
                 by_suffix[path.suffix].append(path)
         first = base_offset_of(by_suffix[LOG][0]) if by_suffix[LOG] else None
-        # Cleaning removes the first records of transactions.
+        # Cleaning can remove the first records of transactions, so in a compacted log they prove
+        # nothing.
         is_told = self._is_whole and not self._rules.is_compacted
         self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:
@@ -201,7 +204,7 @@ class _Check:
             yield snapshot_id
 
     def _check_order(self) -> None:
-        """Segments must follow each other without a gap, and none must overlap the next."""
+        """Check that the segments follow each other without gaps and without overlaps."""
         scans = [self._scans[base] for base in sorted(self._scans)]
         for one, following in pairwise(scans):
             if not one.is_readable:
@@ -212,7 +215,7 @@ class _Check:
                 self._add(Path(one.file), f"{what} {following.base_offset}")
 
     def _check_reach(self) -> None:
-        """The log must be as long as the node's checkpoints say it was."""
+        """Check that the log is at least as long as the node's checkpoint files say."""
         tp = _partition(self._folder)
         end = max((scan.end_offset for scan in self._scans.values()), default=0)
         for name, words in NOT_BROKEN_OFF:
@@ -244,7 +247,9 @@ class _Check:
             return ()
 
     def _scan_of(self, path: Path) -> LogScan | None:
-        """Return the scan of the log file beside a file; scan it if that has not happened."""
+        """Return the scan of the log file that an index or snapshot belongs to. Scan that log file
+        if it was not scanned yet.
+        """
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are checked"
         if base_offset in self._scans:

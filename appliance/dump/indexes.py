@@ -1,4 +1,4 @@
-"""Read the index files beside a log file and compare them with it.
+"""Read the index files of a log file and compare them with the log file.
 
 Pure. An offset index has entries (last offset of the batch at the position, position). A time index
 has entries (timestamp, last offset of the batch that first reached it). Zeros behind the last entry
@@ -49,7 +49,8 @@ def check_offset_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFin
             yield LogFinding(file, at, f"entry {entry} does not rise above {before}")
         before = entry
         if not scan.is_readable and scan.positions and position > scan.positions[-1]:
-            # The batch at this position cannot be read; the log's check has already reported that.
+            # The batch at this position cannot be read. The check of the log has already reported
+            # that, so skip the entry.
             continue
         found = bisect_left(scan.positions, position)
         if found == len(scan.positions) or scan.positions[found] != position:
@@ -145,7 +146,8 @@ def check_snapshot(
 ) -> Iterator[LogFinding]:
     """Compare a producer snapshot at `offset` with each producer's last batch before it.
 
-    `producers` are those of the log from `first_offset` on. Older batches are unknown.
+    `producers` holds the producers of the batches from `first_offset` on. Older batches are
+    unknown.
     """
     try:
         entries = producer_snapshot.decode(data)

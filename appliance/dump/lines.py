@@ -29,8 +29,9 @@ def log_lines(
 ) -> Iterator[str]:
     """Return the lines of a log file or a metadata snapshot: each batch, and its records if wanted.
 
-    A batch that cannot be opened gets a line that says so, and the batches behind it follow. `name`
-    is parsed from the file's name: where the log begins, or which snapshot it is.
+    A batch whose records cannot be read gets a line that says so, and the lines of the later
+    batches follow. `name` is parsed from the file's name: the base offset of a log file, or the id
+    of a snapshot.
     """
     if isinstance(name, SnapshotId):
         yield f"Snapshot end offset: {name.end_offset}, epoch: {name.epoch}"

@@ -33,7 +33,7 @@ def check(file: str, data: bytes, snapshot_id: SnapshotId) -> tuple[int, list[Lo
 def check_reach(
     folder: str, log_start_offset: int, snapshots: Collection[SnapshotId]
 ) -> Iterator[LogFinding]:
-    """The log must begin at or before the end of the newest snapshot."""
+    """Check that the log begins at or before the end offset of the newest snapshot."""
     newest = max((one.end_offset for one in snapshots), default=None)
     if log_start_offset > (newest or 0):
         known = "and there is no snapshot"

@@ -1,8 +1,8 @@
 """Walk a log file batch by batch and report what is invalid.
 
-Pure: bytes in, findings out. If the CRC of a batch is right, what it covers is accepted. The CRC
-does not cover offsets and leader epochs, so they are compared with the file's name, the previous
-batch and the folder's epoch file.
+Pure: bytes in, findings out. If the CRC of a batch is right, all fields that the CRC covers are
+accepted. The CRC does not cover offsets and leader epochs, so these are compared with the file's
+name, the previous batch and the folder's epoch file.
 """
 
 from array import array
@@ -50,7 +50,8 @@ class FoundBatch:
 
 
 class Batches:
-    """The batches of a file in order; afterwards `end` is where they end, and `fault` says why.
+    """The batches of a file in order. After the iteration, `end` is the position after the last
+    batch, and `fault` says why the iteration ended there.
 
     `fault` is None if the file ends with its last batch or has only zeros behind it, because a file
     can be longer than its batches (decision 0012).
@@ -91,7 +92,9 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class ScannedAbort:
-    """An aborted transaction; a field is None if only an older file could tell it."""
+    """An aborted transaction. A field is None if its value is in an older file that was not
+    scanned.
+    """
 
     producer_id: int
     first_offset: int | None
@@ -102,14 +105,17 @@ class ScannedAbort:
 class OpenTransactions:
     """The transactions that are open while a log is scanned file by file.
 
-    `is_known`: the scan began at the log's start, so no transaction can have begun before.
+    `is_known` is true if the scan began at the log's start, so no transaction can have begun
+    earlier.
     """
 
     is_known: bool = False
     open: dict[int, int] = field(default_factory=dict)
 
     def end(self, producer_id: int, offset: int) -> ScannedAbort:
-        """Return what the marker at an offset ends for this producer."""
+        """Close the transaction that the marker at an offset ends for this producer, and return
+        it.
+        """
         first = self.open.pop(producer_id, None)
         if not self.is_known:
             return ScannedAbort(producer_id, None, None)
@@ -118,7 +124,7 @@ class OpenTransactions:
 
 @dataclass(slots=True)
 class LogScan:
-    """What checks of other files need to know about one log file."""
+    """The result of the scan of one log file, for the checks of its indexes and snapshots."""
 
     file: str
     base_offset: int
@@ -134,13 +140,13 @@ class LogScan:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of any record; -1 without any."""
+        """The largest timestamp of any record; -1 if there are no records."""
         return max(self.max_timestamps, default=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is known about a log besides its file.
+    """Facts about a log that are not in the file itself.
 
     is_compacted: offsets can be missing. epochs: entries of the folder's epoch file, if it exists.
     """
@@ -158,7 +164,8 @@ def scan_log(
 ) -> tuple[LogScan, list[LogFinding]]:
     """Scan one log file; `base_offset` is the one in its name.
 
-    `transactions` has those that the files before it have left open; the scan updates it.
+    `transactions` holds the transactions that are open at the end of the previous file. The scan
+    updates it.
     """
     transactions = OpenTransactions() if transactions is None else transactions
     scan = LogScan(file, base_offset, base_offset)
@@ -192,15 +199,15 @@ def scan_log(
 
 
 def unopened(batch: FoundBatch, fault: str) -> str:
-    """Say which batch has records that cannot be read, though its checksum matches."""
+    """Return the text about a batch whose records cannot be read although its checksum is right."""
     return f"the batch at offset {batch.header.base_offset} cannot be opened: {fault}"
 
 
 def _fault_inside(batch: FoundBatch) -> str | None:
-    """Return why the records of a batch cannot be read; None when all of them can.
+    """Return why the records of a batch cannot be read; None if all of them can be read.
 
-    A broker stores a batch without opening it (decision 0015), so a right checksum says nothing
-    about the records.
+    A broker stores a batch without reading its records (decision 0015), so records can be wrong
+    although the checksum is right.
     """
     try:
         for _ in iterate_place_runs(batch.data, DECOMPRESSED_BYTES_MAX):

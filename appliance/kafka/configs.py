@@ -35,7 +35,9 @@ class Settings:
 
 
 async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
-    """Return the names of all resources of a kind; for brokers also the default."""
+    """Return the names of all resources of a kind. For brokers the list includes the empty name of
+    the cluster-wide default.
+    """
     if kind is ResourceType.TOPIC:
         return sorted(await list_topics(cluster))
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
@@ -48,10 +50,11 @@ async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
 
 
 async def describe(cluster: Cluster, resource: ConfigResource, *, all_sources: bool) -> Settings:
-    """Return what was set for a resource itself, or everything in effect for it.
+    """Return the settings that were set for the resource itself or, with `all_sources`, all
+    settings in effect for it.
 
-    Raises CommandError for a topic or broker that does not exist, ApiError for what the broker
-    rejects.
+    Raises CommandError for a topic or broker that does not exist, and ApiError if the broker
+    rejects the request.
     """
     await _refuse_missing(cluster, resource, "doesn't exist and doesn't have dynamic config")
     found = await Admin(cluster).describe_configs([resource], with_synonyms=True)
@@ -78,8 +81,8 @@ def source_of(resource: ConfigResource) -> ConfigSource:
 async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str) -> None:
     """Raise CommandError for a topic or broker that does not exist.
 
-    Without this check the client would ask until its timeout, because the topic could be about to
-    appear.
+    Without this check the client would retry until its timeout, because a missing topic can be a
+    new topic that the broker does not know yet.
     """
     name = resource.name
     if resource.type is ResourceType.TOPIC:
@@ -103,7 +106,7 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set settings; None removes one. Raises as `describe` does."""
+    """Change settings. The value None removes a setting. Raises the same errors as `describe`."""
     await _refuse_missing(cluster, resource, "does not exist")
     await Admin(cluster).alter_configs({resource: changes}, validate_only=validate_only)
 

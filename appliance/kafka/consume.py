@@ -42,7 +42,9 @@ class BeginAt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to begin; `value` is the offset, the count or the time, if there is one."""
+    """The place to begin at. `value` is an offset, a number of records or a time, depending on
+    `at`.
+    """
 
     kind: BeginAt
     value: int = 0
@@ -86,13 +88,13 @@ class ReadRecord(NamedTuple):
 
 
 class BatchOfRecord:
-    """Remembers the batch of each fetched record until the record is handed out."""
+    """Keeps the batch of each fetched record until the record is handed out."""
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, deque[BatchOrigin]] = {}
 
     def note(self, fetched: Iterable[FetchedBatch]) -> None:
-        """Note fetched batches."""
+        """Add fetched batches."""
         for one in fetched:
             if one.records:
                 self._batches.setdefault(one.tp, deque()).extend(one.origins)
@@ -159,7 +161,7 @@ class _RecordReader:
             self.consumer.seek(tp, offset)
 
     async def begin_in_group(self) -> None:
-        """Subscribe. It is no error if no topic matches the pattern yet."""
+        """Subscribe in the group. If no topic matches the pattern yet, wait for one."""
         if self._wanted.pattern is None:
             await self._partitions()
         self.consumer.subscribe(self._wanted.topics, pattern=self._wanted.pattern)
@@ -237,8 +239,9 @@ class _RecordReader:
 async def beginnings(
     cluster: Cluster, tps: Sequence[TopicPartition], wanted: ReadRequest
 ) -> dict[TopicPartition, int]:
-    """Return where to begin in each partition: offsets, or the timestamps that mean a log's
-    ends."""
+    """Return the place to begin at in each partition: an offset, or a timestamp that stands for an
+    end of the log.
+    """
     kind, value = wanted.beginning.kind, wanted.beginning.value
     if kind is BeginAt.START:
         return dict.fromkeys(tps, EARLIEST_TIMESTAMP)

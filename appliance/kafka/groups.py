@@ -23,7 +23,9 @@ CONSUMER_PROTOCOL = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One partition of one group; None means unknown, or no member."""
+    """One partition of one group. An offset is None if it is unknown, and the member is None if the
+    partition has no reader.
+    """
 
     group_id: str
     topic: str
@@ -35,7 +37,9 @@ class GroupRow:
 
     @property
     def lag(self) -> int | None:
-        """Return the lag; None also for a commit past the end of the log."""
+        """Return the lag. It is None if an offset is unknown, or if the commit is past the end of
+        the log.
+        """
         if self.current_offset is None or self.log_end_offset is None:
             return None
         lag = self.log_end_offset - self.current_offset
@@ -71,7 +75,7 @@ class Group:
 
     @property
     def exists(self) -> bool:
-        """Whether the group exists; a group can have commits only."""
+        """True if the group exists: it has members, or only commits."""
         return self.state not in (DEAD, "") or bool(self.rows)
 
 
@@ -89,7 +93,9 @@ async def describe(cluster: Cluster, group_ids: Collection[str]) -> list[Group]:
 
 
 def _assignments(one: GroupDescription) -> dict[str, frozenset[TopicPartition]]:
-    """Return each member's partitions; none if its assignment is of another protocol."""
+    """Return each member's partitions. The set is empty if the group does not use the consumer
+    protocol.
+    """
     found: dict[str, frozenset[TopicPartition]] = {}
     for member in one.members:
         tps: frozenset[TopicPartition] = frozenset()

@@ -30,7 +30,7 @@ class ProduceTally:
     reasons: list[str] | None = None
 
     def settle(self, error: BaseException | None) -> None:
-        """Note the result of one record."""
+        """Count the result of one record; `error` is None if the record was stored."""
         if error is None:
             self.stored += 1
             return
@@ -42,7 +42,7 @@ class ProduceTally:
 
 @dataclass(frozen=True, slots=True)
 class RecordToSend:
-    """One record to send; without a `partition` the key decides."""
+    """One record to send. If `partition` is None, the key decides the partition."""
 
     key: bytes | None
     value: bytes | None
@@ -130,7 +130,8 @@ async def _finish(producer: Producer, tally: ProduceTally) -> None:
         tally.settle(error)
     finally:
         await producer.close()
-        # The callbacks of completed futures run in the loop's next turn.
+        # The callbacks that count the results run in the next turn of the event loop, so wait for
+        # it.
         await asyncio.sleep(0)
 
 

@@ -10,7 +10,7 @@ Deserializer = Callable[[bytes], bytes]
 
 
 class UndecodableBytes(ValueError):
-    """The bytes are not of the announced type."""
+    """The bytes do not have the type that the user named."""
 
 
 def _number(form: str, size: int, what: str) -> Deserializer:
@@ -28,7 +28,9 @@ DOUBLE_DIGITS_MAX = 17
 
 
 def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
-    """Format as Java does: with as few digits as distinguish the number from its neighbours."""
+    """Return a deserializer that formats floating-point numbers as Java does: with as few digits as
+    identify the number.
+    """
 
     def decode(data: bytes) -> bytes:
         if len(data) != size:
@@ -45,7 +47,9 @@ def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
 
 
 def _java_text(number: Decimal) -> str:
-    """In full from a thousandth to below ten million, otherwise with a power of ten."""
+    """Return a number in Java's format: without an exponent from 0.001 to below 10,000,000,
+    otherwise with one.
+    """
     if not number or Decimal("0.001") <= abs(number) < 10_000_000:
         text = f"{number:f}"
         return text if "." in text else f"{text}.0"

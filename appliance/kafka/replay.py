@@ -1,8 +1,9 @@
 """Read dead letters and send them as lines: each at most once, even if the command is killed.
 
-A line and the note about its letter are committed in one transaction. All runs on a cluster use the
-same transactional id. So a run first fences the run before it. Then it reads what has been sent
-before, up to the end of the topic, and waits for open transactions.
+A dead letter is a line that the stream could not count. A line and the record that its letter was
+sent again are committed in one transaction. All runs on a cluster use the same transactional id, so
+a run first fences the previous run. Then it waits for open transactions and reads which letters
+have already been sent, up to the end of the topic.
 """
 
 import asyncio
@@ -31,7 +32,9 @@ Chooses = Callable[[Letter], bool]
 
 @dataclass(slots=True)
 class DeadLetters:
-    """Dead letters by their place, and when each was sent again, if it was."""
+    """Dead letters by their place (topic, partition and offset), and the times at which letters
+    were sent again.
+    """
 
     letters: dict[LetterPlace, Letter] = field(default_factory=dict)
     replayed_ms: dict[LetterPlace, int] = field(default_factory=dict)
@@ -58,7 +61,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What to send for a letter."""
+    """The record to send for a letter."""
 
     letter: Letter
     topic: str
@@ -68,7 +71,9 @@ class Line:
 async def look(
     cluster: Cluster, beginning: Beginning, chooses: Chooses, *, past_open: bool = False
 ) -> DeadLetters:
-    """Read the chosen dead letters. `past_open`: wait for transactions that are still open."""
+    """Read the chosen dead letters. If `past_open` is true, wait for transactions that are still
+    open.
+    """
     shelf = DeadLetters()
     wanted = ReadRequest(
         topics=(DEAD_LETTERS_TOPIC,),
@@ -105,11 +110,11 @@ class DeadLetterReplay:
         await self._producer.close(TRANSACTION_TIMEOUT_MS)
 
     async def put_back(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
-        """Send lines; return those that the brokers reject, each with the reason.
+        """Send lines. Return the rejected ones by their place, each with the reason.
 
         Raises CommandError when another replay has fenced this one. Raises ApiError or ClientError
-        when no broker answers. Lines that were sent by then have their notes, so the next run
-        leaves them out.
+        when no broker answers. The lines that were sent before the error are recorded as sent, so
+        the next run skips them.
         """
         refused: dict[LetterPlace, str] = {}
         try:
@@ -125,8 +130,9 @@ class DeadLetterReplay:
         return refused
 
     async def _put_back_together(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
-        """Send one transaction; empty when it is committed, otherwise the lines that were
-        rejected."""
+        """Send lines in one transaction. Return an empty mapping if it is committed, otherwise the
+        rejected lines with their reasons.
+        """
         refused: dict[LetterPlace, str] = {}
         futures: dict[LetterPlace, asyncio.Future[RecordMetadata]] = {}
         self._producer.begin_transaction()
@@ -151,7 +157,9 @@ class DeadLetterReplay:
         return refused
 
     async def _send(self, line: Line) -> "asyncio.Future[RecordMetadata]":
-        """Send a line and its note; return the line's future."""
+        """Send a line and the record that its letter was sent again. Return the future of the
+        line.
+        """
         letter = line.letter
         partition = None
         if letter.key is not None:

@@ -32,8 +32,9 @@ class ClusterState:
 
     @property
     def newest(self) -> Details:
-        """Return the details of the broker that has replayed the most metadata; empty without
-        any."""
+        """Return the details from the broker that has replayed the most metadata; empty if no
+        broker reported details.
+        """
         return max(self.told, key=lambda one: one.get("metadata_offset") or 0, default={})
 
     @property
@@ -79,7 +80,7 @@ def counts(standing: ClusterState) -> dict[str, int]:
 
 
 def broker_rows(standing: ClusterState) -> list[Row]:
-    """Return one row for each broker that any answer names, dead ones too."""
+    """Return one row for each broker that any answer names, including dead brokers."""
     registered = {one["node_id"]: one for one in standing.newest.get("brokers", ())}
     partitions = [one for _, one in standing.partitions()]
     voters = () if standing.quorum is None else standing.quorum.voters
@@ -123,7 +124,9 @@ def _broker_row(
 
 
 def _state(is_live: bool, registered: Details | None) -> str:
-    """Metadata names only brokers in service. The registration says why another broker is not."""
+    """Return a broker's state. Metadata lists only brokers in service; for another broker its
+    registration says why it is not in service.
+    """
     if registered is not None and registered.get("is_stopping"):
         return "stopping"
     if registered is not None and registered.get("is_fenced"):
@@ -159,7 +162,7 @@ def quorum_row(standing: ClusterState, now_ms: int) -> Row | None:
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> int | None:
-    # The clocks of two machines can differ.
+    # The clocks of two machines can differ, so do not let an age be negative.
     return None if moment_ms is None else max(now_ms - moment_ms, 0)
 
 

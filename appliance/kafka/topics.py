@@ -22,7 +22,9 @@ MIN_ISR = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """A topic with the settings that were changed for it, at any level, and those in effect."""
+    """A topic with its settings that differ from Kafka's defaults, and with all settings in
+    effect.
+    """
 
     details: TopicDetails
     overrides: Mapping[str, str | None]
@@ -42,7 +44,7 @@ class DescribedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Which partitions to show; all of them when every flag is off."""
+    """The partitions to show. If no flag is set, all are shown."""
 
     under_replicated: bool = False
     unavailable: bool = False
@@ -51,7 +53,7 @@ class PartitionFilter:
 
     @property
     def is_any(self) -> bool:
-        """Whether only partitions with a problem are wanted."""
+        """True if only partitions with certain problems are wanted."""
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
 
     def has(self, partition: PartitionDetails, min_isr: int | None, live: Collection[int]) -> bool:
@@ -133,7 +135,7 @@ async def settings_of(
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or len(wanted) == 1:
             raise
-        # One of them was deleted in the meantime, so each is asked for separately.
+        # One of the topics was deleted in the meantime, so ask for each one separately.
         for name in wanted:
             try:
                 found.update(await settings_of(cluster, [name]))
@@ -180,10 +182,11 @@ def assignments_of(text: str | None) -> tuple[tuple[int, ...], ...]:
 async def grow(
     cluster: Cluster, name: str, count: int, assignments: Sequence[Sequence[int]] = ()
 ) -> None:
-    """Increase the number of partitions; `assignments` are those of all partitions.
+    """Increase the number of partitions. `assignments` lists the replicas of all partitions, old
+    and new.
 
-    Raises ApiError, and CommandError for a topic that does not exist: the client would ask for it
-    until its timeout.
+    Raises ApiError, and CommandError for a topic that does not exist: the client would retry until
+    its timeout.
     """
     details = (await describe_topics(cluster, [name]))[name]
     if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

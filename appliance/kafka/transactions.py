@@ -48,7 +48,7 @@ async def find_hanging(
     open_since_ms: int,
     node_id: int | None = None,
 ) -> list[HangingTransaction]:
-    """Find transactions with no write since a time, that their coordinator does not know."""
+    """Find transactions without a write since a time that their coordinator does not know."""
     answers = await describe_producers(cluster, tps, node_id=node_id)
     candidates = [
         HangingTransaction(tp, producer)
@@ -82,8 +82,9 @@ def _is_forgotten(one: HangingTransaction, details: TransactionDetails | None) -
 
 
 async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Fence the producer of a transactional id; its open transaction is aborted. Raises
-    ApiError."""
+    """Fence the producer of a transactional id, which aborts its open transaction. Raises
+    ApiError.
+    """
     producer = Producer(cluster, transactional_id=transactional_id)
     await producer.start()
     try:

@@ -1,4 +1,4 @@
-"""Which versions of which requests each broker supports."""
+"""The versions of each request that the brokers support."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,9 @@ async def broker_versions(cluster: Cluster) -> list[BrokerVersions]:
 
 
 def usable_version(api_key: int, offered: range) -> int | None:
-    """Return the version that this client would use; None if it has none in common."""
+    """Return the version that this client would use; None if client and broker have no version in
+    common.
+    """
     if api_key not in DECLARED:
         return None
     ours = request_class(api_key).valid_versions

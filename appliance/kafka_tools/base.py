@@ -2,7 +2,7 @@
 
 Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning. The
 names that Kafka 4.2 replaced are accepted too, with a notice on standard error. Exit codes are
-ours: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 timeout.
+those of Millrace: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 timeout.
 """
 
 import argparse
@@ -78,7 +78,7 @@ class ToolParser(argparse.ArgumentParser):
         self.add_argument(option, nargs="?", action=RefusedOption, help=f"Refused: it {why}.")
 
     def error(self, message: str) -> NoReturn:
-        """In the form of argparse's own errors."""
+        """Print an error in the form of argparse's own errors, and exit."""
         raise UsageFault(message)
 
 

@@ -114,7 +114,7 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         for line in found:
             out(line)
     except ValueError:
-        # The fault is printed with all other findings.
+        # The fault is printed with all other findings, so stop here without an error.
         return
 
 
@@ -145,7 +145,9 @@ def _print_log(path: Path, name: int | SnapshotId, options: argparse.Namespace) 
 
 
 def _of_classes(options: argparse.Namespace) -> Decoder:
-    """Return the decoder of `--print-data-log`: each key and value as its class says."""
+    """Return the decoder for `--print-data-log`. It decodes keys and values as the named
+    deserializer classes of Kafka do.
+    """
 
     def text(name: str | None, part: bytes | None) -> str | None:
         if part is None:

@@ -39,7 +39,7 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})(Z|[+-]\d\d(?::?\d
 
 
 def add_options(parser: ToolParser) -> None:
-    """The options of a reset."""
+    """Add the options of a reset."""
     for flag in ("dry-run", "execute", "export", "to-earliest", "to-latest", "to-current"):
         parser.add_argument(f"--{flag}", action="store_true")
     for name in ("to-offset", "shift-by"):

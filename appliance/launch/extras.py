@@ -28,7 +28,7 @@ NEEDED_BY = {
 
 
 def remedy(extra: str) -> str:
-    """Say how to install an extra."""
+    """Return a sentence on how to install an extra."""
     return f"install it with: pip install 'millrace[{extra}]' (in a clone: make setup)"
 
 

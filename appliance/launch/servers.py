@@ -1,4 +1,4 @@
-"""Run the two servers that are not ours, Redis and MySQL (or MariaDB), from `data/`.
+"""Run the two foreign servers of a mill, Redis and MySQL (or MariaDB), from `data/`.
 
 Each function prepares what its server needs and returns the command to run. Passwords go into files
 of mode 0600, never into arguments. Both servers listen on loopback only. If the mill runs as root,
@@ -73,7 +73,8 @@ def redis_configuration(
     lines = [
         f"bind {host}",
         f"port {port}",
-        # Redis's protected mode rejects users without a password. Ours may only read.
+        # Turn protected mode off outside of loopback, because it rejects users without a password.
+        # The mill's passwordless user has read-only rights.
         f"protected-mode {'yes' if host == parts.LOOPBACK else 'no'}",
         f'dir "{folder}"',
         "daemonize no",
@@ -92,7 +93,9 @@ def redis_configuration(
 
 
 def write_container_files(mill: Mill) -> None:
-    """Write what the official Redis and MySQL images read beside their secrets; each time again."""
+    """Write the files that the official Redis and MySQL images read in addition to their secrets.
+    They are written at every start.
+    """
     home = mill.home
     text = redis_configuration(
         "/data",
@@ -135,7 +138,8 @@ def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
         f"--bind-address={parts.LOOPBACK}",
         f"--port={port}",
         f"--init-file={start_file}",
-        # Without it MariaDB's anonymous user at localhost takes precedence over `mill@%`.
+        # Without this option, MariaDB's anonymous user at localhost would take precedence over
+        # `mill@%`.
         "--skip-name-resolve",
         "--local-infile=0",
         "--innodb-flush-log-at-trx-commit=1",
@@ -229,7 +233,9 @@ def users_sql(home: Home, *, with_root: bool = True) -> str:
 
 
 def _as_root() -> list[str]:
-    """Both servers refuse to run as root unless an option says so."""
+    """Return the option for running as root, because both servers refuse that without it. Empty for
+    other accounts.
+    """
     return ["--user=root"] if os.geteuid() == 0 else []
 
 

@@ -1,4 +1,5 @@
-"""Identify processes so that a reused process id does not mislead, and find who holds a port.
+"""Identify processes safely although process ids are reused, and find the process that holds a
+port.
 
 After a crash or a reboot, a process id alone identifies nothing. A record has the id, the start
 time of the process in kernel ticks, and the id of the boot. All three together identify a process.
@@ -109,7 +110,8 @@ def read_record(path: Path) -> ProcessRecord | None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel end this process (SIGTERM) when its parent dies; this survives an exec.
+    """Let the kernel send SIGTERM to this process when its parent dies. The setting survives an
+    exec.
 
     Ends the process at once if the parent is gone already.
     """
@@ -152,7 +154,8 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def holder_of(port: int) -> PortHolder:
-    """Return who holds a TCP port of this machine: the listener, else the owner of a connection.
+    """Return the holder of a TCP port of this machine: the listening process or, without one, the
+    owner of a connection.
 
     Several connections can share a local port. A connection that has ended is only the last choice.
     """

@@ -94,7 +94,9 @@ def next_steps(unit: str, *, is_system: bool, user: str) -> list[str]:
 
 
 def is_ours(text: str) -> bool:
-    """Return whether this command wrote the unit, so that it can overwrite it."""
+    """Return whether this command wrote the unit file, so that the command can overwrite the
+    file.
+    """
     return text.startswith(MARK)
 
 

@@ -21,7 +21,8 @@ def usage_of(pid: int | None) -> Usage | None:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
         memory_bytes = sum(member.memory_info().rss for member in family)
-        # Descendants that have ended are counted with the process that waited for them.
+        # This includes the time of descendants that have ended, which the kernel adds to the
+        # process that waited for them.
         cpu_s = sum(sum(member.cpu_times()[:4]) for member in family)
     except psutil.Error:
         return None

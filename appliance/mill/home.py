@@ -31,7 +31,7 @@ class Home:
 
     @property
     def data(self) -> Path:
-        """All data of the mill; if you remove it, the mill starts empty."""
+        """The folder with all data of the mill. If you remove it, the mill starts empty."""
         return self.folder / "data"
 
     @property

@@ -1,8 +1,8 @@
 """Create the cluster id and all secrets, once; they never change.
 
 `make up` and a compose service that the others wait for run this. Every file appears whole or not
-at all and is readable by its owner only. What exists is not changed, so running this twice, or
-twice at once, changes nothing.
+at all, and only its owner can read it. Existing files are not changed, so a second run, even at the
+same time, changes nothing.
 """
 
 import os
@@ -107,7 +107,9 @@ def read_meta_properties(path: Path) -> dict[str, str]:
 
 
 def _cluster_id(home: Home, parts: list[str]) -> str:
-    """Return the id in the secrets or in a broker's data folder; else a new one."""
+    """Return the cluster id from the secrets or from a broker's data folder. If there is none,
+    return a new id.
+    """
     for part in parts:
         if (home.secrets / part / "cluster_id").exists():
             return read_secret(home, f"{part}/cluster_id")

@@ -23,7 +23,7 @@ MYSQL_IN_CONTAINER = 3306
 
 
 class ProbeKind(StrEnum):
-    """How to ask a part whether it works."""
+    """The way to ask a part whether it works."""
 
     HTTP = "http"
     REDIS = "redis"
@@ -48,7 +48,7 @@ class Part:
 
     @property
     def address(self) -> str:
-        """Return what the probe asks, for people."""
+        """Return the address that the probe asks, as text for people."""
         return f"{self.host}:{self.port}"
 
 
@@ -183,7 +183,8 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
                 ),
                 0,
                 2,
-                # Recovery after a power cut reads whole segments.
+                # Recovery after a power cut reads whole segments, so give the broker ten minutes to
+                # start.
                 600_000,
             ),
             takes_turns=len(names) > 1,

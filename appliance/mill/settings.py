@@ -65,7 +65,9 @@ def room_of(part: str) -> str:
 
 
 def settings_for(mill: Mill, part: str) -> dict[str, Any]:
-    """Return the settings of one of our own parts; raises InitError when a secret is missing."""
+    """Return the settings of one of the mill's own parts (not Redis or MySQL). Raises InitError if
+    a secret is missing.
+    """
     makers = {
         "broker": broker_settings,
         "collector": collector_settings,
@@ -244,7 +246,8 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
     """Return how to reach MySQL and Redis as `user`, with the secrets of the part `secrets_of`.
 
-    Redis's reader has no secret: everybody on this machine may read the mill's keys.
+    The user `reader` of Redis has no secret, because everyone on this machine may read the mill's
+    keys.
     """
     sinks, home = mill.config.sinks, mill.home
     found: dict[str, Any] = {"mysql": None, "redis": None}

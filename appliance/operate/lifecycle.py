@@ -68,7 +68,7 @@ def is_running(home: Home) -> bool:
 
 
 def snapshot(home: Home, timeout_s: float = control.TIMEOUT_S) -> dict[str, Any]:
-    """Ask the supervisor for its state. Raises NoSupervisor."""
+    """Ask the supervisor for its state. Raises NoSupervisor if none runs."""
     return control.ask(home.socket, {"command": "status"}, timeout_s)
 
 
@@ -81,7 +81,7 @@ def wait_healthy(
     """Wait until every part (or the named one) is healthy and return the last snapshot.
 
     Raises StartFailed when a part has given up, crashes repeatedly or has waited for lost data for
-    `IN_VAIN_S`. Raises TimeoutError when time is up. What runs keeps running.
+    `IN_VAIN_S`. Raises TimeoutError when time is up. All parts that run keep running.
     """
     deadline = time.monotonic() + timeout_s
     in_vain_since_s: dict[str, float] = {}
@@ -93,9 +93,10 @@ def wait_healthy(
             raise StartFailed(f"the supervisor has ended: {error}") from error
         entries = [entry for entry in found["parts"] if part in (None, entry["part"])]
         if crashes is None:
-            # Crashes before this call say nothing about this start.
+            # Do not count the crashes before this call, because they do not belong to this start.
             crashes = {entry["part"]: entry["restarts"] for entry in entries}
-        # A part that will restart in its turn is healthy all the time.
+        # A part that waits for its turn to restart is healthy with its old settings, so wait for
+        # its restart too.
         waiting = [one for one in entries if one["state"] != "healthy" or one.get("starts_anew")]
         if on_progress:
             names = ", ".join(_waiting_text(entry) for entry in waiting)

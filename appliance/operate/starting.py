@@ -72,7 +72,8 @@ def start(mill: Mill, data: bytes) -> None:
                 break
             time.sleep(POLL_S)
         else:
-            # The process is meant to outlive this one, so its end is never waited for.
+            # The supervisor outlives this process, so mark it as ended; otherwise Python would warn
+            # that nothing waited for it.
             process.returncode = 0
             return
     lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))

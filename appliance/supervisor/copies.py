@@ -59,7 +59,7 @@ def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailab
 
 
 def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
-    """Return the newest of the brokers' answers; None if no broker serves."""
+    """Return the broker's answer with the newest metadata; None if no broker is in service."""
     known = [one for one in told if "copies" in one]
     if not known:
         return None
@@ -90,6 +90,6 @@ def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
 
 
 def copies(addresses: Addresses) -> ReplicaReport | None:
-    """Return the newest answer of the brokers that answer; None if none does."""
+    """Return the answer with the newest metadata; None if no broker answers."""
     told = statuses(addresses).values()
     return copies_by(one for one in told if not isinstance(one, StatusUnavailable))

@@ -63,7 +63,7 @@ class Supervisor:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every part is healthy."""
+        """True if every part is healthy."""
         return all(entry.state is PartPhase.HEALTHY for entry in self.parts.values())
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -84,13 +84,15 @@ class Supervisor:
         return effects
 
     def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
-        """A process was started."""
+        """Handle that a process was started."""
         entry = self.parts[name]
         entry.pid = pid
         return [Note(name, f"started as process {pid}")]
 
     def on_exit(self, name: str, code: int, now_ms: int) -> list[Effect]:
-        """A process ended or could not be started; a negative code is the signal that ended it."""
+        """Handle that a process ended or could not be started. A negative code is the signal that
+        ended it.
+        """
         entry = self.parts[name]
         effects: list[Effect] = []
         was = entry.state
@@ -124,7 +126,9 @@ class Supervisor:
         return effects
 
     def on_probe(self, name: str, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
-        """A probe was answered; an answer after the end of the process changes nothing."""
+        """Handle the result of a probe. A result that comes after the end of the process changes
+        nothing.
+        """
         entry = self.parts.get(name)
         if entry is None:
             return []
@@ -147,7 +151,9 @@ class Supervisor:
     def on_copies(
         self, number: int, not_in_sync: int | None, why: str, now_ms: int
     ) -> list[Effect]:
-        """A `Look` was answered; `not_in_sync` is None if it is unknown for the reason `why`."""
+        """Handle the answer to an `AskReplicas`. `not_in_sync` is None if the number is unknown;
+        then `why` is the reason.
+        """
         if self.is_stopping:
             return []
         effects: list[Effect] = []
@@ -161,7 +167,9 @@ class Supervisor:
 
     @property
     def round_ended(self) -> str:
-        """Why some parts were not restarted although their round is over; empty if all were."""
+        """The reason why some parts were not restarted although their round is over; empty if all
+        parts were restarted.
+        """
         waiting = [entry.part.name for entry in self._awaiting_turns()]
         if not self.turns.is_over or not waiting:
             return ""
@@ -212,7 +220,8 @@ class Supervisor:
         effects: list[Effect] = []
         entry.starts_again = False
         if entry.awaits_its_turn:
-            # When it starts later, it reads the configuration in effect then.
+            # A later start uses the configuration that is in effect at that time, so forget the
+            # waiting replacement.
             entry.successor = None
         if entry.state not in LIVE:
             entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
@@ -222,7 +231,8 @@ class Supervisor:
         return effects
 
     def replace(self, parts: Iterable[Part], changed: Collection[str], now_ms: int) -> list[Effect]:
-        """Replace the parts by these: changed parts restart, missing ones are removed.
+        """Replace all parts by `parts`. Changed parts restart, and parts that are no longer there
+        are stopped and removed.
 
         Parts that must end are stopped in stop order, all of them before any of them starts again.
         Parts that take turns and keep their address restart one after the other instead. Parts that

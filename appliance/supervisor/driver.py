@@ -250,7 +250,7 @@ class Driver:
                         logger.info("log rotated", extra=fields(file=path.name))
                     too_large.discard(path.name)
                 except OSError as error:
-                    # A full disk can have space the next time.
+                    # A full disk can have space at the next attempt, so only warn once.
                     if path.name not in too_large:
                         logger.warning(
                             "log cannot be kept small", extra=fields(file=path.name, why=error)

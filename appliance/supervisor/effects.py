@@ -67,7 +67,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the supervisor's log."""
+    """Write a line to the supervisor's log."""
 
     part: str
     text: str
@@ -76,7 +76,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class AllStopped:
-    """No part runs, and none will: the supervisor can end."""
+    """No part runs, and no part will be started, so the supervisor can end."""
 
 
 Effect = Start | ProbePart | AskReplicas | Terminate | Note | AllStopped

@@ -54,8 +54,9 @@ class CheckedFileChanged(Failure):
 
 
 class ConfigFollower:
-    """`digest` is that of the configuration in effect; `problem` says why the file differs from
-    it."""
+    """Follows the edited configuration file. `digest` is the digest of the configuration in effect.
+    `problem` says why the file is not in effect; None if it is.
+    """
 
     def __init__(
         self, home: Home, digest: str, clock_s: Callable[[], float] = time.monotonic
@@ -73,7 +74,9 @@ class ConfigFollower:
 
     @property
     def notice(self) -> str | None:
-        """Which metrics were removed within the last hour, and how to restore them."""
+        """A sentence on the metrics that were removed within the last hour, and on how to restore
+        them; None if there are none.
+        """
         removal = self._removal
         return removal.text if removal and self._clock_s() < removal.until_s else None
 
@@ -105,8 +108,9 @@ class ConfigFollower:
     def take_over(self, sha256: str | None) -> Takeover:
         """Apply the file, whatever parts it concerns; blocks on the disk.
 
-        `sha256` is that of the file which was checked, in hexadecimal; no other file is applied.
-        Raises ConfigFaults, Failure and OSError; then nothing has changed for the running parts.
+        `sha256` is the hash of the checked file in hexadecimal; a file with another hash is not
+        applied. Raises ConfigFaults, Failure and OSError; after an error nothing has changed for
+        the running parts.
         """
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()

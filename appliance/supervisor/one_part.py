@@ -34,7 +34,7 @@ def start(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
-    """A probe has found the part healthy."""
+    """Handle that a probe has found the part healthy."""
     effects: list[Effect] = []
     if entry.state is not PartPhase.HEALTHY:
         effects.append(Note(entry.part.name, "healthy"))
@@ -49,12 +49,15 @@ def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
-    """A probe has found the part not ready, or got no answer. One such probe changes nothing."""
+    """Handle that a probe has found the part not ready, or got no answer. A single such probe
+    changes nothing.
+    """
     entry.failures += 1
     if entry.state is PartPhase.STARTING:
         entry.reason = reason
         if answer is ProbeResult.NOT_READY:
-            # The part lives and says what it waits for, so its time to start begins again.
+            # The part answered and said what it waits for, so its time limit for starting begins
+            # again.
             entry.act_at_ms = now_ms + entry.part.start_timeout_ms
         return []
     effects: list[Effect] = []
@@ -78,7 +81,9 @@ def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int
 def back_off(
     entry: PartEntry, ended: str, was: PartPhase, chance: random.Random, now_ms: int
 ) -> list[Effect]:
-    """The part has ended unasked: start it again after a delay, which grows each time."""
+    """Handle that the part ended although it was not asked to stop. Start it again after a delay,
+    which grows each time.
+    """
     if was is PartPhase.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
         entry.attempts = 0
     delay_ms = min(BACK_OFF_MS_MIN * 2**entry.attempts, BACK_OFF_MS_MAX)
@@ -92,7 +97,7 @@ def back_off(
 
 
 def begin_stop(entry: PartEntry, now_ms: int) -> list[Effect]:
-    """Ask its process to stop; it is killed after `stop_timeout_ms`."""
+    """Ask the part's process to stop. It is killed after `stop_timeout_ms`."""
     entry.state, entry.reason = PartPhase.STOPPING, "stopping"
     entry.probe_at_ms = None
     entry.act_at_ms = now_ms + entry.part.stop_timeout_ms

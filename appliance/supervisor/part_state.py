@@ -35,11 +35,11 @@ class PartEntry:
 
     @property
     def is_changing(self) -> bool:
-        """Whether its process must end so that the part is replaced or removed."""
+        """True if the part's process must end so that the part is replaced or removed."""
         return self.is_leaving or self.successor is not None
 
     @property
     def awaits_its_turn(self) -> bool:
-        """Whether the part will restart at the same address, while others of its kind do its
+        """True if the part will restart at the same address, while others of its kind do its
         work."""
         return self.part.takes_turns and self.successor == self.part

@@ -1,4 +1,4 @@
-"""Pause parts for a moment, so that what is on the disk is the state of one moment.
+"""Pause parts for a short time, so that the files on the disk are a consistent state.
 
 SIGSTOP stops a part's process group wherever its threads are. So the disk has what `kill -9` of all
 parts at that moment would have left. A pause ends after a time limit unless a request ends it

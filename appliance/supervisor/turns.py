@@ -32,7 +32,9 @@ class RestartTurns:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `look` will ask next; None while an answer is awaited, or nothing waits."""
+        """The time at which `look` will ask next; None while it waits for an answer, or no part
+        waits for its turn.
+        """
         return None if self._is_looking else self._look_at_ms
 
     def begin(self) -> None:
@@ -41,14 +43,16 @@ class RestartTurns:
         self.is_over = False
 
     def hold(self, waits_for: str) -> None:
-        """No turn can come now, whatever the replicas are like; a pending answer is ignored."""
+        """Let no part stop now, for the reason `waits_for`. The answer to a pending question is
+        ignored.
+        """
         self.waits_for = waits_for
         self.number += 1
         self._is_looking = False
         self._look_at_ms = self._fewest = self._since_ms = None
 
     def look(self, parts: tuple[str, ...], now_ms: int) -> list[AskReplicas]:
-        """Ask about the replicas, if that is due."""
+        """Return the question about the replicas, if it is due."""
         if self._is_looking or (self._look_at_ms is not None and now_ms < self._look_at_ms):
             return []
         self._is_looking = True
@@ -79,7 +83,7 @@ class RestartTurns:
 
 
 def not_in_sync_text(count: int) -> str:
-    """Return the number as `status` shows it."""
+    """Return the number of out-of-sync partitions as text for `status`."""
     return (
         "1 partition that is not in sync"
         if count == 1

@@ -1,1 +1,1 @@
-"""Lines and counts as single commands use them: made up, read from a file, read from a sink."""
+"""Sources of lines and counts for single commands: generated lines, a file, or a sink."""

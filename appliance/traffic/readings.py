@@ -26,7 +26,7 @@ class NotCounted(ReadingError):
 class Value:
     """One key's value as it is stored, and the number it ranks by.
 
-    `is_estimate` is None where the sink does not tell.
+    `is_estimate` is None if the sink does not store whether the value is an estimate.
     """
 
     text: str
@@ -153,7 +153,7 @@ def _field(parts: list[str | None]) -> str:
 
 
 def key_cells(field: str, columns: int) -> list[str]:
-    """Split a field of Redis into the key's columns; none for a metric without a key."""
+    """Split a field of Redis into the key's columns; empty for a metric without a key."""
     if not columns:
         return []
     cells, escaped = [""], False

@@ -1,13 +1,12 @@
-"""How a new cluster gets its first voter set: which broker creates the set and how the others learn
-it.
+"""The birth of a cluster: how the brokers of a new cluster agree on its first voter set.
 
 Room: cluster. Pure: events in, effects out, no clock. All brokers must agree. A broker with an
 empty disk asks every configured broker for its report. Only the broker with the lowest id creates a
 voter set, and only when all disks are empty. A broker that finds its id and its data directory in a
 reported set stores the set and can then vote.
 
-A second set must never be created, although answers can be late and disks can be emptied at any
-time. Four rules prevent it (decision 0053):
+A second voter set must never be created, although answers can be late and disks can be emptied at
+any time. Four rules prevent it (decision 0053):
 
 1. The lowest id asks twice. It sends the second questions when all first answers are in. The same
    disks must answer them, and they must still be empty. A disk never becomes empty again, so at one
@@ -83,7 +82,9 @@ Event = StartBirth | ReportRequested | ReportReceived | ReportFailed | VotersSto
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """Ask a broker for its report. The driver returns `ReportReceived` or `ReportFailed`."""
+    """Ask a broker for its report. The driver later passes in `ReportReceived` or
+    `ReportFailed`.
+    """
 
     question_id: int
     node_id: int
@@ -106,7 +107,7 @@ class RejectQuestion:
 
 @dataclass(frozen=True, slots=True)
 class StoreVoters:
-    """Make this voter set durable, then return `VotersStored`.
+    """Make this voter set durable. The driver then passes in `VotersStored`.
 
     Write the vote file first if there is none, then the snapshot at offset 0 that names the set,
     and fsync the folder after each. If the set already exists, fsync it.
@@ -171,7 +172,7 @@ class Birth:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a `BirthTick` is due; None while only answers are outstanding."""
+        """The time at which a `BirthTick` is due; None while the broker only waits for answers."""
         return min(self._due_ms.values(), default=None)
 
     @property
@@ -245,7 +246,8 @@ class Birth:
         if not self._counts(question_id):
             return self._ask([node_id])
         if report.me.node_id != node_id:
-            # For a moment, an address can lead to another broker. Such a reply counts as no answer.
+            # An address can lead to another broker for a short time, so this reply counts as no
+            # answer.
             self._ask_later(node_id, now_ms)
             return ()
         self._check_kin(report)
@@ -286,15 +288,17 @@ class Birth:
             raise _copied(me, report.me)
 
     def _empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
-        """Note another empty disk. Only the lowest id does this (rule 1)."""
+        """Record that another broker's disk is empty. Only the broker with the lowest id does this
+        (rule 1).
+        """
         asks: Sequence[Effect] = ()
         if self.phase is BirthPhase.CONFIRMING:
             if directory_id == self._first[node_id]:
                 self._second[node_id] = directory_id
                 is_unanimous = len(self._second) == len(self._others)
                 return self._store(self._set_of_all()) if is_unanimous else ()
-            # The broker has another disk now, and it is unknown since when that disk is empty:
-            # start over.
+            # The broker has another disk than in its first answer. Nothing shows since when that
+            # disk is empty, so start with the first questions again.
             self.phase = BirthPhase.ASKING
             self._first, self._second = {}, {}
             self._forget_questions()

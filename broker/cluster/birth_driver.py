@@ -1,9 +1,9 @@
 """Runs the birth of a cluster for one broker: sends questions and reports, and stores the voter
 set.
 
-Room: cluster. The rules are in `birth`. Questions go over the quick links and are repeated for as
-long as the core asks for it. If brokers cannot be reached, a warning names them every ten seconds.
-After its own birth a broker still answers questions, because other brokers may not have finished.
+Room: cluster. The rules are in `birth`. Questions are repeated for as long as the core requests it.
+If brokers cannot be reached, a warning names them every ten seconds. A broker that has its voter
+set still answers questions, because other brokers can still need the answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Voters = tuple[ReplicaKey, ...]
 
 
 class BirthDriver:
-    """The birth of one process. Calls `born(voters)` or `refused(why)` once."""
+    """Runs the birth for one process. Calls `born(voters)` or `refused(why)` once."""
 
     def __init__(
         self,
@@ -73,7 +73,9 @@ class BirthDriver:
         return self._birth.waits_for
 
     def start(self) -> None:
-        """Start. If this is the only configured broker, it can be born before this returns."""
+        """Start. If this is the only configured broker, `born` can be called before this
+        returns.
+        """
         self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS
         self._step(birth.StartBirth())
 
@@ -82,7 +84,7 @@ class BirthDriver:
         self._alarm.stop()
 
     def asked(self, call: Call, request: ReplicaReportRequest) -> None:
-        """Answer ReplicaReport: another broker asks what this broker's disk holds."""
+        """Answer another broker's ReplicaReport request with the content of this broker's disk."""
         if request.topics is not None:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "reports of single partitions are not made yet"

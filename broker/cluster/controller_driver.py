@@ -27,8 +27,8 @@ Order = ControllerInput | DescribeQuorumRequest
 
 
 class ControllerListener(Protocol):
-    """Holds state of the active controller that is not in the log. It lasts while the controller is
-    active.
+    """Owns the state of the active controller that is not in the log. This state exists only while
+    the controller is active.
     """
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
@@ -60,7 +60,7 @@ class ControllerDriver:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node decides orders."""
+        """True if this node decides orders."""
         return self._active is not None
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:

@@ -88,7 +88,9 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
-    """Return a voter's addresses from the voter set, else from its broker registration."""
+    """Return a voter's addresses from the voter set or, if they are not there, from its broker
+    registration.
+    """
     listeners = [
         QuorumListener(name=one.name, host=one.host, port=one.port)
         for voter in status.members

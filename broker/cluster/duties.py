@@ -1,9 +1,9 @@
 """The queue of work for the metadata log's disk: numbered, executed one at a time and in order.
 
-Room: cluster. Pure. A message that must wait until something is durable waits for a number: the
-count of all duties queued so far. Only one duty runs at a time, so nothing overtakes a vote or a
-truncation. A write that the disk rejects is undone before the quorum handles any other event
-(`quorum_driver._take_back`).
+Room: cluster. Pure. A duty is one job for that disk. A message that depends on durable data waits
+until a number of duties is done: the count of all duties queued so far. Only one duty runs at a
+time, so no write overtakes a vote or a truncation. A write that the disk rejects is undone before
+the quorum handles any other event (`quorum_driver._take_back`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Duties:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all duties are done."""
+        """True if all duties are done."""
         return self.done_count == self.given_count
 
     @property
@@ -67,7 +67,8 @@ class Duties:
 
 
 class AtOnce:
-    """Runs each job at once, in the caller. For the start of a node, before it serves requests.
+    """Runs each job immediately, in the caller. It is used while a node starts, before the node
+    serves requests.
 
     A disk error is raised to the caller of `run`.
     """

@@ -40,5 +40,5 @@ class HeldId:
         return self._held_ms >= DUPLICATE_PATIENCE_MS
 
     def forget(self) -> None:
-        """Start over: this process has the id, or it asks another controller."""
+        """Reset the measurement, because this process got the id or asks another controller."""
         self._at_ms = None

@@ -29,7 +29,7 @@ class LeaderProbe(NamedTuple):
 
 
 class LeaderWatch:
-    """What a voter knows about the health of the leader it follows."""
+    """A voter's view of the health of the leader that it follows."""
 
     def __init__(self) -> None:
         self._leader_id = NO_NODE
@@ -43,7 +43,7 @@ class LeaderWatch:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`; None while the leader is not suspected."""
+        """The time to call `tick`; None while the leader is not suspected."""
         return self._doubted_ms
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
@@ -53,8 +53,8 @@ class LeaderWatch:
             self._believe()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note an answer from the leader of the epoch. It is the process that won the election,
-        because no process leads an epoch twice.
+        """Note an answer from the leader of the epoch. The answer proves that the process that won
+        the election is alive, because no second process leads the same epoch.
         """
         if (leader_id, leader_epoch) == (self._leader_id, self._leader_epoch):
             self._believe()

@@ -6,8 +6,8 @@ sockets are read before any broker is judged. The controller's own node is a bro
 except that its link cannot break.
 
 A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
-whose connection has ended registers again at once. Otherwise the controller would not notice when
-that broker dies, until the session times out.
+whose connection has ended registers again immediately. Otherwise the controller would notice that
+broker's death only when its session times out.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ BEING_DECIDED = "another registration under this id is being decided; ask again"
 
 
 class BrokerConnection(Protocol):
-    """A session of another broker. Only its end matters here."""
+    """A network session of another broker. This module only uses its end."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether the peer has closed the connection."""
+        """True if the peer has closed the connection."""
 
     def on_end(self, told: Callable[[], None]) -> None:
         """Call `told` once, when the session ends."""
@@ -97,7 +97,7 @@ class LivenessDriver:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node's controller is active, so that brokers can register here."""
+        """True if this node's controller is active, so that brokers can register here."""
         return self._liveness is not None
 
     def stop(self) -> None:
@@ -237,7 +237,7 @@ class LivenessDriver:
             self._retry_ms = None
             again, self._unfenced = self._unfenced, []
         for dead in [*liveness.dead(now_ms), *again]:
-            # A broker that has come back since is not dead.
+            # If the broker has registered again in the meantime, do not fence it.
             if not liveness.is_live(dead.node_id, now_ms):
                 self._fence(dead)
         for probe in liveness.probes_due(now_ms):
@@ -277,7 +277,8 @@ def _is_over(connection: BrokerConnection | None) -> bool:
 
 def _unheard(connection: BrokerConnection | None) -> ApiError:
     if _is_over(connection):
-        # Requests that a dead process left in the socket do not prove that it is alive.
+        # A dead process can leave requests in the socket. They do not prove that it is alive, so
+        # refuse them.
         return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")
     return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
 

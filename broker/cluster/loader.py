@@ -1,8 +1,9 @@
 """Turns committed batches into the metadata image: reads, replays, applies and publishes them.
 
 Room: cluster. Every node has one loader. Before the node serves requests, everything committed is
-replayed in one pass. Later each batch is applied separately, and the next batch waits until it is
-in force. The image's end offset is the log's, so it also counts the quorum's own batches.
+replayed in one pass. Later each batch is applied separately, and the next batch waits until the
+previous one is in force. The image's end offset is an offset of the log, so it also includes the
+quorum's own batches.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Publisher(Protocol):
 
 
 class Loader:
-    """Holds the image of what is committed. Calls `moved(image)` whenever the image has changed."""
+    """Holds the image of all committed metadata. Calls `moved(image)` whenever the image has
+    changed.
+    """
 
     def __init__(self, log: MetadataLog) -> None:
         self.image = MetadataImage()
@@ -61,7 +64,7 @@ class Loader:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything committed is in force."""
+        """True if everything committed is in force."""
         return not self._is_applying and self.image.end_offset >= self._committed_offset
 
     def serve(self, publisher: Publisher) -> None:
@@ -83,7 +86,8 @@ class Loader:
         """Replace the image by that of a fetched snapshot, because the log now starts behind the
         snapshot.
 
-        It is applied after the commit that is being applied, as one change from the image before.
+        The new image is applied after the commit that is being applied, as one change from the
+        previous image.
         """
         delta = MetadataDelta(MetadataImage())
         for _, batch in iterate_batches(content):

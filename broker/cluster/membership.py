@@ -66,7 +66,7 @@ FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST}
 
 @dataclass(frozen=True, slots=True)
 class _PendingRequest:
-    """The request that waits for its answer."""
+    """The request whose answer this broker waits for."""
 
     number: int
     sent_ms: int
@@ -75,7 +75,7 @@ class _PendingRequest:
 
 @dataclass(frozen=True, slots=True)
 class _AnsweredHeartbeat:
-    """A heartbeat that was answered."""
+    """An answered heartbeat, which can allow reads."""
 
     sent_ms: int
     end_offset: int
@@ -128,7 +128,7 @@ class BrokerMembership:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`; None if there is nothing to wait for."""
+        """The time to call `tick`; None if no request is due."""
         if self._is_over:
             return None
         deadlines = [] if self._asked is not None or self._due_ms is None else [self._due_ms]
@@ -142,7 +142,7 @@ class BrokerMembership:
         return self._broker_epoch
 
     def may_read(self, now_ms: int) -> bool:
-        """Whether this broker, as a leader, may answer reads now."""
+        """Return whether this broker, as a leader, may answer reads now."""
         return self._lease_ms is not None and now_ms - self._lease_ms < READ_LEASE_MS
 
     # Events.
@@ -153,7 +153,7 @@ class BrokerMembership:
             return ()
         self._controller = (node_id, epoch)
         self._is_known_there = False
-        # Ignore any answer of the controller asked before.
+        # Ignore a later answer of the previous controller.
         self._asked = None
         self._held_id.forget()
         self._wait_ms = RETRY_MS_MIN
@@ -218,12 +218,12 @@ class BrokerMembership:
         return self._say(now_ms) if self._damaged - before else ()
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
-        """The process stood still until now, so nothing it knew before is certain."""
+        """Note that the process stood still, so its earlier knowledge is out of date."""
         self._close(now_ms)
         return self._say(now_ms)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        """This process stood still until now, so nothing it knew before is certain."""
+        """Send the request that is due, or stop if the controller has been silent for too long."""
         if self._is_waiting_to_stop and now_ms >= self._stop_heard_ms + STOP_PATIENCE_MS:
             return self._let_go()
         if self._due_ms is None or now_ms < self._due_ms or self._asked or self._is_over:
@@ -278,7 +278,7 @@ class BrokerMembership:
         return self._later(now_ms)
 
     def _look(self, now_ms: int) -> Sequence[Effect]:
-        """Read from the image what has become of this broker's registration."""
+        """Compare this broker's registration in the image with its state, and report changes."""
         own, broker_epoch = self._own, self._broker_epoch
         if self._is_over or broker_epoch is None:
             return ()
@@ -351,9 +351,7 @@ class BrokerMembership:
         return [*effects, *self.tick(now_ms)]
 
     def _say(self, now_ms: int) -> Sequence[Effect]:
-        """Note that there is something to report. Send a request at once, or after the answer under
-        way.
-        """
+        """Send a heartbeat with news immediately, or after the answer to the current request."""
         self._news += 1
         if self._controller[0] == NO_NODE:
             return ()
@@ -387,8 +385,8 @@ class BrokerMembership:
     # The guard of reads.
 
     def _open(self) -> None:
-        """Let an answered heartbeat allow reads once everything its controller had decided is
-        replayed.
+        """Let an answered heartbeat allow reads, if this broker has replayed everything that the
+        controller had decided when it answered.
         """
         while self._heard and self._heard[0].end_offset <= self._replayed_end:
             self._lease_ms = self._heard.pop(0).sent_ms

@@ -95,7 +95,7 @@ class MembershipDriver:
 
     @property
     def may_read(self) -> bool:
-        """Whether this broker, as a leader, may answer reads now. It can have been deposed without
+        """True if this broker, as a leader, may answer reads now. It can have been deposed without
         knowing it; see `membership`.
         """
         self._notice_stall()
@@ -255,6 +255,7 @@ class MembershipDriver:
 
     def _arm(self) -> None:
         now_ms, deadline_ms = self._world.clock.monotonic_ms(), self._membership.next_deadline_ms
-        # Set the alarm even without a deadline, because only an expected turn can reveal a stall.
+        # Set the alarm even without a deadline, because a stall is noticed only if an expected turn
+        # of the loop is late.
         left_ms = HEARTBEAT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
         self._alarm.set(self._alarm.now_ms + left_ms)

@@ -61,7 +61,7 @@ class Metadata:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything written is durable and in force."""
+        """True if everything written is durable and in force."""
         return self.log.duties.is_idle and self.loader.is_idle
 
     def submit(
@@ -71,7 +71,7 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """Have an order decided, here or by another node.
+        """Submit an order to the active controller, on this node or on another one.
 
         Calls `reply` once the decision is committed and in force, or `refused` if it cannot be
         written or too many orders wait. Both can be called before this returns. `host` is the
@@ -86,7 +86,9 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """Like `submit`, but refuse with NOT_CONTROLLER unless this node is the controller."""
+        """Submit an order as `submit` does, but refuse it with NOT_CONTROLLER unless this node is
+        the controller.
+        """
         self.controller.submit(order, OrderWaiter(reply, refused, host))
 
     def submit_now(self, order: Order) -> Any:

@@ -2,8 +2,9 @@
 
 Room: cluster. The driver puts the work that the quorum's core asks for into `duties`, in order.
 Threads do the work, so the log's fsyncs do not wait for those of other logs. If a full disk rejects
-an append, the caller undoes it. All other work is retried until there is room, because no message
-that depends on it has been sent. A failed fsync is final: `jobs` stops the process.
+an append, the caller undoes the append. All other work is retried until the disk has space. This is
+safe, because messages that depend on the work are sent only after it is done. A failed fsync is
+final: `jobs` stops the process.
 """
 
 from __future__ import annotations
@@ -102,9 +103,10 @@ class MetadataLog:
     def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
         """Return whole batches between two offsets: at least one if there is one.
 
-        Beyond the first batch, the total is at most `max_bytes`. Damaged batches must not be used
-        or sent, so CorruptionError and DiskError prevent the start of a broker and stop a running
-        one. Without a free file descriptor the result is empty; call `again` then.
+        Except for the first batch, the total is at most `max_bytes`. Damaged batches must not be
+        used or sent, so CorruptionError and DiskError prevent the start of a broker and stop a
+        running one. If there is no free file descriptor, the result is empty, and the caller must
+        call `again`.
         """
         try:
             region = self.log.read(start_offset, max_bytes, end_offset).region
@@ -120,7 +122,7 @@ class MetadataLog:
             self._die(f"the metadata log cannot be read: {error}")
 
     def again(self, call: Done) -> None:
-        """Call `call` after a while, when a free file descriptor may be available."""
+        """Call `call` after a while, when a file descriptor can be free again."""
         self._later(RETRY_MS, call)
 
     def filled(self, answer: FetchAnswer, read: BatchesToRead) -> FetchAnswer:
@@ -144,7 +146,7 @@ class MetadataLog:
         """Append batches that already have offsets and epochs. They can be read at once; an fsync
         follows.
 
-        Raises DiskError, and WireError for an invalid batch. Nothing is written then.
+        Raises DiskError, and WireError for an invalid batch. In both cases nothing is written.
         """
         assert not self.is_truncating, "append to a log that is being truncated"
         now_ms = self._clock.now_ms()
@@ -285,8 +287,8 @@ class MetadataLog:
     ) -> None:
         """Make a fetched snapshot durable if it is complete, and start the log again at its end.
 
-        Calls `spoiled` if the snapshot is incomplete or the disk has no room. Then it must be
-        fetched again.
+        Calls `spoiled` if the snapshot is incomplete or the disk has no space. The caller must then
+        fetch the snapshot again.
         """
 
         def job() -> MetadataSnapshot | None:

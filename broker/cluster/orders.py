@@ -9,8 +9,8 @@ active controller, or the broker asked is none, the order waits and is tried aga
 If the controller dies or is deposed before it answers, it is unknown whether it carried the order
 out. The next controller has replayed everything that was carried out, so it gets the order again,
 as in Kafka. If the order had been carried out, the answer shows it (for example
-TOPIC_ALREADY_EXISTS). An order that could hit something that another client has created since is
-not repeated. Its client gets a time-out and must look.
+TOPIC_ALREADY_EXISTS). An order is not repeated if it could change an object that another client has
+created in the meantime. Its client gets a time-out and must check the result.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class OrderForwarder:
         self._pending: dict[_PendingOrder, None] = {}
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Have an order decided. The waiter is called once, possibly before this returns."""
+        """Submit an order. The waiter is called once, possibly before this returns."""
         config = self._settings.config
         if len(self._pending) >= config.max_pending_metadata_orders:
             waiter.refused(
@@ -105,8 +105,8 @@ class OrderForwarder:
         self._try(one)
 
     def leader_changed(self) -> None:
-        """Note a new leader of the quorum. The former leader may never answer, so its orders are
-        retried.
+        """Note a new leader of the quorum. The former leader can fail to answer, so the orders sent
+        to it are sent again.
         """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:

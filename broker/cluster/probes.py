@@ -21,8 +21,8 @@ from broker.world import Address, End, Link, World
 VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(
     {
         End.REFUSED: ProbeVerdict.REFUSED,
-        # The connection existed for a moment, so the other machine, or a device before it, knows
-        # the address.
+        # The connection existed for a moment, so the other machine, or a device in front of it, has
+        # accepted it.
         End.RESET: ProbeVerdict.ACCEPTED,
         End.EOF: ProbeVerdict.ACCEPTED,
         End.TIMED_OUT: ProbeVerdict.SILENT,

@@ -44,8 +44,8 @@ from protocol.errors import WireError
 
 
 class Messenger(Protocol):
-    """The path to the quorums of other nodes. Each `Send` comes back once, through `answered` or
-    `failed`.
+    """Sends messages to the quorums of other nodes. For each `Send` the quorum is called once, with
+    `answered` or `failed`.
     """
 
     def send(self, send: Send) -> None:
@@ -247,7 +247,7 @@ class QuorumDriver:
 
     def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
-        # The loader could not read during the truncation, so announce the commits again.
+        # The loader could not read during the truncation, so report the committed offset again.
         self._news.append(lambda: self._follower().committed(committed_offset))
         self.handle(Truncated(offset))
 

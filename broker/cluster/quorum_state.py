@@ -56,12 +56,13 @@ class QuorumState(NamedTuple):
 def look(
     disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
 ) -> tuple[DiskReport, QuorumState | None]:
-    """Return what the disk holds, for `found` and for other brokers, and the quorum state of a
-    voter.
+    """Return the report on the disk, for `found` and for other brokers, and the quorum state, or
+    None if this broker is no voter yet.
 
     Raises FolderError when the folder is damaged.
     """
-    # A broker that is configured alone has never fetched a snapshot.
+    # A broker that is configured alone has never fetched a snapshot, so a log that ends before its
+    # snapshot is damaged.
     state = recover(disk, log, may_begin_anew=len(identity.configured_ids) > 1)
     election = _read_vote(disk, log.log.folder)
     report = BrokerReport(

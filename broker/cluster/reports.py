@@ -54,7 +54,7 @@ class BrokerReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the disk has never held data of a cluster."""
+        """True if the disk has never held data of a cluster."""
         return not (
             self.metadata_end_offset or self.snapshot_end_offset or self.voters or self.replicas
         )

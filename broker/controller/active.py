@@ -84,7 +84,7 @@ class PendingDecision:
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """How many orders can be in the queue, for all hosts and for each."""
+    """The numbers of orders that can be in the queue, for all hosts together and for each host."""
 
     pending_max: int
     pending_max_per_host: int
@@ -124,7 +124,8 @@ class ActiveController:
         """Return the batch to propose at `end_offset`, the log's end; None if nothing must be
         written.
 
-        The waiter can be answered before this returns. Raises ImpossibleRecord for a bug of ours.
+        The waiter can be answered before this returns. Raises ImpossibleRecord, which means a bug
+        in the controller.
         """
         is_limited = not isinstance(order, FromBrokers)
         if is_limited and self._is_full(waiter.host):
@@ -187,7 +188,7 @@ class ActiveController:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`."""
+        """The time to call `expire`."""
         return min((one.deadline_ms for one in self._line if one.waiter), default=None)
 
     def lose(self) -> None:
@@ -237,8 +238,9 @@ class ActiveController:
         return bytes(batch)
 
     def _is_full(self, host: str | None) -> bool:
-        # A connection has only one order under way. But its decision stays in the queue when the
-        # connection ends, and folders are created one after the other.
+        # A connection has only one order at a time, but its decision stays in the queue when the
+        # connection ends. So clients that reconnect again and again could fill the queue, unless it
+        # has a limit.
         if len(self._line) >= self._limits.pending_max:
             return True
         return host is not None and self._waiting_of[host] >= self._limits.pending_max_per_host

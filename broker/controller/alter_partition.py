@@ -59,7 +59,8 @@ def alter_partition(
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     records: list[MetadataRecord] = []
     topics = []
-    # A partition that is named twice has another partition epoch the second time.
+    # If a request names a partition twice, the second proposal must be checked against the
+    # partition epoch that the first one made.
     changed: dict[tuple[str, int], PartitionImage] = {}
     for asked in request.topics:
         topic = image.topic_by_id(asked.topic_id)
@@ -147,8 +148,8 @@ def _is_eligible(
     if broker is None or not broker.is_active:
         return False
     if member.broker_epoch == UNKNOWN_BROKER_EPOCH:
-        # A member in sync is of this incarnation. A new incarnation would have left the set, and
-        # this proposal would have an older partition epoch.
+        # A member that is already in sync is the registered incarnation. A restart would have
+        # removed it from the set, and then this proposal would have an old partition epoch.
         return member.broker_id in partition.in_sync_replicas
     return member.broker_epoch == broker.broker_epoch
 

@@ -52,7 +52,7 @@ Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does with one setting."""
+    """The operation of IncrementalAlterConfigs on one setting."""
 
     SET = 0
     DELETE = 1
@@ -198,7 +198,8 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
 
 def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if not name:
-        # For brokers, the empty name means all of them. Topics have their defaults there.
+        # The empty name stands for all brokers, and defaults of topics are settings of all brokers.
+        # So there is no default topic resource.
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if check_topic_name(name) not in image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -255,7 +256,8 @@ def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
     if len(value) > VALUE_LENGTH_MAX:
-        # Before the value is split, because a list is compared word by word.
+        # Check the length before the value is split, because the comparison of a long list word by
+        # word would be slow.
         raise ApiError(target.fault_code, f"{key} has at most {VALUE_LENGTH_MAX} characters")
     return value
 
@@ -263,7 +265,7 @@ def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
 def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarget) -> None:
     operation = change.config_operation
     if operation == ConfigOperation.DELETE:
-        # Also for an unknown key, because tools expect that deleting an unset key succeeds.
+        # Accept an unknown key too, because tools expect that deleting an unset key succeeds.
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)

@@ -125,7 +125,7 @@ def _elected(
     min_isr = min_in_sync_replicas(topic, image, config)
     if election_type == PREFERRED:
         return elect_by_order(topic, wanted.partition, image, Election.PREFERRED, min_isr)
-    # No replica can lead without loss, so as in Kafka the first live one leads.
+    # No replica can lead without a loss of records, so as in Kafka the first live one is elected.
     partition = topic.partitions[wanted.partition]
     able = [one for one in partition.replicas if may_lead(partition, one, image.brokers)]
     chosen = able[0] if able else NO_NODE

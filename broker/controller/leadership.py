@@ -53,8 +53,8 @@ class WantedChange:
     """A change of one partition, before the rules are applied.
 
     `in_sync_replicas`: None leaves them as they are; their order does not matter. `distrusted`:
-    replicas whose disks may lack acknowledged records, so they become neither in sync nor eligible.
-    `moved`: node id -> the still empty directory that gets its replica. Such a node must also be
+    replicas whose disks can lack acknowledged records, so they become neither in sync nor eligible.
+    `moved` maps a node id to the empty directory that gets its replica. Such a node must also be
     distrusted, and no operator should choose it. `chosen` is for UNCLEAN.
     """
 
@@ -135,15 +135,16 @@ def change(
     Every record that changes the leader or the in-sync replicas must be made here. A record that is
     made elsewhere can leave replicas eligible that must not be (decision 0048).
 
-    The record may change only the partition epoch; use `differs` to avoid such records. `min_isr`
-    is the topic's. The partition's is at most its number of replicas.
+    The record can change nothing except the partition epoch; use `differs` to avoid such records.
+    `min_isr` is the topic's setting. The minimum of a partition is at most its number of replicas.
     """
     after = _settled(partition, wanted, min_isr)
     elected = elect(after, brokers, wanted.election, wanted.chosen)
     in_sync, eligible = after.in_sync_replicas, after.eligible_leader_replicas
     known = after.last_known_elr
     if elected.is_unclean:
-        # The records of the others are no longer a prefix of the new leader's.
+        # After an unclean election the other replicas' records need not be a prefix of the new
+        # leader's, so only the leader stays in sync.
         in_sync, eligible, known = (elected.leader,), (), ()
     elif elected.leader != NO_NODE and elected.leader not in in_sync:
         in_sync = (*in_sync, elected.leader)

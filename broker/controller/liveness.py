@@ -2,7 +2,7 @@
 
 Room: controller. Pure and soft: nothing of it is in the log, and each won epoch of the quorum
 starts with a new one. All times are *lived* ms, without the stalls of the controller's own event
-loop. So the controller takes no broker for dead because it stood still itself. The driver provides
+loop. So a stall of the controller's own process makes no broker look dead. The driver provides
 lived time, and reads all sockets before it asks for a decision.
 
 A dead broker is detected in three ways. A closed connection alone fences no broker; it starts a
@@ -115,7 +115,7 @@ class Liveness:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `dead` or `probes_due` may return something; None without sessions."""
+        """The time to call `dead` and `probes_due`; None if there are no sessions."""
         sessions = self._sessions.values()
         ends = [_deadline_ms(one) for one in sessions]
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
@@ -128,8 +128,8 @@ class Liveness:
         first.
 
         No broker is judged by earlier events, because this controller saw none of its connections
-        and heartbeats. A fenced broker keeps its id like the others, because it may just have got
-        it.
+        and heartbeats. A fenced broker keeps its id like the others, because it can just have
+        registered.
         """
         for broker in image.brokers.values():
             self.registered(broker, now_ms)
@@ -143,8 +143,8 @@ class Liveness:
         """Start a registration; return False while another one for the same id is being decided.
 
         Once it is granted, its epoch is in the newest image before the commit, and it has a
-        session. A second process that registers in the meantime may have been killed, with its last
-        request still in the socket. It must not take the id.
+        session. A second process that registers in the meantime can have been killed, with its last
+        request still in the socket. Such a process must not get the id.
         """
         if node_id in self._deciding:
             return False
@@ -208,7 +208,8 @@ class Liveness:
         if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             session.doubted_ms = None
         elif session.doubted_ms is None:
-            # After a takeover the broker may not even know this controller yet, so it gets time.
+            # After a takeover the broker may not know this controller yet, so give it time to
+            # connect.
             session.doubted_ms = now_ms + RECONNECT_MS
         return None
 
@@ -235,8 +236,8 @@ class Liveness:
         return [self._dead(node_id) for node_id in sorted(lapsed)]
 
     def is_live(self, node_id: int, now_ms: int) -> bool:
-        """Return whether the registered incarnation may still run, so that no other may take its
-        id.
+        """Return whether the registered incarnation can still be running, so that no other process
+        may take its id.
 
         An incarnation without a connection for `RECONNECT_MS` does not hold the id. If it comes
         back, it is refused by its epoch.
@@ -279,7 +280,8 @@ class Liveness:
         if request.want_shut_down or broker.is_stopping:
             step = self._stopping(broker, session, image, config)
         elif broker.is_fenced and is_caught_up and not request.want_fence:
-            # Together with the damaged logs it reports, so that none of them is in sync in between.
+            # Unfence the broker and distrust its damaged logs in one batch, so that no damaged log
+            # is in sync in between.
             distrusted = distrust(broker.node_id, request.damaged, image, config)
             step = _Step([*unfence(broker.node_id, image, config), *distrusted], is_fenced=False)
         elif not broker.is_fenced and request.want_fence:

@@ -85,7 +85,7 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """Whether the group has never had a generation, so it need not be kept."""
+        """True if the group has never had a generation, so it need not be kept."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.
@@ -354,7 +354,7 @@ class ClassicGroup(Rebalancing):
     def check_commit_in_transaction(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Like `check_commit`, for TxnOffsetCommit, which names no member before version 3
+        """Check a TxnOffsetCommit as `check_commit` does; it names no member before version 3
         (KIP-447).
         """
         is_nobody = member_id == NO_MEMBER and group_instance_id is None

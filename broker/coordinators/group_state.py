@@ -40,7 +40,7 @@ _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalGroupMove(Exception):
-    """A move that no rule allows. It is a bug of ours, never a client's fault."""
+    """A move that no rule allows. It is a bug of the broker, never a client's fault."""
 
     def __init__(self, source: GroupState, target: GroupState) -> None:
         super().__init__(f"from {source} to {target}")

@@ -47,17 +47,17 @@ class TxnState(IntEnum):
 
     @property
     def is_preparing(self) -> bool:
-        """Whether the transaction is decided and its markers are being written."""
+        """True if the transaction is decided and its markers are being written."""
         return self in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no transaction is open, so that the id can be deleted."""
+        """True if no transaction is open, so that the id can be deleted."""
         return self in (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 
 
 class IllegalTxnMove(Exception):
-    """A bug of ours: a move that the states do not allow."""
+    """A bug of the broker: a move that the states do not allow."""
 
     def __init__(self, source: TxnState, target: TxnState) -> None:
         super().__init__(f"{source.title} to {target.title}")

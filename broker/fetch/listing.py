@@ -141,7 +141,7 @@ class Listing:
             answer.leader_epoch = leader_epoch
 
     def _refuse_floor(self, partition: Replica) -> None:
-        """Refuse while the previous leader may have committed more: the end could go back
+        """Refuse while the previous leader can have committed more: the end could go back
         (KIP-207).
         """
         if partition.state.is_high_watermark_floor:

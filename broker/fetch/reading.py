@@ -1,7 +1,8 @@
 """One attempt to read everything that a fetch asks for, and the answer made from it.
 
-Room: fetch. Answers contain file regions, not bytes; `output` sends them. A waiting fetch is
-attempted several times, so nothing else changes before `finish`, when its answer is sent.
+Room: fetch. Answers contain regions of files instead of bytes; the module `output` sends these
+regions. A waiting fetch is attempted several times, so nothing else changes before `finish`, when
+its answer is sent.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class FetchReading:
     def __init__(
         self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
     ) -> None:
-        """Without a session, every partition in the request is read and answered."""
+        """If `session` is None, every partition in the request is read and answered."""
         self.request = request
         self.response = FetchResponse()
         self.partitions: list[Replica] = []
@@ -93,7 +94,7 @@ class FetchReading:
             self.response.responses.append(answer)
 
     def _read_news(self, session: FetchSession) -> None:
-        """Read only the partitions of the session that may have changed."""
+        """Read only the partitions of the session that can have changed."""
         topics: dict[str, FetchableTopicResponse] = {}
         for cached in session.partitions.values():
             if self._is_quiet(cached):
@@ -113,7 +114,7 @@ class FetchReading:
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
             return False
         if not self._may_read:
-            # The error must be answered.
+            # The answer must contain the error, so the partition is not quiet.
             return False
         log = partition.log
         is_quiet = (

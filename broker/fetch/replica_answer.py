@@ -1,6 +1,7 @@
 """The answer to a follower's fetch, built partition by partition.
 
-Room: fetch. Pure. All fields of an answer except its records are as of now.
+Room: fetch. Pure. All fields of an answer except its records have the values of the moment at which
+the answer is built.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Fetches of followers: answered up to the log end offset, and woken by a write.
 
 Room: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
-the loop turns and the time. What a fetch says about its follower is recorded before the fetch is
-answered. Followers receive written batches before the leader has synced them, so that all replicas
-sync at the same time. A new high watermark alone does not wake a follower.
+the loop turns and the time. The follower's progress that a fetch shows is recorded before the fetch
+is answered. Followers receive written batches before the leader has synced them, so that all
+replicas sync at the same time. A new high watermark alone does not wake a follower.
 
-An answer may still be in a socket when its log is truncated and rewritten at the same position. It
+An answer can still be in a socket when its log is truncated and rewritten at the same position. It
 would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
-the connections of followers that may not have received an answer from that log.
+the connections of followers that can have missed an answer from that log.
 """
 
 from __future__ import annotations
@@ -127,10 +127,11 @@ class ReplicaFetches:
         self._news_until_ms = 0
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
-        """Return the answer, or None if the fetch waits."""
+        """Return the answer, or None if the fetch is parked."""
         asking = request.replica_state
         if asking is None or asking.replica_id < 0:
-            # Consumers use the client listeners.
+            # This listener serves only followers. Consumers must use the client listeners, so
+            # refuse the fetch.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         follower = FollowerIdentity(asking.replica_id, asking.replica_epoch)
         line = self._line(follower, call, request)
@@ -154,7 +155,7 @@ class ReplicaFetches:
         except ApiError as error:
             return FetchResponse(error_code=error.code)
         line.call = call
-        # A follower that asks again has received all earlier answers.
+        # A follower sends its next fetch only after it has received all earlier answers.
         line.owed.clear()
         line.max_bytes = request.max_bytes
         answer = ReplicaFetchAnswer(line.session.session_id)
@@ -183,7 +184,7 @@ class ReplicaFetches:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
             line = self._lines[follower.node_id] = _Follower(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
-                # That fetch is on a connection that the follower has abandoned.
+                # The follower has abandoned the connection of the waiting fetch, so end that fetch.
                 self._answer(known, ReplicaFetchAnswer(known.session.session_id))
             return line
         if known is None or known.call is None or known.call.session is not call.session:
@@ -365,7 +366,7 @@ class ReplicaFetches:
                     self._alarm.wake_by(line.deadline_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Close connections that may be sent bytes of this log after it is truncated."""
+        """Close connections that could be sent bytes of this log after it is truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session

@@ -1,6 +1,6 @@
-"""Reads of a leader's log by followers, up to the end of what is written.
+"""Reads of a leader's log by followers, up to the last written batch.
 
-Room: fetch. Records may have been deleted up to the middle of a batch. An empty follower log must
+Room: fetch. Records can have been deleted up to the middle of a batch. An empty follower log must
 begin with the whole batch, so such a follower may read from below the log start offset.
 """
 
@@ -23,7 +23,7 @@ def leader_log(replica: Replica, asked: FetchPartition) -> LeaderLog:
     Raises DiskError, CorruptionError or WireError if its first batch cannot be read.
     """
     log = replica.log
-    # A log that is not led here may be in truncation, so it is not read.
+    # A log that is not led here can be in truncation, so it is not read.
     start_offset = _start(log, asked) if replica.is_led else log.log_start_offset
     return LeaderLog(log.leader_epochs, start_offset, log.written_end_offset)
 

@@ -138,5 +138,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """Return Kafka's name of a level. Libraries may have levels in between."""
+    """Return Kafka's name of a level. Libraries can have levels in between."""
     return next((name for name, least in LEVELS.items() if level >= least), "TRACE")

@@ -81,7 +81,7 @@ class _Deletion:
         self.wait_ended()
 
     def refuse(self, code: ErrorCode) -> None:
-        """Answer with an error, because the deletion is not durable and may be undone."""
+        """Answer with an error, because the deletion is not durable and can be undone."""
         for one in self.trimmed:
             one.result.error_code = code
         self.call.answer(self.response)

@@ -233,7 +233,7 @@ class TransactionHandlers:
                 answer,
             )
 
-        # The offsets topic may not exist yet, if no group has ever committed.
+        # The offsets topic does not exist if no group has ever committed.
         with_topic(self._metadata, call, OFFSETS_TOPIC, add)
         return None
 

@@ -108,7 +108,7 @@ class NewestLinks:
     """Refuses markers that arrive on a link that its coordinator has abandoned.
 
     Unanswered markers are sent again on the next link. If the old ones were read here after that,
-    their transaction may be complete, and they would end the producer's next transaction.
+    their transaction can be complete, and they would end the producer's next transaction.
     """
 
     def __init__(self) -> None:

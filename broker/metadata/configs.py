@@ -253,7 +253,7 @@ def _foreign_entries(
     request: DescribeConfigsRequest,
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Yield keys that this broker does not know, set at run time. Their values are not shown, as in
-    Kafka, because they may be secrets.
+    Kafka, because they can be secrets.
     """
     for_all = image.settings(BROKER_RESOURCE, "")
     own = image.settings(BROKER_RESOURCE, name) if name else {}

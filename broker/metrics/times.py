@@ -107,7 +107,7 @@ class RequestTiming:
             self._take(self._times.local)
 
     def ready(self) -> None:
-        """Record that the answer is ready. The handler may have set it before it returned."""
+        """Record that the answer is ready. The handler can have set it before it returned."""
         if self.is_handled:
             self._take(self._times.remote)
         else:

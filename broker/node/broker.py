@@ -157,7 +157,7 @@ class Broker:
             self._joined,
             self,
         )
-        # First, because no cluster can begin unless the brokers reach each other.
+        # Do this first, because no cluster can begin unless the brokers reach each other.
         self.listeners.serve_brokers(quorum_table(joining.messenger, joining.birth))
         self.listeners.open_to_brokers()
         self._is_starting = True
@@ -182,7 +182,7 @@ class Broker:
 
     def registered(self, broker_epoch: int) -> None:
         """The broker is registered, and the metadata refer to this process."""
-        # In the next turn, because the caller must first finish with its own state.
+        # Continue in the next turn, because the caller must first finish its own state.
         self._world.soon(self._serve_as_member, broker_epoch)
 
     def _serve_as_member(self, broker_epoch: int) -> None:
@@ -192,7 +192,7 @@ class Broker:
         try:
             self._logs.marks.running(broker_epoch)
         except DiskError as error:
-            # Without this mark the next start trusts less data. Nothing else depends on it.
+            # Continue: without this mark the next start only trusts less data.
             if error.is_final:
                 self.disk_failed(error)
         self._replication.start()
@@ -392,7 +392,7 @@ class Broker:
             self._metadata_worker.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
         )
         if not is_synced:
-            # The errors can no longer be reported, and a marker would claim that all is durable.
+            # Clients can no longer get the errors. A marker would claim that all is durable.
             self._disk_died("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
             self._logs.close_clean(self._broker_epoch)

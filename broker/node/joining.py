@@ -1,4 +1,5 @@
-"""How a broker joins its cluster: read its disk, birth of the cluster, quorum, membership.
+"""Joins a broker to its cluster: reads its disk, gets the first voter set, starts the quorum and
+registers.
 
 Room: node. A broker that is configured alone has joined when `start` returns, without threads and
 without membership. A broker of a cluster waits for others, and always accesses its disk in threads.
@@ -48,7 +49,9 @@ from protocol.types import random_uuid
 
 @dataclass(frozen=True, slots=True)
 class OwnDisk:
-    """What a node owns: folder, logs, and the threads that wait for the disk."""
+    """The objects of a node for its own disk: the folder, the logs, and the threads that wait for
+    the disk.
+    """
 
     disk: Disk
     logs: LogManager
@@ -57,7 +60,9 @@ class OwnDisk:
 
 
 class ClusterJoin:
-    """The joining of one process. `joined(metadata)` or `refused(why)` is called once."""
+    """Runs the steps of joining for one process. `joined(metadata)` or `refused(why)` is called
+    once.
+    """
 
     def __init__(
         self,
@@ -186,7 +191,7 @@ class ClusterJoin:
             watcher.role(role)
             membership.role(role)
             leaving.role(role)
-            # In the next turn, when the quorum knows who leads.
+            # Do this in the next turn, when the quorum knows the leader.
             self._world.soon(orders.leader_changed)
 
         metadata.role_changed = role_changed

@@ -1,9 +1,10 @@
 """How a broker leaves its cluster: other brokers take its leaderships before it stops.
 
-Room: node. First the partitions: the controller moves their leaderships, this broker tells its
-clients, and it may go when all others know (`cluster/membership`). Then the quorum, if this node
-leads it: it resigns (EndQuorumEpoch) and stays until another node leads, because its vote may be
-needed. All the time it serves other brokers and clients.
+Room: node. There are two steps. First the controller moves this broker's leaderships, and this
+broker tells its clients. The step ends when all other brokers have learned the new leaders
+(`cluster/membership`). Then, if this node leads the quorum, it resigns (EndQuorumEpoch) and stays
+until another node leads, because its vote can be needed. During both steps it serves other brokers
+and clients.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SUCCESSOR_MS_MAX = 1_000
 
 
 class ClusterLeave:
-    """The leaving of one process, which may never begin."""
+    """The stop of one process. It begins only when the process is asked to stop."""
 
     def __init__(
         self, own_id: int, membership: MembershipDriver, quorum: QuorumDriver, world: World
@@ -40,7 +41,7 @@ class ClusterLeave:
         return self._done is not None
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Begin to leave. `done` is called once, in a turn of its own."""
+        """Begin to leave. `done` is called once, in a later turn of the event loop."""
         self._done = done
         self._membership.want_stop()
 

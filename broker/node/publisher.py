@@ -58,7 +58,7 @@ class NodePublisher:
             parts.transactions.moved()
 
     def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
-        """Warn about keys set for this node that the broker does not know, as they may be typos."""
+        """Warn about keys set for this node that the broker does not know, as they can be typos."""
         for name in ("", str(self._own_config.node_id)):
             known = before.settings(BROKER_RESOURCE, name)
             for key in image.settings(BROKER_RESOURCE, name):

@@ -1,7 +1,7 @@
 """A serving broker: its periodic work, and what happens when it loses a leadership.
 
-Room: node. `broker` starts and closes the parts. This module does what concerns several of them in
-between.
+Room: node. `broker` starts and closes the parts. While the broker runs, this module does the work
+that concerns several parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Serving:
     def __init__(
         self, parts: BrokerParts, listeners: Listeners, replication: Replication | None
     ) -> None:
-        """`replication` is None for a broker without others."""
+        """`replication` is None if the cluster has no other broker."""
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
@@ -58,7 +58,7 @@ class Serving:
         )
 
     def _retry(self) -> None:
-        """Try again what the disk has refused."""
+        """Try again the work that the disk has refused."""
         parts = self._parts
         parts.groups.load_again()
         parts.transactions.load_again()
@@ -82,7 +82,7 @@ class Serving:
         parts.fetches.lost(replica)
 
     def on_time(self, now_ms: int) -> int:
-        """Do what is due by the monotonic clock. Returns the next deadline."""
+        """Run the jobs that are due by the monotonic clock. Return the next deadline."""
         parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
         parts.fetches.expire(now_ms)

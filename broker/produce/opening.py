@@ -27,7 +27,7 @@ Steps = Iterator[bool]
 
 
 class Unfinished(Protocol):
-    """A request of which some batches may have been appended and others not yet."""
+    """A request of which some batches can have been appended and others not yet."""
 
     @property
     def call(self) -> Call:
@@ -70,7 +70,7 @@ class Openings(Generic[U]):
 
     @property
     def pending(self) -> list[U]:
-        """The requests of which some batches may have been appended and others not yet."""
+        """The requests of which some batches can have been appended and others not yet."""
         return [opening.pending for opening in self._line]
 
     def start(self, pending: U, request: ProduceRequest, steps: Steps) -> None:

@@ -112,7 +112,9 @@ class Produces:
         answer: PartitionProduceResponse,
         config: LogConfig,
     ) -> Iterator[bool]:
-        """Do the same for one batch whose records must be checked, step by step."""
+        """Check the records of one batch in steps of some milliseconds, and append the batch.
+        Yields after each step.
+        """
         wanted: LogConfig | None = config
         while wanted is not None:
             config = wanted
@@ -204,7 +206,7 @@ class Produces:
         kept = []
         for one in pending.appended:
             error = failed.get(one.replica)
-            # A request that takes several turns may have written to this log earlier.
+            # A request that takes several turns can have written to this log earlier.
             if error is None or one.end_offset <= one.replica.log.log_end_offset:
                 kept.append(one)
                 continue

@@ -25,7 +25,7 @@ from protocol.types import NO_NODE
 
 
 def is_up_to_date(request: Vote, log: LogView) -> bool:
-    """Return whether the candidate's log has everything that this replica may have acknowledged
+    """Return whether the candidate's log has everything that this replica can have acknowledged
     (Raft §5.4.1).
     """
     theirs = (request.last_epoch, request.last_epoch_end_offset)
@@ -93,7 +93,8 @@ class Unattached:
         return None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # The leader named in the answer has been noted before this call.
+        # If the answer names a leader, the caller has already handled it. So this answer counts as
+        # a failure.
         return self.failed(request_id, now_ms)
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
@@ -113,7 +114,8 @@ class Ballot:
         self._voters = replica.voters.latest
         self._pending: dict[int, ReplicaKey] = {}
         self.granted: list[ReplicaKey] = []
-        # The log end that a candidate claims must not be lost to a full disk later.
+        # A candidate must not lose the log end that it claims, for example because the disk is
+        # full. So its log must be durable before it asks for votes.
         barrier = Barrier.NOW if is_pre_vote else Barrier.SYNC
         for voter in self._voters.others(replica.me):
             request = Vote(
@@ -140,17 +142,19 @@ class Ballot:
 
     @property
     def is_won(self) -> bool:
-        """Whether a majority has voted for this replica."""
+        """True if a majority has voted for this replica."""
         return len(self.granted) >= self._voters.majority
 
     @property
     def is_lost(self) -> bool:
-        """Whether even all outstanding votes would not make a majority."""
+        """True if even all outstanding votes would not make a majority."""
         return len(self.granted) + len(self._pending) < self._voters.majority
 
 
 class _Asking:
-    """A role that has asked the other voters and waits for their answers, up to its deadline."""
+    """A role that has asked the other voters for votes and waits for their answers, up to its
+    deadline.
+    """
 
     grants_pre_votes = True
     deadline_ms: int
@@ -211,7 +215,9 @@ class Prospective(_Asking):
 
 
 class Candidate(_Asking):
-    """Has voted for itself in a new epoch. Its deadline counts from when that vote is durable."""
+    """A replica that has voted for itself in a new epoch. Its deadline counts from the moment at
+    which that vote is durable.
+    """
 
     leader_id = NO_NODE
 
@@ -227,7 +233,9 @@ class Candidate(_Asking):
         return None
 
     def vote_saved(self, election: ElectionState, now_ms: int) -> Move | None:
-        """Note a durable vote. This replica's own counts if it is that one."""
+        """Record that a vote is durable. If this replica voted for itself, add that vote to its
+        tally.
+        """
         replica = self._replica
         if election.epoch == replica.epoch and election.voted == replica.me:
             self._ballot.grant(replica.me)
@@ -245,7 +253,7 @@ class Candidate(_Asking):
 
 
 class Resigned:
-    """Was the leader of the epoch. It notifies the other voters and lets them start an election
+    """The former leader of the epoch. It notifies the other voters and lets them start an election
     first.
     """
 

@@ -30,9 +30,11 @@ class QuorumEpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """`candidate` asks `voter` for its vote. A pre-vote only asks how the voter would decide.
+    """A request of `candidate` for the vote of `voter`. A pre-vote only asks how the voter would
+    decide.
 
-    `epoch` is the candidate's. For a vote it is already raised, for a pre-vote it is not.
+    `epoch` is the candidate's epoch. Before a vote the candidate has raised it, before a pre-vote
+    it has not.
     """
 
     cluster_id: str
@@ -66,7 +68,9 @@ class EndQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A replica has everything below `fetch_offset` durably, and asks for what follows."""
+    """A replica has everything below `fetch_offset` on its disk, and asks for the batches from
+    there on.
+    """
 
     cluster_id: str
     replica: ReplicaKey
@@ -187,8 +191,8 @@ class LeaderDead:
 class Propose:
     """Whole batches for the log, without offset and epoch. Ignored in another epoch.
 
-    `Ready.committed_offset` tells the caller when they are committed, `Ready.role` when they may be
-    lost.
+    `Ready.committed_offset` tells the caller when they are committed, and `Ready.role` when they
+    can be lost.
     """
 
     epoch: int

@@ -50,8 +50,8 @@ class Follower:
 
     @property
     def grants_pre_votes(self) -> bool:
-        """Whether to grant pre-votes: not while the leader answers. Only an answer of the leader
-        counts, not what others say about it.
+        """True if this replica grants pre-votes, which it does not while the leader answers. Only
+        answers of the leader itself count, not reports of other replicas about it.
         """
         return self._try_at_ms is not None or not self._has_fetched
 
@@ -65,7 +65,7 @@ class Follower:
     def tick(self, now_ms: int) -> Move | None:
         replica = self._replica
         if replica.storing:
-            # A slow disk of this node says nothing about the leader.
+            # A slow disk of this node is no sign of a dead leader, so extend the deadline.
             self._lost_at_ms = max(self._lost_at_ms, now_ms + replica.timing.fetch_timeout_ms)
             if self._try_at_ms is not None:
                 self._try_at_ms = max(self._try_at_ms, now_ms + replica.timing.backoff_ms)
@@ -106,7 +106,8 @@ class Follower:
         self._back_off(now_ms)
         is_same_epoch = answer.leader_epoch == replica.epoch and answer.leader_id == NO_NODE
         if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch:
-            # The node has led this epoch and never will again, because it resigned or restarted.
+            # The asked node does not lead this epoch any more, because it resigned or restarted. No
+            # node leads an epoch twice, so the epoch has no leader.
             return self.leader_is_lost(replica.rank_wait_ms(self.leader_id), now_ms)
         return None
 

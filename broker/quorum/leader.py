@@ -1,4 +1,4 @@
-"""The leader's role: what each voter has, and so what is committed.
+"""The leader's role: it tracks which records each voter has, and computes which are committed.
 
 Room: quorum. Pure. Only a fetch acknowledges: it says that everything below its offset is durable
 at the follower. The leader's own log counts up to what its disk has confirmed. Invariants:
@@ -52,7 +52,7 @@ class ReplicaProgress:
     """The leader's log end at the replica's last fetch."""
 
     def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
-        """Note what is durable there.
+        """Record the durable end of this replica's log.
 
         Under load the leader's end moves between two fetches. So a replica that reaches the end of
         the last fetch only now was caught up at that time.
@@ -243,7 +243,7 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Return the voters that do not fetch. They may not know the leader."""
+        """Return the voters that do not fetch, because they can be unaware of the leader."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []
@@ -285,7 +285,8 @@ class Leader:
     def _reply(self, parked: ParkedQuorumFetch) -> None:
         request = parked.request
         read = None
-        # The start of the log may have been deleted while the Fetch waited.
+        # The start of the log can have been deleted while the Fetch waited, so check the offset
+        # again.
         end_offset = self._replica.log.end_offset
         if self._replica.log.start_offset <= request.fetch_offset < end_offset:
             read = BatchesToRead(request.fetch_offset, end_offset, request.max_bytes)

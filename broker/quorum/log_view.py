@@ -65,7 +65,8 @@ class LogView:
         self.end_offset = header.last_offset + 1
 
     def synced(self, end_offset: int) -> bool:
-        """Note that everything below is durable; return whether that is news.
+        """Record that everything below `end_offset` is durable. Return whether the durable end has
+        moved.
 
         Reports during a truncation concern the log before the truncation, so they are ignored.
         """
@@ -132,8 +133,9 @@ class LogView:
     def compare(self, offset: int, epoch: int) -> QuorumEpochEnd | SnapshotId | None:
         """Compare with a replica's log that ends at the offset with that epoch.
 
-        Returns None if it is a prefix of this log. Otherwise the end of this log's largest epoch
-        not above the given one. If that is below this log's start, the snapshot to fetch.
+        Returns None if the other log is a prefix of this log. Otherwise it returns the end of this
+        log's largest epoch not above `epoch` or, if that end is below this log's start, the id of
+        the snapshot to fetch.
         """
         snapshot_id = self.snapshot_id
         if offset < self.start_offset and snapshot_id:

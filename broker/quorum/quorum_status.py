@@ -50,9 +50,7 @@ class QuorumStatus:
 
 
 def status_of(quorum: Quorum, now_ms: int) -> QuorumStatus | None:
-    """Return what the leader knows of its quorum at a lived time; None if this replica does not
-    lead.
-    """
+    """Return the progress of all replicas at a lived time; None if this replica does not lead."""
     leader, replica = quorum.role, quorum.replica
     if not isinstance(leader, Leader):
         return None

@@ -16,7 +16,9 @@ from broker.quorum.vote_file import ElectionState
 
 
 class Barrier(Enum):
-    """What must be durable before a message is sent, of this Ready and all earlier ones."""
+    """The work that must be durable before a message is sent. It includes that of all earlier
+    Readys.
+    """
 
     NOW = auto()
     """Nothing. Batches to append have been written, so an answer can read them."""
@@ -41,7 +43,8 @@ class Send:
 class BatchesToRead:
     """The driver fills the answer with whole batches between two offsets.
 
-    At least one if there is one. Beyond the first, the total is at most `max_bytes`.
+    The answer gets at least one batch if there is one. Beyond the first batch, the total is at most
+    `max_bytes`.
     """
 
     start_offset: int
@@ -84,7 +87,9 @@ class SnapshotPiece:
 
 @dataclass(frozen=True, slots=True)
 class LeadsEpoch:
-    """This node leads the epoch. It may act once it has replayed everything below `end_offset`."""
+    """This node leads the epoch. It may act as leader once it has replayed everything below
+    `end_offset`.
+    """
 
     epoch: int
     end_offset: int

@@ -80,7 +80,7 @@ class MetadataReplica:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node, with this disk, is in the current voter set."""
+        """True if this node, with this disk, is in the current voter set."""
         return self.me in self.voters.latest
 
     def adopt(self, epoch: int) -> None:

@@ -85,11 +85,11 @@ class Role(Protocol):
 
     @property
     def deadline_ms(self) -> int:
-        """When to call `tick`."""
+        """The time to call `tick`."""
 
     @property
     def grants_pre_votes(self) -> bool:
-        """Whether this role allows an election. The log is checked separately."""
+        """True if this role allows an election. The log is checked separately."""
 
     def begin(self, now_ms: int) -> Move | None:
         """Do the first work of the role."""

@@ -116,7 +116,7 @@ class VoterHistory:
 
     @property
     def is_from_snapshot(self) -> bool:
-        """Whether no record in the log names the valid set."""
+        """True if no record in the log names the valid set."""
         return self._entries[-1].offset == NO_OFFSET
 
     def at(self, end_offset: int) -> VoterSet:

@@ -51,7 +51,7 @@ class Worker:
         self._jobs.put((job, done, failed))  # type: ignore[arg-type]  # done takes what job gives
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish the queued jobs and end the thread. Their callbacks may not be called any more.
+        """Finish the queued jobs and end the thread. Their callbacks are not certain to be called.
 
         Returns True if it ended within this time and the disk did not fail for good.
         """
@@ -76,6 +76,6 @@ class Worker:
                 self._report(done, result)
 
     def _report(self, callback: Callable[[T], None], value: T) -> None:
-        # The loop may have been closed in the meantime.
+        # The loop can have been closed in the meantime.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, value)

@@ -77,7 +77,7 @@ class LoopWorld:
             self._frame_bytes_max,
             self._unread_bytes_max,
             self._warnings,
-            # A client's machine may be unreachable for longer than another broker's.
+            # A client's machine can be unreachable for longer than another broker's.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
         )
 

@@ -118,7 +118,7 @@ class Cleaner:
             ),
         )
         self._unlink(dropped)
-        # Look for the next dirty partition at once.
+        # Check immediately whether another partition is dirty.
         self._world.soon(self.look)
 
     def _given_up(self, job: CleaningJob) -> None:

@@ -1,4 +1,5 @@
-"""Advances watermarks: notes what is durable and replicated, and notifies listeners.
+"""Advances the watermarks of partitions when records become durable or replicated, and notifies
+listeners.
 
 Room: replicas. Roles do not change here; `replicas` changes them. Listeners are notified of an
 append before it is fsynced here, so that followers fsync at the same time as the leader.
@@ -16,7 +17,7 @@ from broker.world import Clock
 
 
 class WatermarkTracker:
-    """Does this for all partitions of this broker.
+    """Advances the watermarks of all partitions of this broker.
 
     Once `on_advance` is set, it is called with each replica whose high watermark has moved.
     """

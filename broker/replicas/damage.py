@@ -1,9 +1,9 @@
 """Handles logs found damaged while in service: reports them so that other brokers lead them.
 
-Room: replicas. `Replicas` knows the damaged logs, and puts each one aside when the metadata names
-another leader. This module reports them to the controller with every heartbeat, so that it elects
-another leader as soon as one is possible. It also marks the log on disk, because that can take
-until after a restart.
+Room: replicas. `Replicas` knows the damaged logs, and renames the folder of each one when the
+metadata names another leader. This module reports damaged logs to the controller with every
+heartbeat, so that the controller elects another leader as soon as one is possible. It also marks
+the log on the disk, because the broker can restart before that election.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Damage(BaseReplicaListener):
         self._files.run(mark.perform, lambda _: None, failed)
 
     def gone(self, replica: Replica) -> None:
-        """Report the new set if the partition was a damaged one."""
+        """Report the remaining damaged partitions if this partition was one of them."""
         if replica.topic_partition in self._reported:
             self._say()
 

@@ -65,7 +65,7 @@ class Flusher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything marked has been fsynced."""
+        """True if everything marked has been fsynced."""
         return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:
@@ -160,7 +160,7 @@ class Flusher:
             self._start()
 
     def _refuse(self, log: Log, error: DiskError) -> None:
-        """Make a log wait that has no file descriptor. No fsync of it has failed."""
+        """Let a log wait because no file descriptor was free. No fsync of this log has failed."""
         if not error.is_short:
             self._on_failed(error)
             return

@@ -219,7 +219,7 @@ class Folders:
     def _renamed(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         self._unforgotten += self._logs.removed(removal, done)
         for topic_partition, error in done.refused.items():
-            # It is deleted at the next start.
+            # The next start deletes this folder.
             logger.error(
                 "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
             )

@@ -88,7 +88,7 @@ class Housekeeping:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When to call `run_due`, by the monotonic clock."""
+        """The time to call `run_due`, by the monotonic clock."""
         deadline_ms = self._timers.next_deadline_ms
         assert deadline_ms is not None, "the duties repeat for ever"
         return deadline_ms

@@ -81,12 +81,12 @@ class IsrDriver:
         self._is_stopped = True
 
     def heard(self, replica: Replica) -> None:
-        """Note a follower's progress. It may be a follower that is not in sync."""
+        """Note a follower's progress. A follower that is not in sync can have caught up."""
         if replica.state.has_outsiders:
             self.look(replica)
 
     def look(self, replica: Replica) -> None:
-        """Send the proposal for one partition, if there is one."""
+        """Send the proposal of new in-sync replicas for one partition, if there is one."""
         if self._is_stopped:
             return
         proposal = replica.state.proposal(self._lived_ms())

@@ -1,4 +1,4 @@
-"""A broker's standing in its cluster, as far as its leaderships depend on it.
+"""The facts about a broker's membership in its cluster that its leaderships depend on.
 
 Room: replicas.
 """
@@ -11,7 +11,7 @@ from broker.world import Clock
 
 
 class BrokerPlace(Protocol):
-    """This broker's standing in its cluster, as far as its leaderships depend on it."""
+    """The facts about this broker's membership that its leaderships depend on."""
 
     @property
     def lived_ms(self) -> int:
@@ -19,13 +19,13 @@ class BrokerPlace(Protocol):
 
     @property
     def may_read(self) -> bool:
-        """Whether this broker may answer reads as a leader, because no other broker can have become
+        """True if this broker may answer reads as a leader, because no other broker can have become
         leader (decision 0057).
         """
 
 
 class Alone:
-    """The standing of a broker without a cluster."""
+    """The facts for a broker without a cluster: no other broker can become leader."""
 
     may_read = True
 

@@ -80,7 +80,7 @@ class Replica:
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker leads the partition."""
+        """True if this broker leads the partition."""
         return isinstance(self.state.role, LeaderRole)
 
     def follows_in(self, leader_epoch: int) -> bool:
@@ -195,7 +195,7 @@ class Replica:
 
     @property
     def is_all_durable(self) -> bool:
-        """Whether the whole log is durable."""
+        """True if the whole log is durable."""
         return self.durable_end() == self.log.log_end_offset
 
     def learned(self, high_watermark: int) -> bool:

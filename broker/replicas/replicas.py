@@ -108,8 +108,8 @@ class Replicas:
     def find_readable(
         self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
     ) -> Replica:
-        """Like `find`, for reads. Raises NOT_LEADER_OR_FOLLOWER if another broker can have become
-        leader.
+        """Return a partition for reads, as `find` does. Raises NOT_LEADER_OR_FOLLOWER if another
+        broker can have become leader.
         """
         replica = self.find(topic, index, current_leader_epoch)
         if not self.place.may_read:
@@ -337,7 +337,7 @@ class Replicas:
     # Damaged logs.
 
     def read_failed(self, replica: Replica, error: Exception) -> None:
-        """Note a failed read of a log. The log may be damaged."""
+        """Note a failed read of a log. The log can be damaged."""
         if is_damage(error):
             self.found_damaged(replica, str(error))
 
@@ -348,7 +348,7 @@ class Replicas:
         if replica in self.damaged or not self.holds(replica):
             return
         self.damaged[replica] = reason
-        # The image's epoch, not the replica's, which stays behind while its log is being truncated.
+        # Use the image's epoch: the replica's own stays behind while its log is truncated.
         partition = self._image.topics[replica.topic].partitions[replica.index]
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(

@@ -120,7 +120,9 @@ class LeaderFetch:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `next_fetch` may return a request without another event; None if never."""
+        """The time at which `next_fetch` can return a request without another event; None if
+        never.
+        """
         if self._in_flight is not None or self._owed:
             return None
         return self._backoff_until_ms or self._timers.next_deadline_ms
@@ -293,8 +295,8 @@ class LeaderFetch:
             )
         ):
             return self._reset(tracked, data.log_start_offset)
-        # The leader's metadata is behind ours, its disk has a problem, or our end is above its end.
-        # None of these says anything about our log.
+        # The leader's metadata is older than this broker's, its disk has a problem, or this log's
+        # end is above the leader's end. None of these means that this log is wrong, so only wait.
         self._wait(tracked, now_ms)
         return None
 

@@ -56,7 +56,7 @@ class FetchVerdict:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether nothing is read. The follower must name the partition again."""
+        """True if nothing is read. The follower must name the partition again."""
         return self.code is not ErrorCode.NONE or self.diverging is not None
 
 
@@ -80,7 +80,8 @@ def check_fetch(
     if code is not ErrorCode.NONE:
         return FetchVerdict(code)
     if not state.is_replica(follower.node_id):
-        # Our metadata is behind and will name it, or it is not a replica any more.
+        # This broker's metadata is old and will name the follower soon, or the follower is no
+        # longer a replica.
         return FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
         log.epochs,

@@ -39,7 +39,7 @@ class IsrProposal:
 
 
 class Isr:
-    """The committed and joining replicas, and the proposal that may be under way."""
+    """The committed and joining replicas, and the proposal that can be under way."""
 
     __slots__ = (
         "_awaits_log",
@@ -76,7 +76,7 @@ class Isr:
 
     @property
     def needs_void(self) -> bool:
-        """Whether joining replicas can be removed only by a new partition epoch."""
+        """True if joining replicas can be removed only by a new partition epoch."""
         return bool(self.joining)
 
     def may_propose(self, now_ms: int) -> bool:

@@ -130,7 +130,7 @@ class LeaderLedger:
         low = self.log_start_offset
         for node_id, progress in self.progress.items():
             if node_id in self._brokers:
-                # The report of an earlier process may not have been durable.
+                # What an earlier process of the follower reported is not certain to be durable.
                 is_known = self._is_eligible(node_id)
                 low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low

@@ -117,7 +117,7 @@ class PartitionState:
 
     @property
     def is_high_watermark_floor(self) -> bool:
-        """Whether the former leader can have committed more than is known here.
+        """True if the former leader can have committed more than is known here.
 
         Until the high watermark has passed the start of the epoch, a client that asks for the
         latest offset gets OFFSET_NOT_AVAILABLE. Otherwise it would see the end go back (KIP-207).
@@ -127,7 +127,7 @@ class PartitionState:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether an append with acks=all is refused with NOT_ENOUGH_REPLICAS."""
+        """True if an append with acks=all is refused with NOT_ENOUGH_REPLICAS."""
         return self._leading is not None and self._leading.is_under_min_isr
 
     @property

@@ -61,7 +61,7 @@ class FollowerProgress:
 
     @property
     def has_fetched(self) -> bool:
-        """Whether it has fetched in this epoch."""
+        """True if it has fetched in this epoch."""
         return self.durable_end != NO_OFFSET
 
     def fetched(

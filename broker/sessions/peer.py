@@ -242,7 +242,7 @@ class Peer:
         self._timer = self._world.later(delay_ms, self._ring)
 
     def _ring(self) -> None:
-        """Read the sockets before expiring requests, because the loop may have been busy.
+        """Read the sockets before expiring requests, because the loop can have been busy.
 
         This takes two turns, because libuv runs timers, and the callbacks they schedule, before it
         polls the sockets.

@@ -131,7 +131,7 @@ class Peers:
         return self._silent.get(node_id) or Silence(self._began_ms, None)
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
-        """Record the process and address of a node from the metadata; it may be the known one.
+        """Record the process and address of a node from the metadata; it can be the known one.
 
         The host name is resolved here, because a probe must not wait for a resolver.
         """
@@ -194,7 +194,7 @@ class Peers:
         line.redial = None
         address = self.address_of(node_id)
         assert line.peer is not None and address is not None, "a redial is cancelled with its link"
-        # It may have ended before connecting, if too many requests were made.
+        # It can have ended before connecting, if too many requests were made.
         if line.peer.is_open:
             line.peer.dial(address)
 

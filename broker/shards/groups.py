@@ -199,7 +199,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `on_time`, by the monotonic clock."""
+        """The time to call `on_time`, by the monotonic clock."""
         deadlines = (shard.members.timers.next_deadline_ms for shard in self.shards())
         return min((one for one in deadlines if one is not None), default=None)
 

@@ -97,7 +97,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a shard is still loading, so that a list of all groups would be incomplete."""
+        """True if a shard is still loading, so that a list of all groups would be incomplete."""
         return any(loaded.shard is None for loaded in self._shards.values())
 
     def find(self, key: str) -> LoadedShard[S]:
@@ -106,7 +106,7 @@ class CoordinatorDriver(Generic[S]):
         """
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
-            # Another broker may know the new topic already, and have sent a client here.
+            # Another broker can know the new topic already, and have sent a client here.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         loaded = self._shards.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
@@ -138,8 +138,8 @@ class CoordinatorDriver(Generic[S]):
         return shard
 
     def readable(self, key: str) -> S:
-        """Like `shard`, for reads. Raises NOT_COORDINATOR if another broker may
-        coordinate by now.
+        """Return a shard for reads, as `shard` does. Raises NOT_COORDINATOR if another broker can
+        be the coordinator by now.
         """
         shard = self.shard(key)
         if not self.may_tell:
@@ -148,7 +148,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """Whether clients may get answers from this broker's shards.
+        """True if this broker's shards may answer clients.
 
         As for reads from a leader, that requires that no other broker can have become the leader.
         """
@@ -158,7 +158,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the error to send to a client: NOT_COORDINATOR if this broker may have been
         deposed.
 
-        This broker may not know members or producers that came later, at the next coordinator. The
+        This broker cannot know members or producers that came later, at the next coordinator. The
         error itself could end them.
         """
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
@@ -276,8 +276,8 @@ class CoordinatorDriver(Generic[S]):
     def submit_own(
         self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
     ) -> None:
-        """Like `submit`, without a client: `then` is called after the commit, however long it
-        takes.
+        """Submit an input that comes from no client, as `submit` does: `then` is called after the
+        commit, however long it takes.
 
         It is not called if the shard is dropped before. Raises ApiError if nothing was written.
         """

@@ -176,7 +176,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         outcome: ShardOutcome[Sequence[Transaction]],
         then: Callable[[], None],
     ) -> ApiError | None:
-        """Like `_submit`, without a client. Return the error if it cannot be written now."""
+        """Submit an input that comes from no client, as `_submit` does. Return the error if it
+        cannot be written now.
+        """
 
         def committed() -> None:
             self._end_decided(loaded, shard, outcome)

@@ -2,9 +2,10 @@
 
 Room: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
 reads closed files and makes new ones beside them, named `.cleaned`. `commit` renames these to
-`.swap`, and then the log, or the next start, uses them. The job makes two passes. The first records
-the newest offset of every key in the dirty part. The second rewrites everything below the end of
-that part, in groups of segments that fit into one.
+`.swap`, and then the log, or the next start, uses them. The job makes two passes. The first pass
+records the newest offset of every key in the dirty part, the part that was not cleaned yet. The
+second pass rewrites all segments below the end of that part. Each group of segments that fit
+together into one segment becomes one segment.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SLICE_BYTES = 256 * 1024
 
 @dataclass(slots=True, frozen=True)
 class CleaningPlan:
-    """What a cleaning needs to know, as of the moment it was planned."""
+    """All values that a cleaning needs, as of the moment at which it was planned."""
 
     folder: str
     groups: Sequence[Sequence[Segment]]
@@ -54,7 +55,7 @@ class CleaningPlan:
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Old segments and the new one that replaces them."""
+    """Old segments, and the new segment that replaces them."""
 
     old: Sequence[Segment]
     new: Segment
@@ -64,8 +65,9 @@ class CleaningJob:
     """One cleaning in progress.
 
     Call `perform` until it returns True, then `commit`, both in a thread, then `adopt_cleaned` in
-    the loop (`log_cleaning`). Instead of the last two, `abandon` removes what was made. Raises
-    DiskError, and CorruptionError for a damaged batch; nothing has changed then.
+    the loop (`log_cleaning`). Instead of `commit` and `adopt_cleaned`, you can call `abandon`,
+    which removes the new files. Raises DiskError, and CorruptionError for a damaged batch; after an
+    error the log is unchanged.
     """
 
     def __init__(self, disk: Disk, plan: CleaningPlan) -> None:
@@ -82,7 +84,7 @@ class CleaningJob:
         return self._newest.end_offset
 
     def perform(self) -> bool:
-        """Do one slice. Returns True if it was the last."""
+        """Do one slice of the work. Return True if it was the last slice."""
         return next(self._steps, True)
 
     def commit(self) -> None:
@@ -103,7 +105,7 @@ class CleaningJob:
             self._disk.sync_folder(self._plan.folder)
 
     def abandon(self) -> None:
-        """Remove what was made, as far as the disk permits. The next start removes the rest."""
+        """Remove the new files. If the disk refuses, the next start removes them."""
         self._steps.close()
         try:
             for group in self._plan.groups:
@@ -129,7 +131,8 @@ class CleaningJob:
     def _map(self) -> Iterator[bool]:
         """Record the keys of the dirty part until it ends or the memory is full."""
         newest, plan = self._newest, self._plan
-        # Skip transactions whose marker is below this part, or their producers would stay aborted.
+        # Skip transactions whose marker is below the dirty part. Otherwise the filter would never
+        # see the marker, and would treat all later batches of the producer as aborted.
         coming = [one for one in plan.aborted if one.last_offset >= plan.first_dirty_offset]
         transactions = TransactionFilter(coming)
         for group in plan.groups:
@@ -155,7 +158,7 @@ class CleaningJob:
                         newest.end_offset = record.offset
                         return False
             except WireError:
-                # The cleaning rules do not change a batch that cannot be read.
+                # A batch that cannot be read stays as it is, so its keys need not be recorded.
                 pass
         newest.end_offset = header.last_offset + 1
         return True

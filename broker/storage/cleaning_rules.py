@@ -127,8 +127,8 @@ class CleaningRules:
         try:
             records = list(iterate_records(batch))
         except WireError:
-            # It was written when the topic did not require keys, so its records cannot be read
-            # here.
+            # The batch has records without keys, because it was written before the topic was
+            # compacted. It cannot be cleaned, so keep it.
             return batch
         kept = []
         for record in records:

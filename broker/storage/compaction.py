@@ -40,7 +40,9 @@ class Dirt:
 def dirt_of(
     segments: Segments, config: LogConfig, cleaned_offset: int, limit_offset: int, now_ms: int
 ) -> Dirt | None:
-    """Return the part to clean below `limit_offset`; None if cleaning is not worthwhile."""
+    """Return the part of the log to clean, below `limit_offset`; None if cleaning is not
+    worthwhile.
+    """
     first_dirty_offset = max(cleaned_offset, segments.start_offset)
     cleanable: list[Segment] = []
     dirty_bytes = clean_bytes = 0
@@ -99,7 +101,9 @@ def plan_of(
     map_bytes: int,
     now_ms: int,
 ) -> CleaningPlan:
-    """Collect all that a cleaning needs, so that it does not access the log again."""
+    """Collect all values that a cleaning needs, so that its thread does not access the log
+    again.
+    """
     return CleaningPlan(
         folder,
         groups_of(dirt.segments, config),

@@ -1,8 +1,8 @@
-"""A file that marks a log found damaged while it served, because a start reads few of its bytes.
+"""A file that marks a log in which damage was found while the broker was running.
 
-Room: storage. A small file in the partition's folder that contains the reason. Without the mark a
-restart would consider the log undamaged. The mark goes with the folder when the folder is put
-aside. An operator who repairs the log by hand must remove it.
+Room: storage. The mark is a small file in the partition's folder that contains the reason. A start
+reads only a small part of a log, so without the mark it would not notice the damage. If the folder
+is renamed, the mark stays in it. An operator who repairs the log by hand must remove it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def read_damage_mark(disk: Disk, folder: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DamageMark:
-    """The mark of one log. The thread that renames folders makes it, before it renames any."""
+    """The job that writes the mark of one log. The thread that renames folders performs it, before
+    it renames any folder.
+    """
 
     disk: Disk
     folder: str

@@ -42,7 +42,9 @@ class DiskFile(Protocol):
         """Return the bytes at `position`. Fewer than asked for only at the end of the file."""
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`. The count is smaller only at the end of the file."""
+        """Fill `buffer` with the bytes at `position`. Return their number, which is smaller than
+        the buffer only at the end of the file.
+        """
 
     def truncate(self, size_bytes: int) -> None: ...
 
@@ -59,7 +61,7 @@ class FolderLock(Protocol):
 
 
 class Disk(Protocol):
-    """What storage needs of a file system."""
+    """The operations of a file system that storage uses."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile: ...
 
@@ -137,8 +139,8 @@ class OsFile:
         self.fd = fd
 
     def __del__(self) -> None:
-        # The last reference can be that of an answer still being sent, long after its segment was
-        # dropped. Only the destructor knows when the descriptor is no longer needed.
+        # The last reference can be a fetch answer that is still being sent, long after the segment
+        # was dropped. So the descriptor is closed in the destructor and not earlier.
         os.close(self.fd)
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -154,7 +156,8 @@ class OsFile:
             raise _disk_error(self.path, "write", error) from error
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
-        # A full disk first returns a short count, and ENOSPC at the next call.
+        # On a full disk the first call writes fewer bytes, and only the next call returns ENOSPC.
+        # So write the rest.
         for buffer in buffers:
             if written >= len(buffer):
                 written -= len(buffer)
@@ -316,7 +319,7 @@ class OsDisk:
                 self.sync_folder(path)
             return
         with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            # Iterating over the results raises their errors.
+            # `list` waits for all results and raises the first error.
             list(pool.map(lambda file: file.datasync(), files))
             list(pool.map(self.sync_folder, folders))
 

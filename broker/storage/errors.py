@@ -1,9 +1,10 @@
 """The errors of storage: damaged data, a failing disk, a wrong folder.
 
 Room: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
-not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` fails what
-was being written; after a failed flush the process must stop, because a retry can succeed without
-having written. A `FolderError` means that the broker must not start in this folder.
+not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` makes the
+current write fail. After a failed flush the process must stop, because a repeated flush can succeed
+although the data was not written. A `FolderError` means that the broker must not start in this
+folder.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SHORT = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class CorruptionError(Exception):
-    """Durable data is not what was written. The files are kept as they are."""
+    """The stored data differs from the written data. The files are kept as they are."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
@@ -53,15 +54,17 @@ class DiskError(Exception):
 
     @property
     def is_short(self) -> bool:
-        """True if no file descriptor was left: a retry can succeed, the data may be sound.
+        """True if the process had no free file descriptor. A retry can succeed, and the data can be
+        intact.
 
-        A folder that cannot be opened for a sync is such a case. Any other failed sync is final.
+        This includes a folder that could not be opened for a sync. Any other failed sync is final.
         """
         return self.number in SHORT
 
     @property
     def is_flush(self) -> bool:
-        """True if a flush failed, so that nothing written since the last one can be trusted.
+        """True if a flush failed, so that no data written since the last successful flush can be
+        trusted.
 
         If a folder could not be opened for lack of descriptors, no sync was attempted.
         """
@@ -71,7 +74,7 @@ class DiskError(Exception):
     def is_final(self) -> bool:
         """True if the process must stop, because its writes can no longer be trusted or will fail.
 
-        A read error of one sector is not final, because it says nothing about the others.
+        A read error of one sector is not final, because the other sectors can be intact.
         """
         return self.is_flush or (self.is_gone and self.operation != "read")
 
@@ -101,7 +104,7 @@ class InvalidRecords(ApiError):
 
 
 class RecordsUnseen(Exception):
-    """The batch is valid so far, but its records must be checked too, which takes time.
+    """The header of the batch is valid, but its records must be checked too, which takes time.
 
     This is not a refusal. Raised before anything has changed.
     """

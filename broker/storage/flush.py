@@ -1,8 +1,8 @@
 """One flush of one log, prepared for a thread.
 
-Room: storage. The loop makes it from the current state. `perform()` only touches files, so a
-thread can run it while the loop continues. It finds some files by path, so the folder must keep its
-name: a deletion waits until the flush has ended.
+Room: storage. The event loop creates a `FlushTarget` from the current state. `perform()` only
+accesses files, so a thread can run it while the loop continues. It opens some files by path, so the
+folder must not be renamed in the meantime: a deletion waits until the flush has ended.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ class FlushTarget:
     """Everything of one log that was written but not fsynced when the target was taken.
 
     After `perform`, call `log.flushed` in the loop. If `perform` raises a final error, the process
-    must stop: the kernel may have dropped the pages, and a second flush would succeed although data
-    is missing. For any other error a folder could not be opened: call `log.flush_refused`.
+    must stop: the kernel can have dropped the pages, and a second flush would succeed although data
+    is missing. Any other error means that a folder could not be opened, so no sync has failed: call
+    `log.flush_refused`.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class FlushTarget:
 
 
 class Flushing:
-    """What of one log must still be synced, and how many of its flushes are in progress."""
+    """The data of one log that must still be synced, and the number of its flushes in progress."""
 
     __slots__ = (
         "_disk",
@@ -91,13 +92,15 @@ class Flushing:
 
     @property
     def is_under_way(self) -> bool:
-        """True if a target was handed out and has not come back."""
+        """True if a target was returned by `target` and neither `flushed` nor `refused` was called
+        for it yet.
+        """
         return self._under_way_count > 0
 
     def target(self, recovery_point: int) -> FlushTarget | None:
         """Return the work of a flush, or None if everything written is on the disk.
 
-        Raises DiskError if a file cannot be opened; nothing has changed then.
+        Raises DiskError if a file cannot be opened. In that case nothing has changed.
         """
         segments = self._segments
         end_offset, roll_count = segments.active.next_offset, segments.roll_count
@@ -128,7 +131,9 @@ class Flushing:
         self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
 
     def refused(self, target: FlushTarget) -> None:
-        """Record that a target was not performed, although no sync failed. The next covers it."""
+        """Record that a target was not performed, although no sync failed. The next target includes
+        its data.
+        """
         self._under_way_count -= 1
         if target.producer_files is not None:
             self._producer_files.refused(target.producer_files)

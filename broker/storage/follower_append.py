@@ -2,7 +2,7 @@
 
 Room: storage. Pure. The leader has already validated these batches. The follower checks only what
 its log needs: whole batches, right checksums, offsets at or above its log end offset, and leader
-epochs that do not fall. Offsets can be missing, because the leader's log may have been cleaned.
+epochs that do not fall. Offsets can be missing, because the leader's log can have been cleaned.
 Sequences and transactions are recorded without validation, markers included, so that this replica
 knows all producers when it becomes the leader.
 """
@@ -45,11 +45,12 @@ class BeginsBelow(Exception):
 def fitting(
     records: memoryview, start_offset: int, end_offset: int, last_epoch: int
 ) -> list[Fetched]:
-    """Return every whole batch of a fetch, if all can follow `end_offset` and `last_epoch`.
+    """Return the whole batches of a fetch answer. They must have offsets from `end_offset` on and
+    leader epochs from `last_epoch` on.
 
-    An incomplete batch at the end is left out, because a fetch can end anywhere. Raises
-    CorruptBatch or another WireError for bytes that no log may contain. A batch that begins below
-    `end_offset` is such a case, even if it spans `end_offset`; but if the log is still empty,
+    An incomplete batch at the end is left out, because a fetch answer can end within a batch.
+    Raises CorruptBatch or another WireError for bytes that no log may contain. A batch that begins
+    below `end_offset` is invalid too, even if it spans `end_offset`. If the log is still empty,
     BeginsBelow is raised instead.
     """
     batches = list(iterate_batches(records))
@@ -94,8 +95,9 @@ def take_over(
 ) -> AbortedEntry | None:
     """Update the producer state for a staged batch. Returns the transaction that it aborts.
 
-    `now_ms` is the time of last use of the producer. The batch's own time can be old, and a
-    producer that expired because of it could write a batch twice.
+    `now_ms` becomes the producer's time of last use. The batch's own time is not used, because it
+    can be old. Then the producer would expire at once, and a retry of its batch would be appended a
+    second time.
     """
     if marker is None:
         if header.producer_id >= 0 and not header.is_control:

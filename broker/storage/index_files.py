@@ -2,8 +2,8 @@
 
 Room: storage. The files only speed up the next start, so an error while writing them is ignored.
 The time index is written first: the next start detects a short offset index (`adoption`), but not a
-short time index beside a complete offset index. For the same reason the indexes of closed segments
-are synced.
+short time index beside a complete offset index. The indexes of closed segments are synced, so that
+a power cut leaves no short time index either.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class IndexFiles:
         file.truncate(len(index) * entry_bytes)
 
     def written(self) -> None:
-        """Record that the files are complete. The cleaner or recovery has written them."""
+        """Record that the files are complete, because the cleaner or recovery has written them."""
         assert self.offset_index is not None and self.time_index is not None
         self._offsets_written = len(self.offset_index)
         self._times_written = len(self.time_index)
@@ -123,7 +123,7 @@ class IndexFiles:
         return [self._disk.open(path) for path in paths if self._disk.exists(path)]
 
     def sync(self) -> None:
-        """Wait until what was written is durable. Raises DiskError if that is not certain."""
+        """Wait until the written entries are durable. Raises DiskError if that is not certain."""
         for file in self.unsynced_files():
             file.datasync()
         self.is_unsynced = False
@@ -138,7 +138,8 @@ class IndexFiles:
             )
         except DiskError:
             is_same = False
-        # Correct files can come from a process that was killed before it synced them.
+        # The files are correct, but the process that wrote them can have been killed before it
+        # synced them. So sync them again.
         self.is_unsynced = True
         if is_same:
             self.written()
@@ -154,8 +155,8 @@ class IndexFiles:
 
 
 def _judged(path: str, error: ValueError | DiskError) -> CorruptionError | DiskError:
-    """Return the error for an index file. Without a file descriptor the file may be correct, so it
-    need not be rebuilt from all batches.
+    """Return the error to raise for an index file. If there was no free file descriptor, it stays a
+    DiskError, because the file can be correct and must not be rebuilt from all batches.
     """
     if isinstance(error, DiskError) and error.is_short:
         return error

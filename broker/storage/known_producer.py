@@ -1,6 +1,7 @@
 """The state of one producer in a log, and the record of a first batch that was refused.
 
-Room: storage. Pure. Plain values that `producer_state` validates with and snapshots contain.
+Room: storage. Pure. These are plain values. `producer_state` validates batches with them, and
+snapshots store them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ NOTHING_AWAITED = (-2, -1)
 
 
 class KnownBatch(NamedTuple):
-    """A batch in the log."""
+    """A batch in the log: its sequences and offsets, by which a retry is recognised."""
 
     base_sequence: int
     last_sequence: int
@@ -57,7 +58,7 @@ class LastMarker(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """What DescribeProducers answers about one producer."""
+    """The values of one producer in an answer to DescribeProducers."""
 
     producer_id: int
     producer_epoch: int
@@ -71,7 +72,7 @@ class ActiveProducer(NamedTuple):
 
 
 class KnownProducer:
-    """One producer id in one partition."""
+    """The state of one producer id in one partition."""
 
     __slots__ = ("batches", "last_used_ms", "producer_epoch")
 

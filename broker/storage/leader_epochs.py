@@ -43,7 +43,9 @@ class LeaderEpochs:
         self._changed()
 
     def assign_staged(self, staged: Sequence[StagedBatch]) -> None:
-        """Do the same for batches that are being written."""
+        """Record the epochs of batches that have just been written, as `assign` does for one
+        batch.
+        """
         for one in staged:
             self.assign(one.leader_epoch, one.base_offset)
 
@@ -52,8 +54,9 @@ class LeaderEpochs:
     ) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and its end offset.
 
-        The current epoch may have no batch yet. A newer epoch is unknown. An epoch older than all
-        entries ended where the first entry begins.
+        The current epoch can have no batch yet; then its end is the log end offset. For a newer
+        epoch the result is unknown. An epoch older than all entries ended where the first entry
+        begins.
         """
         if leader_epoch < 0 or leader_epoch > max(self.latest, current_epoch):
             return UNKNOWN

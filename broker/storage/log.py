@@ -142,7 +142,7 @@ class Log:
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Do the same as `append` for a batch that the broker made: metadata, offsets or states.
+        """Append a batch that the broker made (metadata, offsets, states), as `append` does.
 
         Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
         its producer's transaction like any other.

@@ -349,7 +349,7 @@ class LogManager:
     def clean(self, log: Log, job: CleaningJob) -> bool:
         """Do one slice of a cleaning in the thread that also deletes logs; True when committed.
 
-        Raises FolderError if the log was deleted: its path may now belong to another log.
+        Raises FolderError if the log was deleted: its path can now belong to another log.
         """
         topic_partition = log.topic_partition
         if self.logs.get(topic_partition) is not log:

@@ -158,10 +158,10 @@ def _records(
 ) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a batch, from `start_offset` on.
 
-    A client may have stored a batch that no codec can decompress, or that is too large to
+    A client can have stored a batch that no codec can decompress, or that is too large to
     decompress (decision 0015). From the first unreadable record on, only the header is known: this
     record stands for all the rest, with the header's largest timestamp. So a search by time never
-    skips a record that may match. Raises CorruptionError if the bytes are not what was stored.
+    skips a record that can match. Raises CorruptionError if the bytes are not what was stored.
     """
     batch = segment.file.read(header.size_bytes, position)
     unknown_offset = header.base_offset

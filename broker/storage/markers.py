@@ -38,7 +38,7 @@ def marker_of(batch: bytes | memoryview) -> Marker | None:
 
 
 def read_marker_at(file: DiskFile, position: int, header: BatchHeader) -> Marker | None:
-    """Do the same for a batch in a file whose header is known."""
+    """Return the marker in a control batch as `marker_of` does, but read the batch from a file."""
     data = file.read(header.size_bytes, position)
     if len(data) < header.size_bytes:
         raise CorruptBatch("a control batch is cut short")

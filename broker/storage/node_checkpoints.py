@@ -2,7 +2,7 @@
 
 Room: storage. Four files contain one offset per partition: the recovery point, the log start
 offset, the high watermark, and the end of what was cleaned. Each partition folder has a file of its
-leader epochs. The files may lag behind: an old recovery point only makes recovery after a crash
+leader epochs. The files can lag behind: an old recovery point only makes recovery after a crash
 longer. `broker/storage/checkpoint` defines the file formats.
 """
 
@@ -101,7 +101,7 @@ class NodeCheckpoints:
         except (DiskError, ValueError) as error:
             if isinstance(error, DiskError) and error.is_short:
                 raise
-            # The epochs are rebuilt from the headers of all batches.
+            # Recovery rebuilds the epochs from the headers of all batches.
             return None
 
     def take(
@@ -142,7 +142,8 @@ class NodeCheckpoints:
         self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
     ) -> None:
         """Write the files of one `CheckpointJob`. Called in the one file thread."""
-        # Epochs first, because below a recovery point they are not read from the batches again.
+        # Write the epochs first, because a start does not read epochs from the batches below a
+        # recovery point.
         for folder, (change_count, entries) in epochs.items():
             if change_count < self._written_epochs.get(folder, 0):
                 continue
@@ -155,8 +156,8 @@ class NodeCheckpoints:
                 data = checkpoint.encode_offsets(values)
                 self._replace(f"{self._folder}/{name}", data, frees_room)
                 self._written[name] = values
-            # Set only after success. If the disk refused this one, an older checkpoint must still
-            # be written, because a truncation after it relies on its lowered offsets.
+            # Set the number only after success. If the disk refused this checkpoint, an older one
+            # must still be written, because a truncation waits for the lowered offsets in it.
             self._written_number[name] = number
         self._reserve.refill()
 
@@ -177,6 +178,6 @@ class NodeCheckpoints:
         try:
             self._replace(path, checkpoint.encode_epochs(entries), frees_room)
         except DiskError:
-            # A deletion may have renamed the folder in the meantime.
+            # A deletion can have renamed the folder in the meantime.
             if self._disk.exists(folder):
                 raise

@@ -13,7 +13,9 @@ from protocol.types import TopicPartition
 
 @dataclass(slots=True)
 class OpenReport:
-    """The result of opening a data folder, for the log output and for `/status`."""
+    """The logs that were opened, recovered or taken offline, for the log output and for
+    `/status`.
+    """
 
     was_clean: bool
     dropped: DroppedFiles | None = None

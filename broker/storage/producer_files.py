@@ -62,13 +62,14 @@ class ProducerFilesJob:
                     file.truncate(position + len(data))
                     file.datasync()
                 else:
-                    # An existing file is wrong. If only truncated, it could be mistaken for a
-                    # correct one.
+                    # An existing file is wrong. Replace it and do not truncate it, because a
+                    # truncated file could be mistaken for a correct one.
                     self._disk.replace(path, data, is_durable=True)
                 self.reached.append((segment, position + len(data)))
             for snapshot in self.snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
-                # Retention can remove the batches, so the snapshot may become the only source.
+                # Retention can remove the batches. Then this snapshot is the only source of the
+                # producers, so it must be durable.
                 self._disk.replace(path, snapshot.encode(), is_durable=True)
         except DiskError as error:
             if error.is_flush:
@@ -149,7 +150,7 @@ class ProducerFiles:
                 self._incomplete.pop(segment, None)
 
     def refused(self, job: ProducerFilesJob) -> None:
-        """Record that a job did not finish, so that the next one writes what it may have missed."""
+        """Record that a job did not finish, so that the next job writes its files again."""
         self._snapshots = [*job.snapshots, *self._snapshots][-PENDING_MAX:]
 
     def close(self, log_end_offset: int) -> None:

@@ -82,7 +82,7 @@ class ProducerStateManager:
         """Return the first copy of a repeated batch, or None if the batch is the next one.
 
         Refuses an older producer epoch and a sequence that does not follow. An unknown producer can
-        begin with any sequence, because its state may have expired. The exception: if one of its
+        begin with any sequence, because its state can have expired. The exception: if one of its
         batches was refused, that batch must come first, or its client would take it for written.
         """
         producer = self.producers.get(header.producer_id)

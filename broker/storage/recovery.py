@@ -315,7 +315,7 @@ class _Loading:
         return self._may_skip_to(base_offset)
 
     def _may_skip_to(self, offset: int) -> bool:
-        """Return True if cleaning may have left this gap, which it does only below recovery points.
+        """Return True if cleaning can have left this gap, which it does only below recovery points.
 
         In a follower's log with a gap mark, gaps can be anywhere.
         """

@@ -66,6 +66,8 @@ class Reserve:
         self._size_bytes = file.size_bytes()
 
     def _notice_removal(self) -> None:
-        """Handle that an operator removed the file by hand to free space."""
+        """Notice that an operator has removed the file to free space, so that it is created
+        again.
+        """
         if not self._disk.exists(self._path):
             self._size_bytes = 0

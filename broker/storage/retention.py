@@ -20,7 +20,7 @@ AgeOf = Callable[[int, int], int]
 
 
 def age_by_date(date_ms: int, now_ms: int) -> int:
-    """Return the age by a wall clock that was never set."""
+    """Return the age of a date by the wall clock, as if that clock had never been set."""
     return now_ms - date_ms
 
 
@@ -28,8 +28,8 @@ def expire(log: Log, now_ms: int, age_of: AgeOf = age_by_date) -> bool:
     """Move the log start offset past the segments that the topic's settings no longer keep.
 
     Returns True if there are files to drop. Call `drop_below` once a checkpoint has the new start
-    offset, because otherwise the next start would take the files for lost. If every record of a log
-    has expired, it rolls first, so that an idle topic becomes empty too.
+    offset, because otherwise the next start would report the removed files as lost. If every record
+    of a log has expired, it rolls first, so that an idle topic becomes empty too.
     """
     count = _expired_count(
         log.segments,
@@ -74,7 +74,7 @@ def _expired_count(
     for count, segment in enumerate(segments):
         is_empty = segment.next_offset == segment.base_offset
         if is_empty and count < len(segments) - 1 and config.is_deleted:
-            # Cleaning has removed all its records.
+            # Cleaning has removed all records of this segment, so it has no age.
             continue
         if is_empty or segment.next_offset > high_watermark:
             return count

@@ -177,7 +177,9 @@ class Segment:
         self.txn_index.unload()
 
     def let_go(self) -> DiskFile | None:
-        """Hand over the file to the caller. It closes with the caller's last reference."""
+        """Return the open file, or None, and forget it. The file is closed with the caller's last
+        reference.
+        """
         file, self._file = self._file, None
         return file
 
@@ -281,7 +283,7 @@ class Segment:
         """Write the files as a start after a clean stop expects them."""
         self.indexes.write()
         if self._file_end > self.size_bytes:
-            # If the disk refuses, the next start does it.
+            # If the disk refuses, the next start truncates the file.
             with suppress(DiskError):
                 self.shrink_file()
 

@@ -119,7 +119,7 @@ class Segments:
         return self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Return that segment and all later ones."""
+        """Return the segment with this offset and all later ones."""
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
         return (self._row[number] for number in range(first, len(self._row)))
 
@@ -212,7 +212,8 @@ class Segments:
         try:
             segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         except DiskError:
-            # Only written batches were added to the segment, so its current state is the old one.
+            # The segment's state includes only written batches, so the current state is the one to
+            # return to.
             self._take_back(self._state())
             raise
         segment.written_ms = now_ms
@@ -221,7 +222,9 @@ class Segments:
         segment.mark_end()
 
     def write_runs(self, staged: Sequence[StagedBatch], interval_bytes: int, now_ms: int) -> None:
-        """Do the same for batches of which some begin a new segment."""
+        """Append batches as `write_run` does, and roll to a new segment before each batch that
+        needs one.
+        """
         before = self._state()
         starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
         try:
@@ -240,7 +243,7 @@ class Segments:
     def _take_back(self, before: SegmentsState) -> None:
         """Return to the state before a failed write.
 
-        The files are truncated and removed at once if the disk permits, else by `repair`.
+        Files are truncated and removed immediately. If the disk refuses, `repair` does it later.
         """
         count, self.closed_bytes, state = before
         for segment in self._row[count:]:
@@ -255,7 +258,8 @@ class Segments:
         try:
             self.repair()
         except DiskError:
-            # Tried again before the next write, which must not follow left-over bytes.
+            # `repair` tries again before the next write, because a write must not follow left-over
+            # bytes.
             return
 
     def repair(self) -> None:

@@ -1,8 +1,8 @@
 """Files in a data folder that tell the next process how the last one ended.
 
-Room: storage. There are two. The marker of a clean stop is durable, and the next process removes
-it before it does anything else. The mark of a running process names the kernel's boot id and need
-not be durable.
+Room: storage. There are two files. The marker of a clean stop is durable, and the next process
+removes it before it does anything else. The mark of a running process contains the kernel's boot id
+and need not be durable.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class StopMarks:
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
-        # A marker that does not parse is of an older version: the stop was clean, the epoch
-        # unknown.
+        # A marker that does not parse was written by an older version. The stop was clean, but the
+        # epoch is unknown.
         with suppress(ValueError):
             self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
         self._disk.unlink(path)
@@ -47,7 +47,9 @@ class StopMarks:
         return True
 
     def _look_for_the_same_boot(self) -> None:
-        """Keep the epoch of a killed process if the kernel, with its page cache, still runs."""
+        """Keep the broker epoch of a killed process if the kernel was not restarted, because its
+        page cache still has all writes.
+        """
         path = f"{self._folder}/{checkpoint.RUNNING}"
         if not self._disk.exists(path):
             return
@@ -64,7 +66,8 @@ class StopMarks:
     def running(self, broker_epoch: int) -> None:
         """Mark that a process writes here under this boot of the kernel, before it is relied on.
 
-        Not synced: if this mark is lost in a crash, so are the writes that it speaks of.
+        The file is not synced. If a crash loses it, the crash can have lost the writes of this
+        process too, so the mark must not be trusted anyway.
         """
         text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)

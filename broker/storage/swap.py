@@ -1,4 +1,5 @@
-"""Replace old segments with cleaned ones, so that a crash never leaves neither.
+"""Replace old segments with cleaned ones, so that after a crash either the old or the new ones
+exist.
 
 Room: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
 their names, and the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the
@@ -29,7 +30,8 @@ def swap(disk: Disk, old: Sequence[Segment], new: Segment) -> list[str]:
     log_path, index_path, time_index_path, txn_index_path, _ = new.paths()
     try:
         for number, segment in enumerate(old):
-            # The snapshot at the group's start stays. Other snapshots lose their segment.
+            # The snapshot at the group's start stays. The other snapshots go, because no segment
+            # begins at their offsets any more.
             paths = segment.paths() if number else segment.paths()[:-1]
             for path in paths:
                 if path == segment.log_path or disk.exists(path):
@@ -61,7 +63,7 @@ def _forget_empty(disk: Disk, txn_index_path: str) -> None:
     try:
         unlink_if_there(disk, txn_index_path)
     except DiskError:
-        # An empty index is equivalent to no index.
+        # A missing index means the same as an empty one, so no file is needed.
         return
 
 
@@ -86,7 +88,8 @@ def finish_swaps(disk: Disk, folder: str) -> None:
 def discard_swaps(disk: Disk, folder: str) -> None:
     """Remove the new segments of a cleaning that were not swapped in. The old ones all exist."""
     names = disk.list_folder(folder)
-    # The log file decides whether a swap was begun, so it goes first. A start removes the others.
+    # The log file decides whether a swap was begun, so remove it first. If a crash follows, the
+    # next start removes the other files.
     names.sort(key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     for name in names:
         if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):

@@ -41,7 +41,7 @@ class Tail:
         self.use(config)
 
     def over(self, active: Segment, config: LogConfig) -> Tail:
-        """Return the same log's tail for when nothing is staged."""
+        """Return the tail of the same log after a write or a rollback, when nothing is staged."""
         return Tail(active, config, self._chance)
 
     def use(self, config: LogConfig) -> None:

@@ -1,8 +1,8 @@
 """Truncate a log, or reset it completely, so that no power cut restores the removed data.
 
 Room: storage. The loop decides (`begin_truncation`, `begin_reset`). From then on every new
-checkpoint contains the lowered offsets. A thread then does what waits for the device, in this
-order:
+checkpoint contains the lowered offsets. A thread then does the steps that wait for the device, in
+this order:
 1. Write the lowered checkpoint, because a log that ends below its recovery point is damaged.
 2. Remove what an unfinished cleaning left.
 3. Unlink segments from the last one down, so that a power cut leaves the beginning of the log.
@@ -64,14 +64,16 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | Non
     if offset < log.log_start_offset:
         return begin_reset(log, offset, now_ms)
     row = list(log.segments)
-    # A segment that begins at the new end stays, although empty. The one before it may have been
-    # cleaned, and as the active segment its gaps would look like a torn tail.
+    # A segment that begins at the new end stays, although it becomes empty. Without it, the
+    # previous segment would become the active one. That segment can have been cleaned, and gaps in
+    # an active segment look like a torn tail.
     count = max(1, sum(segment.base_offset <= offset for segment in row))
     last = row[count - 1]
     # A log that cannot be read is not truncated. Until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
     log.prepare_truncation()
-    # Above the new recovery point offsets can be missing without a torn tail or damage.
+    # Cleaning can have left gaps above the new recovery point. The gap mark tells recovery that
+    # they are neither a torn tail nor damage.
     marks_gaps = not log.has_gap_mark and last.base_offset < log.cleaned_offset
     log.has_gap_mark = log.has_gap_mark or marks_gaps
     # The end of the last whole batch is known only when the log is loaded again.
@@ -87,7 +89,7 @@ def begin_reset(log: Log, offset: int, now_ms: int) -> TruncationPlan:
     """Decide to drop everything and continue at `offset`."""
     log.prepare_truncation()
     log.log_start_offset = log.high_watermark = offset
-    # Nothing is durable any more: a start drops what it finds, wherever that begins.
+    # No data is durable any more, so a start drops all segments that it finds.
     log.recovery_point = NOTHING_VOUCHED_FOR
     log.cleaned_offset = -1
     log.has_gap_mark = False
@@ -130,7 +132,9 @@ class Truncation:
         self._checkpoint = checkpoint
 
     def perform(self) -> recovery.LoadedLog:
-        """Do it in the thread that writes checkpoints. Give the result to `Log.truncated`."""
+        """Truncate the files. Call this in the thread that writes checkpoints, and pass the result
+        to `Log.truncated`.
+        """
         disk, plan = self._disk, self._plan
         if plan.marks_gaps:
             GapMark(disk, plan.folder).perform()
@@ -150,6 +154,7 @@ class Truncation:
             file.datasync()
         disk.sync_folder(plan.folder)
         loaded = recovery.load(disk, plan.folder, plan.rules)
-        # Loading removes files that no longer fit. They must not return beside later writes.
+        # Loading removes files that no longer fit. Sync the folder, so that a power cut does not
+        # bring them back after later writes.
         disk.sync_folder(plan.folder)
         return loaded

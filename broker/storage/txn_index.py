@@ -68,9 +68,9 @@ def overlapping(
 ) -> list[AbortedRange]:
     """Return the aborted transactions with a batch in [start, end), by first offset.
 
-    `indexes` are those of the segments from the one that contains the start on, and are read only
-    as far as needed. The search begins at the first marker at or above the start, and ends at an
-    entry whose last stable offset reaches the end.
+    `indexes` has the indexes of the segment that contains the start and of all later segments. They
+    are read only as far as needed. The search begins at the first marker at or above the start, and
+    ends at an entry whose last stable offset reaches the end.
     """
     found = []
     for entries in indexes:

@@ -5,9 +5,8 @@ that cause. Records are checked one by one only in two cases: a topic setting re
 compacted topic, a minimum timestamp, a codec of its own), or the header's largest timestamp is out
 of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as
 everything else. So `check_client_batch` only reports that it is needed, and `look_at_records` does
-it in small steps.
-The price: a client can store records in a batch with a valid header and checksum that no
-reader can decode.
+it in small steps. As a consequence, a client can store a batch with a valid header and checksum
+whose records no reader can decode.
 """
 
 from __future__ import annotations
@@ -155,9 +154,9 @@ def look_at_records(
 ) -> Generator[bool, None, CheckedRecords]:
     """Check the records of a batch and refuse it with the numbers of the bad ones.
 
-    The batch is opened by this call and is not needed afterwards. The caller runs the returned
-    generator, which checks the records in steps of some milliseconds. It yields False because the
-    batch is still open.
+    This call decompresses the batch, so the caller can release it afterwards. The caller runs the
+    returned generator, which checks the records in steps of some milliseconds. It yields False
+    after each step and returns the result.
     """
     header = read_header(batch)
     try:

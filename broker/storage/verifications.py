@@ -1,4 +1,5 @@
-"""Pending checks that a producer may write in a transaction, and what invalidates their answers.
+"""Pending checks of whether a producer may write in a transaction, and the events that invalidate
+their answers.
 
 Room: storage. Pure. The coordinator of a transaction can be another broker. Its answer is true
 when it is sent, but the transaction can end before the batch in question is appended. That batch

@@ -81,7 +81,8 @@ class BatchWalk:
 def check_region(region: FileRegion) -> None:
     """Check everything that a fetch answer sends. Raises CorruptionError for damage.
 
-    Checksums do not cover offsets and epochs, but these never fall, so that is checked too.
+    Checksums do not cover offsets and leader epochs. Both never fall within a log, so this is
+    checked instead.
     """
     walk = BatchWalk(region.file, region.position, region.position + len(region), checked_from=0)
     next_offset, leader_epoch = 0, NO_LEADER_EPOCH
@@ -97,8 +98,8 @@ def check_region(region: FileRegion) -> None:
 def end_of_data(file: DiskFile, position: int, end_position: int) -> int:
     """Return the end of the last non-zero byte of a range; `position` if all bytes are zero.
 
-    A log file may be longer than its batches (decision 0012). Zeros behind the last batch are
-    unused room. Zeros in the place of a batch are damage.
+    A log file can be longer than its batches (decision 0012). Zeros after the last batch are unused
+    space. Zeros in the place of a batch are damage.
     """
     found = position
     while position < end_position:

@@ -7,7 +7,7 @@ from monitor.admin.orders import Operation
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name in the form, its words, an example; `is_long` for several lines."""
+    """One field: its name in the form, its label, an example. `is_long` means several lines."""
 
     name: str
     label: str

@@ -1,7 +1,7 @@
-"""Reads the cluster for a plan and carries the plan out, with the client that commands use.
+"""Reads the cluster for a plan, and carries the plan out with the client that the commands use.
 
-One order runs at a time, with a client of its own and a bound on its time, so that the sampler
-never waits for it. `operations` decides; this file does not.
+One order runs at a time, with its own client and a time limit, so the sampler never waits for an
+order. `operations` decides what an order changes; this file does not.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ Reader = tuple[str, int, int]
 
 
 class OperationFailed(Exception):
-    """The cluster could not be asked; the text says why, and whether the order may have been
+    """A request to the cluster failed. The text says why, and whether the order can have been
     carried out.
     """
 
 
 class Orders(Protocol):
-    """Reads for plans and carries them out: the brokers' client, or a test's script."""
+    """The interface that makes plans and carries them out: `Operator`, or a test's script."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
         """Return the plan of an order as of now. Raise OperationFailed."""
@@ -113,7 +113,9 @@ class Operator:
 
     @asynccontextmanager
     async def _cluster(self) -> AsyncIterator[Cluster]:
-        """Return a client for one order. Raise OperationFailed for whatever the brokers refuse."""
+        """Return a client for one order. Raise OperationFailed for every error that the brokers
+        return.
+        """
         try:
             async with asyncio.timeout(TIMEOUT_S), self._one_at_a_time:
                 cluster = Cluster(
@@ -135,7 +137,9 @@ class Operator:
 
 
 async def _refusal(check: Awaitable[None]) -> str | None:
-    """Return the brokers' objection when they only validate a request; None if there is none."""
+    """Return the brokers' reason to refuse a request that they only validate; None if they would
+    accept it.
+    """
     try:
         await check
     except ApiError as error:

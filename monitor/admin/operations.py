@@ -1,9 +1,9 @@
 """The plan of each order that a user gives on the page. Pure.
 
-A plan says what an order would change in the cluster as it was found a moment ago, or why it is
-refused. `basis` is all that the plan rests on. If `basis` has changed when the user confirms,
-nothing is done and the page shows the new plan. The plan that is carried out is the plan that was
-shown, to the offset.
+A plan says what an order would change in the cluster as it was read a moment ago, or why the order
+is refused. `basis` holds all values that the plan depends on. If `basis` has changed when the user
+confirms, nothing is done and the page shows the new plan. So the plan that is carried out is
+exactly the plan that was shown, with the same offsets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ STAYS = "–"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One change, from what to what."""
+    """One change: the changed thing, its value before, and its value after."""
 
     what: str
     before: str
@@ -97,7 +97,7 @@ def alteration(
     current: Mapping[str, tuple[str | None, str]],
     refused: str | None,
 ) -> Plan:
-    """Plan changed settings.
+    """Plan new settings for a topic.
 
     `current` holds values and their sources; `partitions` is None if the topic does not exist.
     `refused` is the controller's answer to a validation.
@@ -132,7 +132,8 @@ def alteration(
 
 @dataclass(frozen=True, slots=True)
 class TopicLogs:
-    """A topic's logs as they were found: begin and end of each; None if the topic does not exist.
+    """A topic's logs as they were read: the start and end of each; None if the topic does not
+    exist.
 
     `at_time` is the first offset since the requested moment, by partition.
     """
@@ -145,7 +146,9 @@ class TopicLogs:
 def deletion(
     order: DeleteRecords, logs: TopicLogs, readers: Iterable[tuple[str, int, int]]
 ) -> Plan:
-    """Plan the deletion of records below offsets; `readers` have group, partition and commit."""
+    """Plan the deletion of records below offsets; `readers` holds (group, partition, committed
+    offset).
+    """
     says = f"Deletes records of {order.topic} for good"
     if refusal := _kept(order.topic):
         return Plan(order, says, refusal=refusal)
@@ -265,7 +268,9 @@ class Led:
 
 
 def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
-    """Plan an election of preferred replicas; `found` is None if the topic does not exist."""
+    """Plan an election of preferred replicas as leaders; `found` is None if the topic does not
+    exist.
+    """
     says = f"Lets the preferred replicas of {subject_of(order)} lead"
     if found is None:
         return Plan(order, says, refusal=f"topic {order.topic!r} does not exist")
@@ -286,7 +291,7 @@ def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
 
 
 def rows_of(plan: Plan) -> list[TopicPartition]:
-    """Return the partitions of an election."""
+    """Return the partitions whose leaders an election plan changes."""
     found = []
     for effect in plan.effects:
         topic, _, number = effect.what.rpartition("-")

@@ -35,7 +35,9 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic:
-    """Settings to set, or with None to remove, and the wanted number of partitions."""
+    """A topic's settings to change, and its wanted number of partitions. A setting with the value
+    None is removed.
+    """
 
     topic: str
     changes: Mapping[str, str | None]
@@ -44,7 +46,9 @@ class AlterTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecords:
-    """Delete records: a log begins at an offset, a time, or its end; None means all partitions."""
+    """Records to delete: all below an offset, before a time, or up to the log's end. If
+    `partitions` is None, the order holds for all partitions.
+    """
 
     topic: str
     partitions: tuple[int, ...] | None
@@ -53,7 +57,9 @@ class DeleteRecords:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """A group's new offsets; without topics they are for all topics of its commits."""
+    """A group's new offsets. If no topics are named, they are for all topics in which the group has
+    commits.
+    """
 
     group_id: str
     topics: tuple[str, ...]
@@ -62,7 +68,9 @@ class ResetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """Elect preferred replicas, of one topic or (None) of all."""
+    """An election of preferred replicas as leaders, in one topic or, if the topic is None, in all
+    topics.
+    """
 
     topic: str | None
 
@@ -140,7 +148,7 @@ def settings_of(text: str) -> dict[str, str | None]:
 
 
 def _required(words: Mapping[str, str], name: str) -> str:
-    # A group's name may begin and end with blanks, so do not strip it.
+    # A group's name can begin and end with blanks, so do not strip it.
     text = words.get(name, "")
     if not text.strip():
         raise ValueError(f"{name}: found nothing, expected a name")

@@ -1,9 +1,9 @@
 """The pages on which a user with the token changes the cluster: `/admin` and below.
 
-The answer to a form is a plan, and the answer to a plan's form is the outcome; both work without
-scripts. An order must come from a page of this site (Origin), in a session (cookie), with the
-secret of its own form. Every order leaves two audit lines, one before and one after, in the log and
-among the stored events.
+When a user submits a form, the page shows the plan. When the user confirms the plan, the page shows
+the outcome. Both work without scripts. An order must come from a page of this site (Origin), in a
+session (cookie), with the secret that the session's forms hold. Every order writes two audit lines,
+one before and one after it is carried out, to the log and to the stored events.
 """
 
 import logging
@@ -39,12 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class NotFromHere(Exception):
-    """A request for a change that no page of this site has sent."""
+    """A request for a change that was not sent by a page of this site."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The tools of the pages. `show` renders a template; `root` stands before every address."""
+    """The objects that the pages use. `show` renders a template; `root` is the path in front of
+    every address.
+    """
 
     door: Door
     orders: Orders
@@ -58,7 +60,7 @@ class Admin:
         return self.door.find(request.cookies.get(COOKIE), self.clock_ms())
 
     def entry(self, request: Request, fault: str | None, code: int) -> Response:
-        """Return the page with the operations, or the login."""
+        """Return the page with the operations, or the login page if the request has no session."""
         session = self.session(request)
         values = {"session": session, "forms": FORMS, "events": self.events(), "fault": fault}
         return self.show(request, "admin.html", values, code)
@@ -231,7 +233,9 @@ async def _carried_out(
 
 
 async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, str]]:
-    """Return the session and the fields of a genuine order. Raise the refusals."""
+    """Return the session and the fields of an order. Raise NotFromHere or Refused unless a page of
+    this site sent it in a session.
+    """
     words = await posted(request)
     session = admin.session(request)
     if session is None:
@@ -241,10 +245,11 @@ async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, s
 
 
 async def posted(request: Request) -> dict[str, str]:
-    """Return the fields of a form of this site. Raise NotFromHere.
+    """Return the fields of a form that a page of this site sent. Raise NotFromHere for any other
+    request.
 
-    A browser names the origin of a form (Origin), or says at least that it is the same site
-    (Sec-Fetch-Site). A request with neither did not come from a form of ours.
+    A browser names the origin of a form (Origin), or at least says that the form came from the same
+    site (Sec-Fetch-Site). A request with neither header did not come from a form of this site.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}

@@ -1,8 +1,8 @@
 """Sessions behind a token, and the plans that each session was shown. Pure.
 
-A session is found by a key that only its cookie has. Its forms carry another secret, so that no
-other page can give orders by way of the cookie. A plan is kept under a ticket that can be used
-once. Nothing here outlives the process.
+The key of a session is only in its cookie. The session's forms carry another secret, so that a page
+of another site cannot give orders with the browser's cookie. Each plan has a ticket, and a ticket
+can be used once. Sessions and plans are only in memory, so they end with the process.
 """
 
 import hmac
@@ -36,8 +36,8 @@ class Session:
 
 
 class Door:
-    """Opens a session for a user with the token; `draw` returns a new secret that cannot be
-    guessed.
+    """Opens a session for a user who gives the right token. `draw` returns a new secret that cannot
+    be guessed.
     """
 
     def __init__(self, token: str, draw: Callable[[], str]) -> None:
@@ -51,7 +51,8 @@ class Door:
         self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
         if len(self._wrong_at_ms) >= WRONG_MAX:
             raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
-        # Compare bytes in constant time, so that the duration says nothing about the token.
+        # Compare in constant time, so that the duration of the comparison reveals nothing about the
+        # token.
         if not hmac.compare_digest(token.strip().encode(), self._token):
             self._wrong_at_ms.append(now_ms)
             raise Refused("this is not the token")
@@ -67,7 +68,9 @@ class Door:
         return session
 
     def find(self, key: str | None, now_ms: int) -> Session | None:
-        """Return the session of a cookie and extend it; None if there is none."""
+        """Return the session of a cookie and extend it; None if the session has expired or never
+        existed.
+        """
         self._forget_idle(now_ms)
         session = self._sessions.get(key or "")
         if session is not None:
@@ -84,7 +87,9 @@ class Door:
             raise Refused("this form is of another session: open it again")
 
     def show(self, session: Session, plan: Plan, now_ms: int) -> str:
-        """Keep a plan under a ticket, with which the user can confirm it; drop the oldest plans."""
+        """Keep a plan and return its ticket, which the user needs to confirm the plan; drop the
+        oldest plans.
+        """
         while len(session.tickets) >= TICKETS_MAX:
             del session.tickets[next(iter(session.tickets))]
         ticket = self._draw()
@@ -92,7 +97,9 @@ class Door:
         return ticket
 
     def take(self, session: Session, ticket: str, name: str, now_ms: int) -> Plan:
-        """Return a ticket's plan once, if the user typed its name. Raise Refused."""
+        """Return a ticket's plan and delete the ticket, if the user typed the plan's subject.
+        Otherwise raise Refused.
+        """
         plan, shown_at_ms = session.tickets.get(ticket, (None, 0))
         if plan is None or now_ms - shown_at_ms > TICKET_MS_MAX:
             raise Refused("this plan was carried out already, or is too old: make it again")

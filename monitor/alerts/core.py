@@ -1,13 +1,14 @@
 """The rules of alerts over their subjects: which alerts open, which close, and which the webhook
 must be sent.
 
-Room: pure; the time of each look is the only clock. An alert opens when its limit has been passed
-for the rule's `for`. It closes when the value has been well within the limit for the rule's
+This module is pure: the time of each check is an argument. An alert opens when its limit has been
+passed for the rule's `for`. It closes when the value has been well within the limit for the rule's
 `clear`. An unknown value neither opens an alert nor closes one. A subject that is gone, such as a
 deleted group, closes its alerts.
 
-There is no queue. Each alert notes what the receiver was last sent, and a message holds the
-difference. A receiver that was away for long gets one message with what holds then.
+There is no queue. Each alert records the state that the receiver was last sent, and a message holds
+the changes since then. So a receiver that was unreachable for hours gets one message with the
+current state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,9 @@ Found = Mapping[str, Sequence[Observed] | None]
 
 @dataclass(slots=True)
 class _Watch:
-    """One subject under one rule: since when it breaches or meets the limit, and its alert."""
+    """One subject under one rule: since when it breaches or meets the limit, and its alert, if it
+    has one.
+    """
 
     ill_since_ms: int | None = None
     well_since_ms: int | None = None
@@ -42,7 +45,7 @@ class _Watch:
 
 @dataclass(slots=True)
 class Alerts:
-    """All rules over their subjects, carried from look to look."""
+    """The state of all rules for all their subjects, which is kept from one check to the next."""
 
     rules: Sequence[Rule]
     alerts_max: int = ALERTS_MAX
@@ -60,7 +63,7 @@ class Alerts:
                 self._watches[alert.rule, alert.subject] = _Watch(alert=alert)
 
     def look(self, found: Found, now_ms: int) -> Standing:
-        """Judge the measurements of this moment and return the state of all rules."""
+        """Compare the current measurements with the limits and return the state of all rules."""
         standings = []
         self._unlisted = set()
         self._open_count = sum(watch.is_open for watch in self._watches.values())
@@ -89,7 +92,9 @@ class Alerts:
         return tuple(sorted(found, key=lambda one: (one.opened_at_ms, one.rule, one.subject)))
 
     def digest(self, now_ms: int, repeat_ms: int) -> Digest | None:
-        """Return what to send now, or None if nothing changed; note its alerts as offered."""
+        """Return the message to send now, or None if nothing changed. Mark its alerts as offered to
+        the receiver.
+        """
         opened, closed, repeated = [], [], 0
         for alert in self.kept():
             if not alert.is_open:
@@ -107,7 +112,7 @@ class Alerts:
         return Digest(now_ms, tuple(opened), tuple(closed), repeated)
 
     def told(self, digest: Digest) -> None:
-        """Note that the receiver took a digest."""
+        """Record that the receiver accepted a digest."""
         for alert in digest.opened:
             watch = self._watches.get((alert.rule, alert.subject))
             if watch is not None and _is_same(watch.alert, alert) and watch.alert is not None:
@@ -141,7 +146,8 @@ class Alerts:
             self._unlisted.add(key)
             return
         self._open_count += 1
-        # An alert that closed and was not sent yet is replaced by this one, which says more.
+        # If the last alert of this subject has closed and was not sent yet, this alert replaces it,
+        # because the receiver needs only the current one.
         watch.alert = Alert(
             rule.name, rule.kind, one.subject, now_ms, one.text, one.page, one.value
         )
@@ -159,7 +165,7 @@ class Alerts:
             return
         watch.well_since_ms = None
         self._open_count -= 1
-        # The receiver never heard of an alert that was not offered, so its end needs no message.
+        # An alert that was never offered is unknown to the receiver, so its end needs no message.
         was_offered = watch.alert.offered_at_ms is not None
         watch.alert = replace(watch.alert, closed_at_ms=now_ms) if was_offered else None
 
@@ -168,7 +174,7 @@ class Alerts:
             self._watches.pop(key, None)
 
     def _unknown(self, rule: Rule) -> RuleStanding:
-        """The state of a rule whose measurements are unknown: its open alerts stay open."""
+        """Return the state of a rule whose measurements are unknown. Its open alerts stay open."""
         count = sum(
             watch.is_open for (name, _), watch in self._watches.items() if name == rule.name
         )
@@ -191,7 +197,7 @@ class Alerts:
 
 
 def _well_value(rule: Rule) -> float:
-    """The best possible value, for a subject that is gone."""
+    """Return the best possible value, which closes the alert of a subject that is gone."""
     return float("inf") if rule.is_below else 0.0
 
 

@@ -1,7 +1,7 @@
 """The measure of each kind of rule, in a snapshot and as an expression for Prometheus.
 
-Room: pure, above `snapshot`. An unknown subject has no value. A rule whose source is unknown has
-None in place of its subjects.
+This module is pure. A subject whose measurement is unknown has the value None. A rule whose source
+could not be read has None in place of its list of subjects.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,9 @@ AGELESS = (CellState.NO_COMMIT, CellState.PAST_END, CellState.DELETED)
 
 @dataclass(frozen=True, slots=True)
 class KindOf:
-    """A kind in words, its measure, and its expression for Prometheus with `{of}` and `{limit}`."""
+    """A kind of rule: its text for people, its measure, and its Prometheus expression with `{of}`
+    and `{limit}`.
+    """
 
     words: str
     measure: Measure
@@ -83,7 +85,7 @@ def _part_stuck(_: Rule, snapshot: Snapshot) -> list[Observed]:
         if part.stuck is not None:
             said = part.stuck.text(snapshot.taken_at_ms)
             text = f"{render.part_title(part.name)} {said}"
-        # A part that does not answer may or may not be stuck, so its value is unknown.
+        # A part that does not answer can be stuck or not, so its value is unknown.
         value = float(part.stuck is not None) if part.reachable else None
         found.append(Observed(part.name, value, text, part_page(part.name)))
     return found
@@ -95,7 +97,8 @@ def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
         return None
     for group in _concerned(rule, snapshot):
         value = float(group.total.lag) if group.total.known else None
-        # While an end is unknown the sum is a lower bound: it may open an alert and not close one.
+        # While a log's end is unknown, the sum of lags is a lower bound, so it can open an alert
+        # but not close one.
         is_bound = CellState.END_UNKNOWN in states_of(group.cells)
         value = _at_least(rule, value, is_bound=is_bound)
         text = f"{render.lag_sum(group.total)} offsets wait before {group.group_id}"
@@ -108,7 +111,8 @@ def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     if found is None:
         return None
     for group in _concerned(rule, snapshot):
-        # A partition without a commit has no age and says nothing about the other ages.
+        # A partition without a commit has no age, so it does not make the group's age a lower
+        # bound.
         lags = time_lags_of(group.cells)
         worst = worst_time_lag(lag for state, lag in lags if state not in AGELESS)
         value = None if worst.age_ms is None else float(worst.age_ms)
@@ -119,8 +123,8 @@ def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
 
 
 def _concerned(rule: Rule, snapshot: Snapshot) -> Iterator[GroupView]:
-    """Yield the groups that a rule names; to go through all groups of a large cluster costs
-    seconds.
+    """Yield the groups that a rule names. A loop over all groups would take seconds in a large
+    cluster.
     """
     return (group for group in snapshot.groups if rule.concerns(group.group_id))
 
@@ -145,7 +149,8 @@ def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | Non
 
 def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     if not snapshot.disks:
-        # At least one exists; the system did not name it.
+        # The mill's data is on at least one disk, so an empty list means that no disk could be
+        # read.
         return None
     found = []
     for disk in snapshot.disks:

@@ -1,6 +1,7 @@
 """The body of a webhook message: one JSON object for all changes since the last message.
 
-Room: pure. `text` holds the same for people, one line for each alert, as chat services show it.
+This module is pure. The field `text` repeats the changes as text for people, one line for each
+alert, because chat services show this field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,8 @@ Body = dict[str, object]
 
 
 def body_of(digest: Digest, page: str, cluster: str) -> Body:
-    """Return the message of a digest; `page` is the monitor's own address, `cluster` names the
-    cluster.
+    """Return the message of a digest. `page` is the address of the monitor's page, `cluster` the
+    name of the cluster.
     """
     closed = digest.closed[:LISTED_MAX]
     opened = digest.opened[: LISTED_MAX - len(closed)]
@@ -43,7 +44,7 @@ def body_of(digest: Digest, page: str, cluster: str) -> Body:
 
 
 def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Body:
-    """Return the body that `alerts test` sends: the form of a real message without an alert."""
+    """Return the body that `alerts test` sends: a real message's fields without an alert."""
     text = f"This is a test of Millrace's alerts; its rules are {', '.join(rules) or 'none'}."
     return {
         "schema": SCHEMA,
@@ -58,7 +59,7 @@ def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Bo
 
 
 def _row(alert: Alert, page: str, state: str) -> Body:
-    # A receiver that gets an alert twice recognises it by its id.
+    # A message can arrive twice, so each alert has an id by which the receiver can recognise it.
     return {
         "id": f"{alert.rule}/{alert.subject}/{alert.opened_at_ms}",
         "state": state,

@@ -1,7 +1,7 @@
 """The delivery of alerts to a webhook: one message at a time, with retries.
 
-The driver of `alerts.digest`. Changes gather while a message is on its way or fails. The next
-message holds all of them.
+It asks `Alerts.digest` for the next message. Changes that happen while a message is being sent or
+retried are all in the next message.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Delivers digests; `send` posts a body within a deadline or raises WebhookFailed, in a thread.
+    """Delivers digests. It calls `send` in a thread; `send` posts a body within a deadline or
+    raises WebhookFailed.
 
     `page` is the address of the monitor's own page. `where` names the receiver for people.
     """
@@ -57,7 +58,7 @@ class Notifier:
         self._unanswered: Counter[tuple[str, str, int, bool]] = Counter()
 
     def poke(self, now_ms: int, cluster: str) -> None:
-        """Send what changed, unless a message is on its way or the next try is not due."""
+        """Send the changes, unless a message is being sent or the next retry is not due."""
         if self._task is not None:
             if not self._task.done():
                 return
@@ -70,7 +71,9 @@ class Notifier:
             self._task = asyncio.create_task(self._deliver(digest, body), name="alerts")
 
     async def close(self) -> None:
-        """Wait a moment for the message that is on its way, then leave it to its thread."""
+        """Wait a moment for the message that is being sent, then stop waiting; its daemon thread
+        does not delay the exit.
+        """
         if self._task is not None:
             _, late = await asyncio.wait({self._task}, timeout=CLOSE_S)
             for task in late:
@@ -94,8 +97,8 @@ class Notifier:
         self.problem, self.told_at_ms = None, digest.at_ms
 
     def _give_up_on_unanswered(self, digest: Digest) -> None:
-        """Count alerts as told after enough tries, because the receiver may have taken them each
-        time.
+        """Mark a digest's alerts as delivered after enough unanswered tries, because the receiver
+        can have accepted each of those messages.
         """
         self._unanswered.update(map(_identity, (*digest.opened, *digest.closed)))
         opened = tuple(filter(self._is_given_up, digest.opened))

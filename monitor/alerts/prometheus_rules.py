@@ -1,7 +1,7 @@
 """The rules of alerts for Prometheus, and a dashboard for Grafana, over the metrics of `/metrics`.
 
-Room: pure. Both are made from the tables that judge the page's own alerts, so Prometheus finds the
-same. `docs/` holds both for the shipped rules.
+This module is pure. Both files are made from the tables that the monitor's own alerts use, so
+Prometheus opens the same alerts. `docs/` holds both files for the default rules.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,9 @@ def prometheus_rules(rules: Sequence[Rule]) -> Json:
 
 
 def dashboard() -> Json:
-    """Return a dashboard for Grafana; it asks for the data source when you open it."""
+    """Return a dashboard for Grafana, which asks for the data source when a user opens the
+    dashboard.
+    """
     panels = [_panel(number, *panel) for number, panel in enumerate(PANELS)]
     return {
         "title": "Millrace",

@@ -13,7 +13,9 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in words, and its state; `level` and `state` are those of its badge."""
+    """A rule as text, and its state. `level` and `state` are the colour and the word of its
+    badge.
+    """
 
     name: str
     words: str
@@ -28,7 +30,7 @@ class RuleView:
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """An open alert in words."""
+    """An open alert as text for the page."""
 
     rule: str
     subject: str
@@ -127,7 +129,7 @@ def _rule(one: RuleStanding) -> RuleView:
 
 
 def _told(alert: Alert, now_ms: int) -> str:
-    """Say whether the webhook has taken an alert."""
+    """Return a sentence on whether the webhook's receiver has accepted an alert."""
     if alert.told_at_ms is None:
         return "not yet"
     return f"{render.duration(now_ms - alert.told_at_ms)} ago"

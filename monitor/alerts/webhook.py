@@ -1,11 +1,12 @@
-"""Posts messages to the address in the configuration; the monitor's only way out.
+"""Posts messages to the webhook's address in the configuration. The monitor sends nothing to any
+other foreign server.
 
-No request and no answer can choose the address, because redirects are not followed. The address may
+No request and no answer can change the address, because redirects are not followed. The address can
 be a secret, so error texts name only its host.
 
-An exchange has one deadline. A time-out of a socket would hold for each read alone, and a receiver
-that sends a byte a second would never reach it. So the exchange runs in a thread of its own, and
-`send` shuts the connection down when the deadline has passed.
+An exchange (one request and its answer) has one deadline. A socket's time-out holds for each read
+alone, so a receiver that sends a byte a second would never reach it. So the exchange runs in its
+own thread, and `send` shuts the connection down when the deadline has passed.
 """
 
 import http.client
@@ -31,11 +32,13 @@ ANSWER_BYTES_MAX = 300
 
 
 class WebhookFailed(Exception):
-    """The receiver did not take a message; the text says why, without the address."""
+    """The receiver did not accept a message. The text says why, without the address."""
 
 
 class WebhookUnanswered(WebhookFailed):
-    """The whole message was sent and no answer came in time: the receiver may have taken it."""
+    """The whole message was sent and no answer came in time, so the receiver can have accepted
+    it.
+    """
 
 
 class Webhook:
@@ -97,7 +100,9 @@ class Webhook:
 
 
 class _Exchange:
-    """How far one exchange has come, and its connection, which `cut` ends from another thread."""
+    """The progress of one exchange, and its connection, which `cut` shuts down from another
+    thread.
+    """
 
     def __init__(self) -> None:
         self.is_sent = False
@@ -113,12 +118,13 @@ class _Exchange:
             if self._is_cut:
                 found.close()
                 raise TimeoutError("the deadline has passed")
-            # TLS takes the descriptor away from this object, so keep a copy of it.
+            # TLS moves the descriptor to another object, so keep a duplicate that `cut` can shut
+            # down.
             self._socket = found.dup()
         return found
 
     def cut(self) -> None:
-        """End the connection, so that the thread that reads from it ends as well."""
+        """Shut the connection down, so that the thread that reads from it ends too."""
         with self._lock:
             self._is_cut = True
             if self._socket is not None:
@@ -128,7 +134,7 @@ class _Exchange:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats an answer that names another address as a failure."""
+    """Treats a redirect as a failure."""
 
     def redirect_request(
         self,
@@ -143,16 +149,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _TrackedConnection(http.client.HTTPConnection):
-    """A connection that belongs to an exchange."""
+    """An HTTP connection that reports its progress to an exchange."""
 
     def __init__(self, exchange: _Exchange, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
         self._exchange = exchange
-        # `connect` calls this before a tunnel or TLS, which the deadline must end as well.
+        # `connect` calls this function before it opens a tunnel or TLS, so the deadline can end
+        # these steps too.
         self._create_connection = exchange.connect
 
     def getresponse(self) -> http.client.HTTPResponse:
-        """Read the answer: by now all of the message is sent."""
+        """Note that the whole message has been sent, then read the answer."""
         self._exchange.is_sent = True
         return super().getresponse()
 

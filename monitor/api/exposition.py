@@ -44,8 +44,8 @@ STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
 
 
 class SnapshotMetrics(Collector):
-    """Renders one snapshot without its groups; each scrape makes a new one, so that it has one
-    cycle.
+    """Renders one snapshot without its groups. Each scrape makes a new object, so all values of a
+    scrape come from the same cycle.
     """
 
     def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:
@@ -114,7 +114,9 @@ class SnapshotMetrics(Collector):
             yield lag
 
     def _active(self) -> int:
-        """Two active controllers are what this number reveals, so count each broker's own word."""
+        """Count the brokers that report themselves as the active controller, because two at once
+        are the fault that this metric reveals.
+        """
         told = [
             part.details["is_controller"]
             for part in self._snapshot.parts
@@ -171,7 +173,9 @@ class SnapshotMetrics(Collector):
                 yield family
 
     def _not_counted(self) -> Iterable[Metric]:
-        """Yield MySQL's numbers of lines that were not counted, since the beginning."""
+        """Yield MySQL's counts of lines that were not counted in any metric, since the first
+        run.
+        """
         mysql = self._snapshot.part("mysql")
         for key, text in (
             ("lines_unparsed", "Lines that did not parse"),
@@ -185,7 +189,7 @@ class SnapshotMetrics(Collector):
                 yield family
 
     def _alerts(self) -> Iterable[Metric]:
-        """Yield the alerts and the numbers that only their rules use."""
+        """Yield the alerts, and the values that only the rules of alerts use."""
         snapshot = self._snapshot
         free = GaugeMetricFamily("millrace_disk_free_bytes", "Bytes left", labels=["disk"])
         size = GaugeMetricFamily("millrace_disk_size_bytes", "Bytes in all", labels=["disk"])
@@ -211,7 +215,7 @@ class SnapshotMetrics(Collector):
         yield from (free, size, share, still, firing)
 
     def _others(self) -> Iterable[Metric]:
-        """Yield the clusters beside the mill's own, each under its name."""
+        """Yield the other clusters that the page shows, each with its name as a label."""
         if not self._clusters:
             return
         up = GaugeMetricFamily(

@@ -1,8 +1,9 @@
 """The readers of all groups in Prometheus's text format, a piece at a time.
 
-Room: pure. A large cluster has hundreds of thousands of readers, with four lines each. A client
-library would make objects of all of them before it sends the first. This module keeps only one
-group's lines of one family in memory.
+This module is pure. A reader is one group in one partition. A large cluster has hundreds of
+thousands of readers, with four lines each. The client library of Prometheus would make objects of
+all lines before it sends the first one. This module keeps only one group's lines of one metric in
+memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ FAMILIES: tuple[tuple[str, str, Figure], ...] = (
 
 
 def group_metrics(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the families in pieces; leave out unknown values."""
+    """Yield the metrics in pieces of text; leave out unknown values."""
     for name, text, figure in FAMILIES:
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
         for group in snapshot.groups:
@@ -60,5 +61,5 @@ def _lines(name: str, group: GroupView, figure: Figure) -> Iterator[str]:
 
 
 def escaped(label: str) -> str:
-    """Return a label's value as it stands between quotes."""
+    """Return a label's value with the escapes that it needs between quotes."""
     return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -28,7 +28,8 @@ Row = dict[str, object]
 Format = Literal["json", "csv"]
 SERIES_ASKED_MAX = 12
 EVENTS_MAX = 1_000
-# A spreadsheet would take such a value for a formula, so it gets a quote in front.
+# A spreadsheet would run a value with one of these first characters as a formula, so a CSV value
+# gets a quote in front.
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -52,7 +53,9 @@ class Envelope(BaseModel):
 
 
 def as_csv(data: Sequence[Row], name: str) -> Response:
-    """Return rows as a table; its head has every column of any row, in order of appearance."""
+    """Return rows as CSV. The header has each column that occurs in any row, in order of
+    appearance.
+    """
     table = [rows.flat(row) for row in data]
     heads = list(dict.fromkeys(key for row in table for key in row))
     text = io.StringIO()
@@ -95,9 +98,10 @@ class Answers:
         table: list[Row] | None = None,
         faults: Sequence[Fault] = (),
     ) -> Response:
-        """Return the rows in the form asked for; a `table` has other rows than the JSON.
+        """Return the rows as JSON or CSV; if `table` is given, the CSV has those rows instead.
 
-        `faults` say what is missing in these rows, beside what the whole look could not read.
+        `faults` says what is missing in these rows, in addition to the sources that the cycle could
+        not read.
         """
         snapshot = self.snapshot
         if form == "csv":

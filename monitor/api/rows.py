@@ -33,7 +33,7 @@ def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, objec
 
 
 def disk_row(disk: DiskView) -> dict[str, object]:
-    """Return a disk, and how long its room lasts by the history."""
+    """Return a disk, and in how many days it is full at the pace that the history shows."""
     filling = disk.filling
     return {
         "disk": disk.name,
@@ -58,7 +58,7 @@ def _sum_row(group: GroupView) -> dict[str, object]:
 
 
 def _unseen_row(group_id: str) -> dict[str, object]:
-    """Return the row of a group that exists and was not polled yet."""
+    """Return the row of a group that exists but was not polled yet."""
     return {
         "group": group_id,
         "state": UNSEEN_STATE,
@@ -200,7 +200,9 @@ def quorum_rows(snapshot: Snapshot) -> list[dict[str, object]]:
 
 
 def part_row(part: PartView) -> dict[str, object]:
-    """Return one part for the API; `details` are the last ones it gave."""
+    """Return one part of the mill for the API; `details` is from the last status that the part
+    answered.
+    """
     return {
         "part": part.name,
         "address": part.address,

@@ -1,8 +1,8 @@
-"""Questions to each broker whether it answers, and to one about the quorum.
+"""Asks every broker for a sign of life, and one broker for the state of the metadata quorum.
 
-Metadata lists only brokers in service. So that a missing broker is noticed, every broker that holds
-a replica or has a vote is asked too, at its last address. A broker that does not answer loses its
-connection, and later questions go to brokers that answered.
+Metadata lists only brokers that are in service. To notice a missing broker, the monitor also asks
+every broker that has a replica or a vote, at its last known address. The connection to a broker
+that does not answer is closed, so later requests go to brokers that answered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
 async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, str | None]:
-    """Return, by broker id, why a broker gives no answer; None if it answers."""
+    """Return by broker id the reason why the broker does not answer, or None if it answers."""
 
     async def ask(node_id: int) -> str | None:
         return await reason(
@@ -81,7 +81,7 @@ def voter_addresses(found: QuorumInfo) -> dict[int, str]:
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> int | None:
-    # The clocks of two machines may differ.
+    # The clocks of two machines can differ, so do not let the age be negative.
     return None if moment_ms is None else max(now_ms - moment_ms, 0)
 
 
@@ -104,7 +104,7 @@ def node_readings(
 
 
 async def reason(question: Awaitable[Answer]) -> str | None:
-    """Return why a question has no answer; None if it has one."""
+    """Wait for an answer. Return the reason if the request failed, or None if it was answered."""
     try:
         await question
     except FAILURES as error:
@@ -113,5 +113,5 @@ async def reason(question: Awaitable[Answer]) -> str | None:
 
 
 def say(error: BaseException) -> str:
-    """Return an error in words."""
+    """Return an error as text for people."""
     return str(error) or type(error).__name__

@@ -1,7 +1,8 @@
 """Reads the records that a user asks to see. It joins no group and commits nothing.
 
-This is the only question that a page puts to brokers itself. It has a client of its own, so that
-the sampler never waits for it. Each bound has a name: how many readers, for how long, how much.
+All other pages show what the sampler has read; only this one makes requests to brokers itself. It
+has its own client, so the sampler never waits for it. The constants below limit the number of users
+at a time, the duration and the bytes.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class BrowseFailed(Exception):
 
 
 class Reads(Protocol):
-    """The source of records: the brokers, or a test's script."""
+    """The interface of the source of records: `Browser`, or a test's script."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
         """Return the wanted records of these partitions. Raise BrowseFailed."""
@@ -57,7 +58,7 @@ class Reads(Protocol):
 
 
 class Browser:
-    """Reader of the brokers at `bootstrap_servers`; it serves a few users at a time."""
+    """Reads records from the brokers at `bootstrap_servers`, for a few users at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -85,7 +86,7 @@ class Browser:
 
 
 class _Reading:
-    """One answer in progress."""
+    """The state of one user's request while its records are being read."""
 
     def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
         self._cluster = cluster
@@ -127,7 +128,7 @@ class _Reading:
     def _note_what_was_not_searched(
         self, starts: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int]
     ) -> None:
-        """Report what a search for the latest records did not look at."""
+        """Report the offsets that a search for the latest records did not search."""
         if not self._wanted.contains or self._wanted.begin is not Begin.LATEST:
             return
         for row, offset in begins.items():

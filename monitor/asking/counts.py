@@ -1,8 +1,8 @@
-"""The counts page: what MySQL holds of each metric, made into what people and programs read.
+"""The counts page: each metric's counts from MySQL, as text for people and rows for programs.
 
-`Counts` asks at most once in some seconds, however many pages are open; everything below it is
-pure. Numbers of windows add up for counts and sums only: of unique, extremes, means and shares the
-page shows the windows as they are and no sum of them.
+`Counts` queries MySQL at most once in a few seconds, however many pages are open; everything below
+that class is pure. Only counts and sums of several windows can be added up. For unique keys,
+extremes, means and shares the page shows each window and no total.
 """
 
 import json
@@ -27,20 +27,22 @@ KEYS_ASKED = 40
 KEYS_SHOWN = 8
 STRIP_KEYS = 3
 METRICS_MAX = 100
-# What a local day's start in UTC is moved by to fall on its date.
+# Added to the UTC time at which a local day starts, so that the result has that day's date.
 DATE_MARGIN_S = 13 * 3_600
 SIZES = {"1m": 60, "1h": 3_600, "1d": 86_400}
 ADDITIVE = ("count", "sum")
 QUANTILES = ("p50", "p95", "p99")
 LEAST_PERCENT = Decimal("0.01")
-# More digits than any number has that the database holds.
+# More digits than any number in the database has, so results are exact.
 EXACT = Context(prec=80)
 BAR_STEP, BAR_WIDTH, BAR_HEIGHT = 4, 3, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One answer of the database: metrics in order, or why there are none."""
+    """One answer of the database: its metrics in order, or the `error` that explains why there are
+    none.
+    """
 
     at_ms: int
     metrics: tuple[MetricCounts, ...] = ()
@@ -49,7 +51,9 @@ class Asked:
 
 
 class Counts:
-    """Holds the last answer for each size. The first request that finds it stale asks again."""
+    """Keeps the last answer for each window size. The first request that finds an answer stale
+    fetches a new one.
+    """
 
     def __init__(self, connect: Callable[[], CountsReader], clock_ms: Callable[[], int]) -> None:
         self._connect = connect
@@ -59,7 +63,9 @@ class Counts:
         self._asking: set[int] = set()
 
     def latest(self, size_s: int) -> Asked:
-        """The last answer at once, while a new one is fetched beside; only the first one waits."""
+        """Return the last answer immediately, and fetch a new one in the background if it is stale.
+        Only the first call for a size waits.
+        """
         known = self._asked.get(size_s)
         if known is None:
             return self.read(size_s)
@@ -75,7 +81,9 @@ class Counts:
             self._asking.discard(size_s)
 
     def read(self, size_s: int) -> Asked:
-        """Every metric's totals, and its last windows of a size; waits for the database."""
+        """Return every metric's totals and its last windows of a size. The call waits for the
+        database.
+        """
         with self._lock:
             known = self._asked.get(size_s)
             if known is not None and time.monotonic() - known[0] < ASK_EVERY_S:
@@ -136,7 +144,9 @@ class MetricView:
 def described(
     name: str, known: Mapping[str, MetricSettings], counts: MetricCounts
 ) -> MetricSettings:
-    """Return a metric as configured; describe an unconfigured one by its cells."""
+    """Return a metric's configuration. If the metric is no longer configured, derive its
+    description from its counts in the database.
+    """
     if name in known:
         return known[name]
     first = counts.totals[0] if counts.totals else None
@@ -151,7 +161,7 @@ def described(
 
 
 def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> MetricView:
-    """A card of what the database answered."""
+    """Return the card of one metric from the database's answer."""
     size_s = counts.size_s
     whole = [one for one in counts.windows if one.start_s + size_s <= now_s]
     filling = [one for one in counts.windows if one.start_s + size_s > now_s]
@@ -191,7 +201,9 @@ def _facts(
     windows: Sequence[tuple[WindowSum, Decimal]],
     now_s: int,
 ) -> tuple[tuple[str, str], ...]:
-    """The large numbers of a card: total, last full window, current window, number of keys."""
+    """Return the large numbers of a card: total, last full window, current window, number of
+    keys.
+    """
     size_s = counts.size_s
     word = "total"
     if total is not None and counts.totals[0].is_estimate:
@@ -224,7 +236,9 @@ def _what(metric: MetricSettings) -> str:
 
 
 def _window_value(window: WindowSum, measure: str) -> Decimal:
-    """A window as one number: a sum where keys add up, else their mean."""
+    """Return the one number of a window: the sum of its keys if the measure can be added up,
+    otherwise their mean.
+    """
     if window.value is None or measure == "count":
         return Decimal(window.count)
     if measure in ADDITIVE or measure == "unique":
@@ -233,7 +247,9 @@ def _window_value(window: WindowSum, measure: str) -> Decimal:
 
 
 def _total(totals: Sequence[KeyCount], keys_total: int, measure: str) -> Decimal | None:
-    """The total over all keys, as far as they were brought home and add up."""
+    """Return the total over all keys. None if the database's answer does not have all keys, or if
+    the measure cannot be added up.
+    """
     if not totals:
         return None
     if keys_total > len(totals):
@@ -266,7 +282,7 @@ def _about(text: str, is_estimate: bool) -> str:
 
 def _text(value: Decimal, metric: MetricSettings) -> str:
     if metric.measure == "share":
-        # Two places, or the first digits of a share that these would show as nothing.
+        # Show two decimals. A smaller share would appear as 0.00, so show its first digits.
         percent = EXACT.multiply(100, value)
         return (
             f"{percent:.2f} %"
@@ -279,7 +295,7 @@ def _text(value: Decimal, metric: MetricSettings) -> str:
 
 
 def key_text(key: Sequence[str | None], metric: MetricSettings) -> str:
-    """A key as people read it."""
+    """Return a key as text for people."""
     if not metric.key:
         return "all"
     return " | ".join("(null)" if part is None else part for part in key) or "(null)"
@@ -332,7 +348,7 @@ def _note(counts: MetricCounts, metric: MetricSettings, rows: Sequence[KeyRow]) 
 
 
 def _begin_s(counts: MetricCounts, now_s: int) -> int:
-    """The start of the first window that is drawn.
+    """Return the start of the first window that the chart draws.
 
     Windows of a metric with a `tz` do not begin at multiples of their size.
     """
@@ -346,12 +362,15 @@ def _begin_s(counts: MetricCounts, now_s: int) -> int:
 def _columns(
     windows: Sequence[tuple[WindowSum, float]], begin_s: int, size_s: int, top: float
 ) -> str:
-    """Windows as columns, each at its own place, so that a minute without lines is a hole."""
+    """Return windows as columns of an SVG path. Each window has a fixed place, so a minute without
+    lines is a gap.
+    """
     if not size_s or top <= 0:
         return ""
     found = []
     for window, value in windows:
-        # A day on which clocks are set begins an hour beside its place.
+        # A day after the clocks changed begins an hour earlier or later, so round to the nearest
+        # place.
         place = round((window.start_s - begin_s) / size_s)
         if 0 <= place < WINDOWS and value > 0:
             y = BAR_HEIGHT - max(1, round(value / top * (BAR_HEIGHT - 1)))
@@ -362,7 +381,7 @@ def _columns(
 def _strip(
     counts: MetricCounts, total: Decimal | None, metric: MetricSettings
 ) -> tuple[tuple[float, float], ...]:
-    """The largest keys' shares as places and widths, in per cent."""
+    """Return the positions and widths of the largest keys' shares, in per cent."""
     if not total or not metric.key or metric.measure not in ADDITIVE:
         return ()
     found, x = [], 0.0
@@ -378,7 +397,8 @@ def _size_word(size_s: int) -> str:
 
 
 def _clock(at_s: int, size_s: int) -> str:
-    """A window's name: its time of day in UTC, or its date by the clock that it follows.
+    """Return a window's label: its time of day in UTC or, for a day, its date in the metric's time
+    zone.
 
     A day that begins at 10:00 UTC or earlier has the date of that moment, as in Hawaii; a day
     that begins later has the next date, as in New Zealand and in all zones east of Greenwich.
@@ -389,7 +409,7 @@ def _clock(at_s: int, size_s: int) -> str:
 
 
 def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, object]]:
-    """A metric's windows and totals for the API and for CSV."""
+    """Return a metric's totals and windows as rows for the API and for CSV."""
     return [
         {
             "metric": counts.name, "size": "all", "start": None,
@@ -407,7 +427,9 @@ def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, o
 
 
 def _numbers(one: KeyCount | WindowSum, measure: str) -> dict[str, object]:
-    """Count and value, and for an estimate its error: a share, or that of a percentile's rank."""
+    """Return count and value, and for an estimate its relative error (for a percentile, the error
+    of its rank).
+    """
     return {
         "count": one.count,
         "value": None if one.value is None else plain(one.value),

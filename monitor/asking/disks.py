@@ -1,4 +1,4 @@
-"""The free room of the disks with the mill's data, read from the system."""
+"""The free space of the disks with the mill's data, read from the operating system."""
 
 import shutil
 from collections.abc import Mapping
@@ -8,7 +8,9 @@ from monitor.state.snapshot import DiskView
 
 
 def ask_disks(folders: Mapping[str, Path]) -> tuple[DiskView, ...]:
-    """Return each folder's disk under its given name; leave out those that cannot be read."""
+    """Return the disk of each folder under the name given for that folder; leave out disks that
+    cannot be read.
+    """
     found = []
     for name, folder in folders.items():
         try:

@@ -20,7 +20,9 @@ def group_reading(
     offsets: Mapping[str, GroupOffsets],
     described: GroupDescription | None,
 ) -> GroupReading:
-    """Return one group from the coordinator's answers; None for an answer that is missing."""
+    """Return one group from the coordinator's answers; `described` is None if the coordinator did
+    not describe the group.
+    """
     found = offsets.get(group_id, {})
     if isinstance(found, Exception):
         return GroupReading(
@@ -50,7 +52,9 @@ def group_reading(
 
 
 def _assignment(protocol_type: str, assignment: bytes) -> frozenset[TopicPartition]:
-    """Return what a member reads; empty if the group's protocol is not the consumers'."""
+    """Return the partitions that a member reads; empty if the group's protocol type is not
+    `consumer`.
+    """
     if protocol_type != PROTOCOL_TYPE:
         return frozenset()
     try:

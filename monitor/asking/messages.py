@@ -1,9 +1,9 @@
 """The records of a topic that a user asks to see, and how they are shown.
 
-Room: pure. A record is shown as text and never as markup. Characters that do not print are spelled
-out, bytes that are not UTF-8 are shown in hexadecimal, and everything has a bound. JSON is laid out
-by its own brackets and not parsed and written again, so that every digit and repeated key stays as
-it is.
+This module is pure. A record is shown as text and never as markup. Characters that do not print are
+shown as escapes, bytes that are not UTF-8 in hexadecimal, and all lengths have a limit. JSON gets
+line breaks at its brackets. It is not parsed and written again, so every digit and repeated key
+stays as it is.
 """
 
 import base64
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The words of a request as they came, so that the form can show them again."""
+    """The form's fields as the user typed them, so that the form can show them again."""
 
     partition: str = ""
     begin: str = Begin.LATEST
@@ -75,8 +75,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The records that were read. `problems` names what could not be read, `looked_at` counts
-    records.
+    """The records that were read. `problems` says which data could not be read; `looked_at` is the
+    number of records that were searched.
     """
 
     records: tuple[tuple[TopicPartition, Record], ...] = ()
@@ -103,7 +103,9 @@ class RecordView:
 
 
 def wanted_of(topic: str, asked: Asked, partitions: int, now_ms: int) -> Wanted:
-    """Return the meaning of the words for a topic with so many partitions. Raise ValueError."""
+    """Return what the form's fields ask of a topic with `partitions` partitions. Raise ValueError
+    for a wrong field.
+    """
     partition = None
     if asked.partition:
         partition = _number(asked.partition, "partition")
@@ -157,7 +159,8 @@ def beginnings(
     for row, end in ends.items():
         start = starts.get(row, end)
         if wanted.begin is Begin.LATEST:
-            # A match may lie further back than that many records.
+            # The matching records can lie further back than the wanted number of records, so search
+            # more of them.
             offset = end - (SEARCH_BACK_MAX if wanted.contains else wanted.count)
         elif wanted.begin is Begin.EARLIEST:
             offset = start
@@ -182,7 +185,9 @@ def holds(record: Record, contains: bytes) -> bool:
 def chosen(
     records: Iterable[tuple[TopicPartition, Record]], wanted: Wanted
 ) -> tuple[tuple[TopicPartition, Record], ...]:
-    """Return the records to show: the last ones newest first, others in the order of time."""
+    """Return the records to show: newest first if the user asked for the latest records, otherwise
+    oldest first.
+    """
     ordered = sorted(records, key=lambda one: (one[1].timestamp_ms, one[0], one[1].offset))
     if wanted.begin is Begin.LATEST:
         return tuple(reversed(ordered[-wanted.count :]))
@@ -190,7 +195,7 @@ def chosen(
 
 
 def record_views(records: Sequence[tuple[TopicPartition, Record]]) -> list[RecordView]:
-    """Return the records as the page shows them, within the bound of a page."""
+    """Return the records as the page shows them, up to the length limit of a page."""
     left, views = PAGE_BYTES_MAX, []
     for row, record in records:
         view = _view(row, record)
@@ -245,7 +250,8 @@ def text_of(data: bytes, limit: int) -> tuple[str, str]:
     try:
         text = shown.decode()
     except UnicodeDecodeError as error:
-        # The cut may have split a character.
+        # The length limit can have cut a character in two, so an error in the last bytes is not
+        # wrong UTF-8.
         if len(data) <= limit or error.start < limit - 3:
             return data[:HEX_BYTES_MAX].hex(" "), f"no UTF-8, {len(data):,} bytes"
         text = shown[: error.start].decode()
@@ -253,7 +259,9 @@ def text_of(data: bytes, limit: int) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """Return text of several lines in which everything but line ends and tabs prints."""
+    """Return text with every character that does not print, except line ends and tabs, as an
+    escape.
+    """
     lines = []
     for line in text.split("\n"):
         lines.append("\t".join(escape(piece) for piece in line.split("\t")))
@@ -261,7 +269,9 @@ def printable(text: str) -> str:
 
 
 def laid_out_json(text: str) -> str | None:
-    """Return a JSON object or array with a line for each member; None for anything else."""
+    """Return a JSON object or array with a line for each member; None if the text is not one of
+    these.
+    """
     stripped = text.strip()
     if not stripped.startswith(("{", "[")):
         return None

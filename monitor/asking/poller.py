@@ -1,4 +1,4 @@
-"""Asks brokers and parts once a cycle; beside its pages the monitor's only network file.
+"""Polls the brokers and the other parts of the mill once a cycle, for all pages.
 
 Commits are read before starts and ends, so that a race can only overstate a lag. Every question has
 a deadline. A failure leaves its reason in the reading and does not stop the cycle.
@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """The source of readings; `read()` never raises for a source that is away."""
+    """The source of readings. `read()` does not raise if a broker or a part does not answer."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Poller:
         disks: Mapping[str, Path] | None = None,
         stream_group: str = "",
     ) -> None:
-        """Poll the `stream_group`, if there is one, in every cycle."""
+        """Poll the `stream_group` in every cycle, unless its name is empty."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
@@ -114,7 +114,7 @@ class Poller:
         self._timeout_ms = KAFKA_TIMEOUT_MS
 
     async def read(self, now_ms: int) -> Reading:
-        """Read all parts and all brokers once."""
+        """Poll all parts and all brokers once."""
         parts, kafka, supervisor, disks = await asyncio.gather(
             self._read_parts(),
             self._read_kafka(now_ms),
@@ -169,7 +169,7 @@ class Poller:
         try:
             return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
         except FAILURES as error:
-            # All lags are unknown from here on, so no group keeps its last numbers.
+            # No broker answered, so all lags are unknown and all groups must be polled again.
             self._turns.forget()
             return f"{self._bootstrap_servers}: {say(error)}"
 
@@ -190,8 +190,8 @@ class Poller:
 
     async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
         admin = Admin(cluster)
-        # Ask this first: a broker that does not answer loses its connection, and any other serves
-        # below.
+        # Do this first, because it closes the connections to brokers that do not answer. The
+        # requests below then go to other brokers.
         silent = await ask_nodes(cluster, self._nodes)
         self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
         metadata = await cluster.metadata(refresh=True)
@@ -199,7 +199,8 @@ class Poller:
         self._heard(isinstance(quorum, QuorumInfo))
         topics = _topics(metadata)
         widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
-        # The commits before the ends: a race in between can then only overstate a lag.
+        # Read the commits before the ends, so that records that are read in between can only
+        # overstate a lag.
         groups = await self._read_groups(cluster, admin, widest, now_ms)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
@@ -234,7 +235,9 @@ class Poller:
         quorum: QuorumInfo | str,
         asked: dict[int, str | None],
     ) -> tuple[NodeReading, ...]:
-        """Return every broker in metadata, a partition or the quorum; `asked` were known before."""
+        """Return every broker that metadata, a partition or the quorum names. `asked` has the
+        answers of the brokers that were known before this cycle.
+        """
         listed = {one.node_id: f"{one.host}:{one.port}" for one in metadata.brokers.values()}
         new = {node_id: at for node_id, at in listed.items() if self._nodes.get(node_id) != at}
         errors = asked | await ask_nodes(cluster, new)
@@ -249,7 +252,8 @@ class Poller:
             named |= {one.node_id for one in (*quorum.voters, *quorum.observers)}
             addresses = voter_addresses(quorum) | addresses
         nodes = node_readings(listed, errors, addresses, named)
-        # A broker that nothing names any more is gone for good.
+        # Forget a broker that neither metadata, a partition nor the quorum names, because it was
+        # removed.
         self._nodes = {
             one.node_id: one.address for one in nodes if one.is_listed or one.node_id in self._nodes
         }
@@ -258,7 +262,9 @@ class Poller:
     async def _topic_configs(
         self, admin: Admin, names: list[str], now_ms: int
     ) -> Mapping[str, Mapping[str, ConfigValue]]:
-        """Return the topics' settings, read once a minute; the last ones if that fails."""
+        """Return the topics' settings, which are read once a minute. If a read fails, return the
+        last ones.
+        """
         if now_ms - self._configs_at_ms < CONFIGS_EVERY_MS and self._configs:
             return self._configs
         resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
@@ -286,7 +292,7 @@ class Poller:
         states = {group.group_id: group.state for group in listed.groups}
         self._heard(not listed.failures)
         if listed.failures:
-            # Groups are not gone when their coordinator does not answer.
+            # If a coordinator does not answer, its groups still exist, so keep the known ids.
             states = dict.fromkeys(self._group_ids, "") | states
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
@@ -325,7 +331,9 @@ class Poller:
 
 
 def watched(group_ids: Collection[str], always: str) -> tuple[str, ...]:
-    """Return the groups to poll, in order: the first of them, and `always` if it exists."""
+    """Return the groups to poll in order: the first ones up to the limit, and `always` if that
+    group exists.
+    """
     found = sorted(group_ids)[:GROUPS_MAX]
     if always in group_ids and always not in found:
         found[-1] = always
@@ -341,7 +349,7 @@ def _ask_part(name: str, host: str, port: int) -> PartAnswer:
 
 
 def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) -> PartAnswer:
-    """Ask a server that is not ours: it has no `/status`, so it is up if a query is answered."""
+    """Ask MySQL or Redis, which have no `/status`: the server is up if it answers a query."""
     now_ms = time.time_ns() // 1_000_000
     try:
         details = ask()

@@ -1,7 +1,9 @@
-"""The timestamps of the records at which readers stand still, each read from its leader once.
+"""The timestamps of the next records of readers that do not move, each fetched once from the
+partition's leader.
 
-The age of what a moving reader has not read comes from the history of log ends, to within a cycle.
-Reading a record for it in each cycle would cost a batch per partition for nothing.
+For a reader that moves, the age of its next record is computed from the history of log end offsets,
+which is right to within a polling cycle. To fetch that record in each cycle would cost a batch per
+partition and be hardly more exact.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ Place = tuple[TopicPartition, int]
 
 
 class Leaders(Protocol):
-    """The cluster to ask: a client, or a test's script."""
+    """The interface of the cluster: a client, or a test's script."""
 
     async def leader(self, tp: TopicPartition) -> int:
         """Return the node that leads a partition."""
@@ -47,10 +49,10 @@ class Leaders(Protocol):
 
 
 class RecordSearch(NamedTuple):
-    """The progress of a search for the first record from a place on.
+    """The progress of a search for the first record at or after a committed offset.
 
-    `written_ms` is the record's timestamp; None if there is no record before `searched_to`. A
-    search that is not final is made again in the next cycle.
+    `written_ms` is the record's timestamp; None if there is no record before the offset
+    `searched_to`. Unless `is_final` is true, the search is repeated in the next cycle.
     """
 
     searched_to: int
@@ -59,9 +61,10 @@ class RecordSearch(NamedTuple):
 
 
 class RecordTimes:
-    """The searches of each group. A group that is not polled in a cycle keeps its own.
+    """The searches of each group. A group that is not polled in a cycle keeps its searches.
 
-    After a call of `read`, `only_markers` holds the places from which on no record waits.
+    A place is a group, a partition and an offset. After a call of `read`, `only_markers` holds the
+    places after which there are only transaction markers and no records.
     """
 
     def __init__(self) -> None:
@@ -77,7 +80,8 @@ class RecordTimes:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[Place, int]:
-        """Return the timestamps of the records at which these groups stand.
+        """Return the timestamp of the next record of each reader of these groups that does not
+        move.
 
         `group_ids` names all groups of the cluster; the searches of others are dropped.
         """
@@ -92,7 +96,8 @@ class RecordTimes:
             room += len(before)
             new_max = room - sum(place in before for place in wanted)
             known: dict[Place, RecordSearch] = {}
-            # New places first: searches that are made again must not use up all fetches.
+            # Search new places first, so that repeated searches do not use up the fetches of this
+            # cycle.
             for place in sorted(wanted, key=before.__contains__):
                 if place not in before and len(known) >= new_max:
                     continue
@@ -128,8 +133,8 @@ class RecordTimes:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
-        """Return the places where a group's commit has not moved since the last poll and offsets
-        wait.
+        """Return the places at which a group's commit has not moved since the last poll although
+        the log has offsets after it.
         """
         before = dict(zip(*self._commits.get(group.group_id, ((), ())), strict=True))
         wanted = []
@@ -143,12 +148,12 @@ class RecordTimes:
 
 
 def _is_done(search: RecordSearch, end: int) -> bool:
-    """Return whether a search has found a record, or that there is none up to the log's end."""
+    """Return whether a search is complete: it found a record, or it reached the log's end."""
     return search.is_final or (search.written_ms is None and search.searched_to >= end)
 
 
 class _Seeker:
-    """The fetches of one cycle."""
+    """Makes the fetches of one cycle, up to a limit."""
 
     def __init__(self, cluster: Leaders) -> None:
         self._cluster = cluster
@@ -177,14 +182,16 @@ class _Seeker:
             except WireError:
                 return RecordSearch(position, is_final=True)
             if written_ms is not None:
-                # A record of an open transaction may still be aborted: look again next time.
+                # A record of an open transaction can still be aborted, so search again in the next
+                # cycle.
                 is_final = level is IsolationLevel.READ_COMMITTED
                 return RecordSearch(position, written_ms, is_final)
             if next_offset > position:
                 position = next_offset
                 search = RecordSearch(position)
             elif level is IsolationLevel.READ_COMMITTED:
-                # Committed records end here. What waits behind belongs to an open transaction.
+                # There are no more committed records. The offsets after this one belong to an open
+                # transaction.
                 level = IsolationLevel.READ_UNCOMMITTED
             else:
                 break

@@ -1,6 +1,6 @@
 """The supervisor's report on the parts, and the memory they use.
 
-Room: below `poller`. In containers there is no supervisor, so nothing is known.
+In containers there is no supervisor, so this report is missing.
 """
 
 import json
@@ -15,7 +15,9 @@ TIMEOUT_S = 1.5
 
 
 def ask_supervisor(path: Path) -> SupervisorAnswer | None:
-    """Return the supervisor's report; None if none answers, as in a mill that is going down."""
+    """Return the supervisor's report; None if the supervisor does not answer, for example while the
+    mill stops.
+    """
     try:
         found = ask(path, {"command": "status"}, TIMEOUT_S)
     except (NoSupervisor, OSError, json.JSONDecodeError):

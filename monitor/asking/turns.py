@@ -1,11 +1,11 @@
 """The groups to poll in a cycle: all of a small cluster, a share of a large one.
 
-Room: pure; the cycle's time is an argument. The cost of a cycle grows with the partitions that
-groups read. To poll 200 groups over 1,000 partitions each, every two seconds, takes more than a
-core. So a cycle takes the groups that were polled longest ago, up to a number of partitions. The
-others keep their numbers, and pages say how old those are. Groups without a status yet are polled
-more often, so that a status takes two or three minutes and not a quarter of an hour (decision
-0092).
+This module is pure: the cycle's time is an argument. The cost of a cycle grows with the number of
+partitions that groups read. To poll 200 groups with 1,000 partitions each, every two seconds, takes
+more than a core. So a cycle polls the groups that were polled longest ago, up to a number of
+partitions. The other groups keep their lags, and pages say how old these are. A group has no status
+until it was polled several times. Such groups are polled more often, so that a status takes two or
+three minutes and not a quarter of an hour (decision 0092).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -32,7 +32,9 @@ NEVER_MS = -1
 
 @dataclass(slots=True)
 class _Turn:
-    """One group: when it was polled, and its looks; no `rows` before the first."""
+    """The polls of one group: the times, the number (`looks`), and how many partitions the group
+    had (`rows`, None before the first poll).
+    """
 
     asked_ms: int = NEVER_MS
     rows: int | None = None
@@ -40,11 +42,11 @@ class _Turn:
     first_ms: int = 0
     last_ms: int = 0
     is_known: bool = False
-    """True if the numbers of its last poll still hold."""
+    """True if the lags of its last poll still hold."""
 
     @property
     def is_settled(self) -> bool:
-        """True if its readers have a status, so that its turns can be further apart."""
+        """True if the group's readers have a status, so that the group can be polled less often."""
         span_ms = self.last_ms - self.first_ms
         return self.is_known and self.looks >= LOOKS_TO_SETTLE and span_ms >= SPAN_TO_JUDGE_MS
 
@@ -63,11 +65,11 @@ class Turns:
     def due(
         self, group_ids: Sequence[str], now_ms: int, *, rows_at_most: int, always: str = ""
     ) -> list[str]:
-        """Return the groups whose turn it is, `always` among them; they count as polled from now
-        on.
+        """Return the groups to poll in this cycle, including `always`, and record `now_ms` as the
+        time of their last poll.
 
-        `rows_at_most` is the most partitions a group can have. It stands in for the real number
-        until some groups have been polled.
+        `rows_at_most` is the largest number of partitions that a group can have. It is used as a
+        guess until some groups have been polled.
         """
         self._turns = {one: self._turns.get(one) or _Turn() for one in group_ids}
         guess = self._guess(rows_at_most)
@@ -87,10 +89,11 @@ class Turns:
         without_ends: Set[TopicPartition],
         at_ms: int,
     ) -> None:
-        """Take up a cycle: its groups, the widths of topics, and the partitions with unknown ends.
+        """Record a cycle's polled groups, the number of partitions of each topic (`widths`), and
+        the partitions whose log end is unknown.
 
-        If a partition's end became known or unknown, all groups are due, because their last numbers
-        no longer hold.
+        If the end of a partition's log became known or unknown, all groups are due, because their
+        last lags no longer hold.
         """
         self.looked(
             (
@@ -105,7 +108,9 @@ class Turns:
             self.forget()
 
     def looked(self, rows: Iterable[tuple[str, int]], at_ms: int) -> None:
-        """Note the groups that were polled; a group that did not answer is not judged sooner."""
+        """Record a poll for each group that answered; `rows` holds (group id, number of
+        partitions).
+        """
         for group_id, count in rows:
             turn = self._turns[group_id]
             if turn.looks == 0:
@@ -114,7 +119,9 @@ class Turns:
             turn.looks += 1
 
     def forget(self) -> None:
-        """Make all groups due, as many as a cycle can poll, because no known number holds."""
+        """Make all groups due, because none of their lags holds. Each cycle polls as many as it
+        can.
+        """
         for turn in self._turns.values():
             turn.asked_ms, turn.is_known = NEVER_MS, False
 
@@ -123,7 +130,7 @@ class Turns:
 
     def _is_early(self, group_id: str, now_ms: int) -> bool:
         turn = self._turns[group_id]
-        # A window takes a look only so often.
+        # A reader's status uses one sample every `SAMPLE_EVERY_MS`, so more polls would not help.
         is_time = turn.asked_ms == NEVER_MS or now_ms - turn.asked_ms >= SAMPLE_EVERY_MS
         return is_time and not turn.is_settled
 
@@ -132,7 +139,9 @@ class Turns:
         return sum(known) // len(known) if known else rows_at_most
 
     def _fill(self, order: Iterable[str], rows: int, guess: int) -> set[str]:
-        """Return the first of these groups, up to `rows` partitions; at least one group."""
+        """Return the first of these groups that have together up to `rows` partitions, and at least
+        one group.
+        """
         found: set[str] = set()
         left = rows
         for group_id in order:

@@ -1,7 +1,8 @@
-"""The next snapshot from a cycle's reading, the offsets' history and the snapshot before it.
+"""Makes the next snapshot from a cycle's reading, the history of offsets and the previous snapshot.
 
-Room: pure. A source that failed keeps its last values with a mark: cells are `end_unknown` with
-their last lag, brokers do not answer, parts keep their details and the time of them.
+This module is pure. A cell is one group in one partition. If a source failed, the snapshot keeps
+its last values and marks them as old: cells are `end_unknown` and keep their last lag, brokers are
+shown as not answering, and parts keep their last details with the time of these.
 """
 
 from collections import Counter
@@ -47,8 +48,8 @@ def assemble(
     bootstrap_servers: str,
     stream_group: str,
 ) -> Snapshot:
-    """Return the snapshot after this cycle; the memories take up its offsets and the parts'
-    progress.
+    """Return the snapshot after this cycle, and add its offsets and the parts' progress to `memory`
+    and `progress`.
     """
     base = Snapshot(
         seq=1 if previous is None else previous.seq + 1,
@@ -79,7 +80,9 @@ def assemble(
 
 
 def _unparsed_share(base: Snapshot, memory: Memory) -> float | None:
-    """Return the unparsed share of the last minutes' lines, as MySQL and the stream count them."""
+    """Return which share of the last ten minutes' lines did not parse, by the counts of MySQL and
+    the stream. None if it is unknown.
+    """
     mysql, stream = base.part("mysql"), base.part("stream")
     if mysql is None or stream is None or not (mysql.reachable and stream.reachable):
         return None
@@ -125,7 +128,9 @@ def _with_kafka(
 
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
-    """Return polled groups with new numbers, and the others with those of their last poll."""
+    """Return all groups: the polled ones with new values, the others with the values of their last
+    poll.
+    """
     views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
     views += [resting(group) for group in before if group.group_id in context.kafka.rested]
@@ -133,7 +138,9 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
 
 
 def _looked_at(group: GroupReading, context: Context) -> GroupView:
-    """Return a polled group; the memory of a large one is packed before the next one is read."""
+    """Return a polled group. Pack the memory of a large group before the next group is read, so
+    that memory use stays low.
+    """
     if group.error is not None:
         before = context.previous.group(group.group_id) if context.previous else None
         return unread(group, before, context.kind_of(group.group_id))
@@ -145,7 +152,9 @@ def _looked_at(group: GroupReading, context: Context) -> GroupView:
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
-    """Return the work of the parts whose progress shows, as far as it is known."""
+    """Yield the work of each part whose progress the monitor can measure; leave out unknown
+    work.
+    """
     group = snapshot.group(stream_group)
     waits = {
         cell: cell.lag.lag if cell.lag.lag is not None else cell.lag.backlog
@@ -163,7 +172,9 @@ def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
 
 
 def remember(memory: Memory, kafka: KafkaReading) -> None:
-    """Add a cycle's offsets to the history, and drop what is gone."""
+    """Add a cycle's offsets to the history, and drop the partitions and groups that no longer
+    exist.
+    """
     for topic_partition, end in kafka.ends.items():
         memory.ends.add(topic_partition, kafka.at_ms, end)
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
@@ -172,7 +183,7 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
-    """Return bytes on disk by partition, from the statuses of our own brokers."""
+    """Return bytes on disk by partition, from the statuses of the mill's own brokers."""
     sizes: dict[TopicPartition, int] = {}
     for part in parts:
         listed = part.status.details.get("partition_list") if part.status else None
@@ -187,7 +198,7 @@ Followers = Mapping[TopicPartition, tuple[FollowerView, ...]]
 
 
 def partition_followers(parts: tuple[PartAnswer, ...]) -> Followers:
-    """Return the followers' positions, from the leaders among our own brokers."""
+    """Return how far each follower is behind, from the leaders among the mill's own brokers."""
     found: dict[TopicPartition, tuple[FollowerView, ...]] = {}
     for part in parts:
         listed = part.status.details.get("partition_list") if part.status else None
@@ -244,13 +255,15 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
 
 
 def _server_start(details: Mapping[str, object], now_ms: int) -> int | None:
-    """Return when a database server started, if it reports its uptime."""
+    """Return when a database server started; None if it does not report its uptime."""
     uptime_s = details.get("uptime_s")
     return now_ms - uptime_s * 1000 if isinstance(uptime_s, int) else None
 
 
 def _supervised(part: PartView, reading: Reading) -> PartView:
-    """Return the part with its supervisor's report; a server that is not ours has no other age."""
+    """Return the part with the supervisor's report about it. If the part itself gave no start time,
+    take it from that report.
+    """
     known: SupervisedPart | None = None
     if reading.supervisor is not None:
         known = reading.supervisor.parts.get(part.name)
@@ -334,7 +347,7 @@ def _topic(
 
 
 def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
-    """Return the topic's `min.insync.replicas`, if its settings are known."""
+    """Return the topic's `min.insync.replicas`; None if its settings are unknown."""
     entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
     text = None if entry is None else entry.value
     return int(text) if text is not None and text.isdecimal() else None

@@ -1,6 +1,8 @@
-"""The memory of a group's readers between polls: commits, and the windows of their status.
+"""The memory of a group's readers between polls: their commits, and the samples that decide their
+status.
 
-Room: pure, below `readers`. A group that rests is kept in columns.
+This module is pure. A group that is not polled in a cycle rests: its memory is kept in columns,
+which take less space.
 """
 
 import itertools
@@ -22,19 +24,20 @@ Item = TypeVar("Item")
 
 
 def _commits() -> History[TopicPartition]:
-    # Commits serve for rates only, and there is a series for every reader and partition.
+    # Commits are used for rates only, so a short window is enough. There is a series for every
+    # reader and partition, so a long one would cost much memory.
     return History(window_ms=RATE_SPAN_MS)
 
 
 @dataclass(slots=True)
 class GroupMemory:
-    """A group's commits of the last minute or of its last looks, and its readers' windows."""
+    """A group's commits of the last minute or of its last polls, and the samples of its readers."""
 
     commits: History[TopicPartition] = field(default_factory=_commits)
     windows: dict[TopicPartition, Window] = field(default_factory=dict)
 
     def remember(self, group: GroupReading, at_ms: int) -> None:
-        """Add the group's commits, and drop those that it no longer has."""
+        """Add the group's commits, and drop the partitions in which it no longer has a commit."""
         for row, commit in group.commits.items():
             self.commits.add(row, at_ms, commit.offset)
         self.commits.keep_only(group.commits)
@@ -50,14 +53,16 @@ class GroupMemory:
 
 
 class GroupMemories:
-    """The memories of all groups; those of groups that rest are columns until they are read."""
+    """The memories of all groups. The memory of a group that rests is in columns until it is
+    read.
+    """
 
     def __init__(self) -> None:
         self._awake: dict[str, GroupMemory] = {}
         self._resting: dict[str, _Resting] = {}
 
     def of(self, group_id: str) -> GroupMemory:
-        """Return the memory of one group, so that the caller can add to it."""
+        """Return the memory of one group, unpacked, so that the caller can add to it."""
         found = self._awake.get(group_id)
         if found is None:
             resting = self._resting.pop(group_id, None)
@@ -83,7 +88,9 @@ class GroupMemories:
 
 
 class _Resting:
-    """A group's memory in columns: samples and looks of one partition lie behind one another."""
+    """A group's memory in columns. The samples of one partition are consecutive, and a column holds
+    how many samples each partition has.
+    """
 
     __slots__ = ("_commits", "_windows")
 
@@ -92,7 +99,7 @@ class _Resting:
         self._windows = _RestingWindows(memory.windows)
 
     def awake(self) -> GroupMemory:
-        """Return the memory as it was."""
+        """Return the memory as objects, as it was before it was packed."""
         commits = _commits()
         commits.restore(self._commits.items())
         return GroupMemory(commits, dict(self._windows.items()))

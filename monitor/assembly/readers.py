@@ -1,7 +1,8 @@
-"""Readers from a cycle's commits and ends: lag, age, rates and status.
+"""Computes lag, age, rates and status of each reader from a cycle's commits and log ends.
 
-Room: pure, below `assemble`. The rows of a group are its members' assignments, its commits, and
-the other partitions of those topics, so that a partition without a commit is seen.
+This module is pure. A reader is one group in one partition. The rows of a group are the partitions
+that its members are assigned, those in which it has commits, and all other partitions of the same
+topics, so that a partition without a commit is shown too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ RECENT_LAG_MAX = 300
 
 @dataclass(slots=True)
 class Memory:
-    """The state between cycles, beside the last snapshot."""
+    """The state that is kept between cycles in addition to the last snapshot."""
 
     ends: History[TopicPartition] = field(default_factory=History)
     groups: GroupMemories = field(default_factory=GroupMemories)
@@ -47,8 +48,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The data by which all groups of a cycle are judged; `partitions` are those that exist, by
-    topic.
+    """The data from which all groups of a cycle are computed; `partitions` holds the existing
+    partitions by topic.
     """
 
     kafka: KafkaReading
@@ -71,7 +72,9 @@ class Context:
 
 
 class _Before:
-    """A group's cells at its last poll; few of them are read."""
+    """A group's cells at its last poll. They are unpacked one at a time, because few of them are
+    needed.
+    """
 
     def __init__(self, before: GroupView | None) -> None:
         self._cells: Sequence[LagCell] = before.cells if before else ()
@@ -79,13 +82,13 @@ class _Before:
         self.looked_at_ms = before.looked_at_ms if before else None
 
     def cell(self, row: TopicPartition) -> LagCell | None:
-        """Return one cell if it existed."""
+        """Return the cell of a partition; None if the group had no such cell."""
         index = self._indices.get(row)
         return None if index is None else self._cells[index]
 
 
 def group_view(group: GroupReading, context: Context) -> GroupView:
-    """Return one group as of this cycle; the memory takes up its commits and statuses."""
+    """Return one group as of this cycle, and add its commits and samples to the memory."""
     memory = context.memory.groups.of(group.group_id)
     memory.remember(group, context.kafka.at_ms)
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
@@ -140,7 +143,7 @@ def _member(member: MemberReading) -> MemberView:
 
 
 class _Row(NamedTuple):
-    """A partition, its group's commit, and the member that reads it."""
+    """A partition, the group's commit in it, and the member that it is assigned to."""
 
     row: TopicPartition
     commit: Commit | None
@@ -150,8 +153,8 @@ class _Row(NamedTuple):
 def _cell(
     one: _Row, context: Context, memory: GroupMemory, was: _Before, *, is_read: bool
 ) -> LagCell:
-    """Return one reader in one partition; `is_read` is true if a reader outside the members reads
-    it.
+    """Return the cell of one partition. `is_read` is true if a reader that is not a member, such as
+    the stream, reads the partition.
     """
     row, commit, holder = one
     kafka = context.kafka
@@ -164,7 +167,7 @@ def _cell(
         if old is not None and _stands(old, (offset, start, end, holder, metadata)):
             return old
     lag = judge(Measured(offset, start, end, topic_exists=exists))
-    # A reader behind the log's start will next read the log's first record.
+    # If the commit is below the log start offset, the reader will next read the log's first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
     timestamp_ms, only_markers = None, False
     if next_offset is not None:
@@ -208,19 +211,19 @@ def _cell(
 
 
 def _last_known(old: LagCell | None, looked_at_ms: int | None) -> tuple[int | None, int | None]:
-    """Return the last known lag of a reader, and its time."""
+    """Return the last known lag of a reader and its time; two None if no lag was ever known."""
     if old is None:
         return None, None
     if old.lag.lag is not None:
-        # A cell that was taken over is as old as the last poll of its group.
+        # The cell's lag was measured when its group was last polled.
         return old.lag.lag, looked_at_ms
     return old.last_lag, old.last_lag_at_ms
 
 
 def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
-    """Return whether a caught-up reader of a quiet partition is unchanged.
+    """Return whether a reader is unchanged: it had caught up and its partition got no records.
 
-    Most partitions of a large cluster are quiet, and their cells are taken over as they are.
+    Most partitions of a large cluster get no records in a cycle, so their old cells are used again.
     """
     was = (old.committed_offset, old.log_start_offset, old.log_end_offset, old.member, old.metadata)
     return was == now and old.lag.lag == 0 and not old.read_rate and not old.write_rate
@@ -235,7 +238,9 @@ def _judged(
     is_read: bool,
     only_markers: bool,
 ) -> Judged:
-    """Return the status of a reader; its window is judged only after it took a look."""
+    """Return the status of a reader. It is computed again only if this poll added a sample to the
+    reader's window.
+    """
     if lag.lag is None or offset is None:
         return judge_reader(lag, window, now_ms, is_read=is_read)
     if window.add(Look(now_ms, offset, lag.lag)):
@@ -249,9 +254,9 @@ def _judged(
 def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float | None:
     """Return the seconds until the slowest partition has caught up; None if that is not known.
 
-    That is the greatest of the partitions' own times, because a ratio of sums would hide a stuck
-    one. It is known when every partition with a lag closes in, at least one lag is known, and no
-    partition that may have records to read has an unknown lag.
+    It is the greatest of the partitions' times, because total lag divided by total rate would hide
+    a stuck partition. It is known if the lag of every partition with a lag shrinks, at least one
+    lag is known, and no partition that can have unread records has an unknown lag.
     """
     if all(cell.lag.lag is None for cell in cells) or any(map(_may_hide_a_lag, cells)):
         return None
@@ -272,7 +277,9 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
 
 
 def _may_hide_a_lag(cell: LagCell) -> bool:
-    """Return whether an unknown lag may be more than 0; not so in an empty or deleted partition."""
+    """Return whether a cell's lag is unknown and can be above 0. It is 0 in an empty or deleted
+    partition.
+    """
     if cell.state is CellState.NO_COMMIT:
         return cell.lag.backlog != 0
     return cell.lag.lag is None and cell.state is not CellState.DELETED

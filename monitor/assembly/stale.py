@@ -1,6 +1,7 @@
-"""The numbers of groups that were not polled: unchanged, or marked if they no longer hold.
+"""The values of groups that were not polled: unchanged, or marked as unknown if they no longer
+hold.
 
-Room: pure, below `assemble`.
+This module is pure.
 """
 
 from dataclasses import replace
@@ -19,7 +20,9 @@ NOBODY_KNOWS = LagSum(0, 0, 1)
 
 
 def resting(group: GroupView) -> GroupView:
-    """Return a group that was not polled, with its cells in columns; few of them are read."""
+    """Return a group that was not polled. Its cells are packed in columns, because few of them are
+    read.
+    """
     if isinstance(group.cells, MadeCells):
         return group
     return replace(group, cells=RestingCells(group.cells))
@@ -51,7 +54,7 @@ def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
 
 
 def unread(group: GroupReading, before: GroupView | None, kind: str) -> GroupView:
-    """Return a group whose commits could not be read: as before, with unknown lags."""
+    """Return a group whose commits could not be read: its last values, with unknown lags."""
     why = group.error or KAFKA_UNANSWERED
     if before is None:
         return GroupView(
@@ -68,7 +71,8 @@ def unread(group: GroupReading, before: GroupView | None, kind: str) -> GroupVie
             judged=Judged(ReaderStatus.UNKNOWN, why),
         )
     if isinstance(before.cells, MarkedCells) and before.judged.reason != why:
-        # Replace the mark, so that marks do not stack up.
+        # Remove the old mark first, because a mark on a mark for each cycle would make reading
+        # slower and slower.
         before = replace(before, cells=before.cells.unmarked)
     stale = _stale_group(before, UNKNOWN_LAG, why)
     total = stale.total if stale.total.total else NOBODY_KNOWS

@@ -112,10 +112,10 @@ class RuleSection(BaseModel):
         return self
 
     def rule(self) -> Rule:
-        """Return the rule in the form in which it is judged."""
+        """Return the rule in the form that `alerts.core` compares with measurements."""
         kind = Kind(self.on)
         value = self.below if FORMS[kind].key == "below" else self.above
-        # A flag is 0 or 1. Its limit lies between them, also with the hysteresis.
+        # A flag is 0 or 1. A limit of 0.5 lies between the two, even after the hysteresis is added.
         limit, unit = (0.5, Unit.FLAG) if value is None else parse_limit(kind, value)
         return Rule(
             self.name, kind, limit, unit,
@@ -160,7 +160,7 @@ class AlertsSection(BaseModel):
             is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         except ValueError:
             is_good = False
-        # The address may be the secret itself, so the error does not quote it.
+        # The address can be a secret, so the error does not quote it.
         if not is_good or not value.get_secret_value().isprintable():
             raise ValueError(f"found a value that is not shown, {expected}")
         if " " in value.get_secret_value() or not value.get_secret_value().isascii():
@@ -212,5 +212,5 @@ class AlertsSection(BaseModel):
         return parse_duration_ms(self.repeat)
 
     def all_rules(self) -> tuple[Rule, ...]:
-        """Return the rules in the form in which they are judged."""
+        """Return the rules in the form that `alerts.core` compares with measurements."""
         return tuple(one.rule() for one in self.rules)

@@ -1,7 +1,7 @@
 """The numbers of a snapshot that the history keeps, and the events between two snapshots.
 
-Room: pure. A series that is unknown in a cycle gets no sample, so that its chart shows a gap and
-never a 0. Series of single partitions are kept for the readers with the greatest lags.
+This module is pure. A series whose value is unknown in a cycle gets no sample, so its chart shows a
+gap and never a 0. Series of single partitions are kept only for the readers with the greatest lags.
 """
 
 import heapq
@@ -24,7 +24,7 @@ FILES_TOLD_MAX = 5
 
 
 def samples_of(snapshot: Snapshot, stream_group: str) -> dict[str, float]:
-    """Yield every series with its value at this moment."""
+    """Return the value of every series at this moment."""
     found: dict[str, float] = {}
     for name, value in _values(snapshot, stream_group):
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -192,8 +192,8 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
 
 
 def _standing_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
-    """Return events about brokers outside this mill, which report nothing themselves, and the
-    quorum.
+    """Yield events about the quorum, and about brokers outside this mill, for which no part of the
+    mill reports a state.
     """
     parts = {part.name for part in now.parts}
     old = {broker.node_id: broker for broker in before.brokers}

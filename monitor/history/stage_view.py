@@ -1,6 +1,6 @@
 """The chain of stages for a range, from the stream's own windows or from the history.
 
-It reads the history from the disk, so it runs in worker threads.
+This module reads the history from the disk, so its callers run it in worker threads.
 """
 
 from typing import Any
@@ -16,7 +16,9 @@ COLLECTED = ("collected", "unread_bytes", stages.COLLECT_BUSY)
 
 
 def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, Any]:
-    """Return the stages for the stream's page; `asked` names a range, or none for this moment."""
+    """Return the stages for the stream's page. `asked` is the key of a range; an unknown key means
+    the present.
+    """
     key = next((one for one, _ in stages.RANGES if one == asked), stages.RANGES[0][0])
     values, beside = _values(snapshot, past, key)
     part = snapshot.part("stream")
@@ -34,7 +36,7 @@ def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, A
 def _values(
     snapshot: Snapshot, past: HistoryView, key: str
 ) -> tuple[dict[str, float], stages.Beside]:
-    """Return the series of a range, and the figures that exist for this moment only."""
+    """Return the series of a range, and the figures that exist only for the present."""
     part = snapshot.part("stream")
     if key == "now":
         share = snapshot.unparsed_share

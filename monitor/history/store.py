@@ -1,12 +1,12 @@
 """The history on disk: SQLite with three levels of means, each with its minimum and maximum.
 
-The monitor's only disk file. Means over 5 s are kept for 6 hours, over a minute for 7 days, over
-ten minutes as long as `retain` says. Each level is computed from the finer one, so that a restart
-loses only the bucket in progress.
+Only this module of the monitor writes to the disk. Means over 5 s are kept for 6 hours, over a
+minute for 7 days, over ten minutes for as long as `retain` says. Each level is computed from the
+finer one, so that a restart loses only the bucket in progress.
 
-Rows are `(series, time)` without a row id, about 30 bytes. The file has a bound, and the finest
-rows go first when it is reached. A damaged file is put aside and a new one is made. A file that
-cannot be opened is left as it is.
+Rows are `(series, time)` without a row id, about 30 bytes. The file has a maximum size; when it is
+reached, the finest rows are deleted first. A damaged file is renamed and a new one is made. A file
+that cannot be opened for another reason is left as it is.
 """
 
 import itertools
@@ -60,7 +60,7 @@ class Store:
 
     @property
     def was_damaged(self) -> bool:
-        """True if a damaged file was put aside at the start."""
+        """True if the file was damaged at the start, so it was renamed and a new one was made."""
         return self._damaged
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Store:
         return [Alert(row[0], Kind(row[1]), *row[2:]) for row in rows if row[1] in kinds]
 
     def last_ms(self) -> int | None:
-        """Return the beginning of the last stored bucket."""
+        """Return the start time of the last stored bucket; None if there is none."""
         with self._lock:
             return self._one("SELECT MAX(at_ms) FROM points_5s")
 
@@ -190,7 +190,7 @@ class Store:
             return _connect(self._path)
 
     def _number(self, name: str) -> int | None:
-        """Return a series's number; None for a new one if there are too many."""
+        """Return the id of a series. None if the series is new and there are too many already."""
         number = self._series.get(name)
         if number is None:
             if len(self._series) >= SERIES_MAX:
@@ -202,7 +202,7 @@ class Store:
 
     def _roll_up(self, finer: Level, coarser: Level, end_ms: int) -> None:
         """Bring a coarser level up to its last complete bucket."""
-        # Buckets of a clock that once ran ahead lie behind this one.
+        # If the clock once ran ahead, there are buckets with later times; ignore them.
         last = self._one(f"SELECT MAX(at_ms) FROM {coarser.table} WHERE at_ms < {end_ms}")
         begin_ms = 0 if last is None else last + coarser.step_ms
         over_ms = end_ms // coarser.step_ms * coarser.step_ms
@@ -217,7 +217,9 @@ class Store:
         )
 
     def _shrink(self, level: Level) -> None:
-        """Halve a level's reach until the file is small enough or the level is nearly empty."""
+        """Delete the older half of a level, again and again, until the file is small enough or the
+        level is nearly empty.
+        """
         for _ in range(HALVINGS_MAX):
             if self._size() <= self._bytes_max:
                 return
@@ -229,12 +231,12 @@ class Store:
             self._vacuum()
 
     def _vacuum(self) -> None:
-        """Give free pages back; `execute` would stop after the first of them."""
+        """Return free pages to the file system. `execute` would return only the first one."""
         self._database.executescript("PRAGMA incremental_vacuum")
 
     def _forget_series(self) -> None:
-        """Make room for new series: delete names without a bucket, first those of groups that are
-        gone.
+        """Make room for new series: delete the names of series without a bucket, first those of
+        deleted groups.
         """
         used = " UNION ".join(f"SELECT series FROM {level.table}" for level in LEVELS)
         with self._database:
@@ -252,7 +254,9 @@ class Store:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the file is damaged; a full disk, a lock or missing rights are no damage."""
+    """Return whether an error means a damaged file. A full disk, a lock or missing rights do
+    not.
+    """
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -262,7 +266,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA auto_vacuum=INCREMENTAL")
         database.execute("PRAGMA journal_mode=WAL")
-        # A power cut may lose the last seconds of history, but never the file.
+        # A power cut can lose the last seconds of history, but does not damage the file.
         database.execute("PRAGMA synchronous=NORMAL")
         with closing(database.execute("PRAGMA quick_check(1)")) as found:
             if found.fetchone()[0] != "ok":
@@ -276,7 +280,7 @@ def _connect(path: Path) -> sqlite3.Connection:
                     f"CREATE TABLE IF NOT EXISTS {level.table} (series INTEGER, at_ms INTEGER,"
                     " mean REAL, least REAL, most REAL, PRIMARY KEY (series, at_ms)) WITHOUT ROWID"
                 )
-                # Purges and roll-ups select by time alone.
+                # Purges and roll-ups select by time alone, so they need an index on the time.
                 database.execute(
                     f"CREATE INDEX IF NOT EXISTS {level.table}_at ON {level.table} (at_ms)"
                 )

@@ -1,7 +1,7 @@
 """The history as a page draws it: charts, small lines and events over the shown range.
 
-It reads from the disk, so it runs in worker threads. If the history cannot be read, the charts have
-no lines and say so.
+This module reads from the disk, so its callers run it in worker threads. If the history cannot be
+read, the charts have no lines and say so.
 """
 
 import sqlite3
@@ -25,13 +25,15 @@ ALERT_EVENTS_SHOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """Reads for one page what `recorder` keeps; None if no history is kept."""
+    """Reads the history for a page. `recorder` is None if no history is kept."""
 
     settings: MonitorSettings
     recorder: Recorder | None
 
     def axis(self, snapshot: Snapshot, range_key: str) -> tuple[Span, Axis]:
-        """Return the requested range and its axis; `all` begins with the history."""
+        """Return the requested range and its axis. The range `all` begins at the oldest moment of
+        the history.
+        """
         span = span_of(range_key, self.settings.section.retain_ms)
         oldest_ms = None
         if span.key == "all" and self.recorder is not None:
@@ -63,7 +65,9 @@ class HistoryView:
         axis: Axis,
         letters: Sequence[Mark],
     ) -> list[tuple[ChartView, float]]:
-        """Return charts that end with the current values, and the scale of each."""
+        """Return charts that end with the current values, and the highest value on the axis of
+        each.
+        """
         names = [name for plot in wanted for name in plot.labels]
         points = self._read(names, span, axis)
         current = samples_of(snapshot, self.settings.stream_group)
@@ -85,7 +89,9 @@ class HistoryView:
     def events(
         self, snapshot: Snapshot, axis: Axis
     ) -> tuple[list[Mark], list[tuple[object, str | None]]]:
-        """Return the letters of an axis, and the last events with theirs."""
+        """Return the letters that mark events on an axis, and the last events, each with its
+        letter, or None if it is not on the axis.
+        """
         if self.recorder is None:
             return [], []
         try:
@@ -99,7 +105,7 @@ class HistoryView:
         return letters, [(one, known.get((one.at_ms, one.text))) for one in last]
 
     def alert_events(self, snapshot: Snapshot) -> list[Event]:
-        """Return the last openings and closings of alerts."""
+        """Return the last events of alerts that opened or closed."""
         if self.recorder is None:
             return []
         try:
@@ -109,7 +115,7 @@ class HistoryView:
         return [one for one in last if one.kind == ALERT_EVENT][:ALERT_EVENTS_SHOWN]
 
     def says(self) -> str:
-        """Return the size of the history and its oldest moment, in words."""
+        """Return a sentence with the size of the history and its oldest moment."""
         if self.recorder is None:
             return "keeps no history"
         try:

@@ -1,7 +1,7 @@
-"""Many small rows in a few arrays, for data that is kept and rarely read.
+"""Columns: many small rows in a few arrays, for data that is kept and rarely read.
 
-Room: pure. A row of Python objects takes ten times the memory of its numbers. So what is kept of a
-hundred thousand readers between two polls lies in columns.
+This module is pure. A row of Python objects takes ten times the memory of the numbers in it. So the
+data of a hundred thousand readers is kept in columns between two polls.
 """
 
 from array import array
@@ -18,12 +18,14 @@ BYTE_VALUES = 256
 
 def signed(values: Iterable[int]) -> "array[int]":
     """Return an array of whole numbers of eight bytes, for offsets and times."""
-    # An array that is made from a list takes only the room it needs.
+    # An array that is made from a list has no spare capacity, so it takes less memory.
     return array("q", list(values))
 
 
 class Repeated(Generic[Value]):
-    """A column with few different values: each value once, and its index for every row."""
+    """A column with few different values. It keeps each value once, and for every row an index into
+    these.
+    """
 
     __slots__ = ("_indices", "_values")
 

@@ -1,8 +1,10 @@
-"""The last minutes of every offset, for rates, and for ages where no record was read.
+"""The last minutes of every log end offset and commit, for rates, and for ages if no record was
+read.
 
-Room: pure; the time is an argument. Each series is bounded in time and in samples. A flat run
-keeps only its first and last sample, so that a quiet topic does not push out its past. A series
-starts again when its value falls, after a truncation or when a topic is made again.
+This module is pure: the time is an argument. Each series has a maximum duration and a maximum
+number of samples. While an offset does not change, only the first and the last sample are kept, so
+that a quiet topic does not lose its older samples. A series starts again when its value falls,
+because the log was truncated or the topic was created again.
 """
 
 from collections.abc import Collection, Hashable, ItemsView, Iterable
@@ -18,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class History(Generic[Key]):
-    """Offset series by key, each with rising values."""
+    """Series of offsets by key. The offsets of a series never fall."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class History(Generic[Key]):
             del times[:gone], offsets[:gone]
 
     def items(self) -> ItemsView[Key, Series]:
-        """Return every series, so that the caller can keep them elsewhere."""
+        """Return every series with its key, so that the caller can store them in another form."""
         return self._series.items()
 
     def restore(self, series: Iterable[tuple[Key, Series]]) -> None:
@@ -68,10 +70,11 @@ class History(Generic[Key]):
         return self._series.get(key, NO_SAMPLES)
 
     def rate_per_s(self, key: Key, span_ms: int, now_ms: int) -> float | None:
-        """Return offsets a second over the last `span_ms`; None with fewer than 2 samples.
+        """Return the rate in offsets a second over the last `span_ms`; None if there are fewer than
+        2 samples.
 
-        The value at the beginning of the span is interpolated, because flat runs keep no inner
-        samples.
+        The value at the beginning of the span is interpolated, because samples within an unchanged
+        run are not kept.
         """
         series = self._series.get(key)
         if series is None or len(series) < 2:

@@ -1,7 +1,8 @@
 """One offset over time: the end of a log or a commit at several moments.
 
-Room: pure, the ground of `rules` and `offset_history`. It has two columns to save memory, because
-there are hundreds of thousands of short series. Times rise and offsets do not fall.
+This module is pure; `rules` and `offset_history` use it. A series has two arrays and no sample
+objects, to save memory, because there are hundreds of thousands of short series. Times rise and
+offsets do not fall.
 """
 
 from array import array
@@ -23,7 +24,7 @@ class Series:
 
     @classmethod
     def of(cls, times: "array[int]", offsets: "array[int]") -> "Series":
-        """Return a series that owns these columns from now on."""
+        """Return a series of these two columns. The caller must not change them afterwards."""
         made = cls()
         made.times, made.offsets = times, offsets
         return made

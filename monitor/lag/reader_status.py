@@ -1,12 +1,14 @@
-"""The status of a reader of a partition, by Burrow's rules over a window measured by the clock.
+"""The status of a reader of a partition, by the rules of Burrow (LinkedIn's lag monitor) over ten
+minutes.
 
-Room: pure. A window holds at most 60 samples, ten seconds apart, each with the committed offset
-and the lag of one moment. As in Burrow, there is no threshold on the lag, the rules have the same
-order, and a lag of 0 excuses a reader, here for two minutes.
+This module is pure. A reader is one group in one partition. Its window holds at most 60 samples,
+ten seconds apart, each with the committed offset and the lag of one moment. As in Burrow, there is
+no threshold on the lag, and the rules have the same order. As in Burrow, a reader whose lag was 0
+is good; here only for the next two minutes.
 
-Four things differ. A status needs five samples over two minutes. A lag that stays within 5 % is
-steady. An unknown lag has a status of its own. A group without members is empty, never stopped. A
-bad status needs two looks in a row to open and three to close.
+Four rules differ from Burrow. A status needs five samples over two minutes. A lag that stays within
+5 % is steady. An unknown lag has a status of its own. A group without members is empty, never
+stopped. A bad status begins after two samples in a row and ends after three.
 """
 
 import itertools
@@ -50,7 +52,7 @@ LATCHED = frozenset({ReaderStatus.GROWING, ReaderStatus.REWOUND, ReaderStatus.ST
 
 
 class Look(NamedTuple):
-    """One moment of a reader: epoch milliseconds, its committed offset and its lag."""
+    """One sample of a reader: the time in epoch milliseconds, its committed offset and its lag."""
 
     at_ms: int
     committed_offset: int
@@ -59,7 +61,7 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A status, the sentence that gives its reason, and since when it holds."""
+    """A status, the sentence that gives its reason, and the time since which it holds."""
 
     status: ReaderStatus
     reason: str = ""
@@ -71,7 +73,7 @@ MEASURING = Judged(ReaderStatus.MEASURING)
 
 @dataclass(slots=True)
 class Window:
-    """One reader's last ten minutes, and the status that holds."""
+    """One reader's samples of the last ten minutes, and its current status."""
 
     looks: list[Look] = field(default_factory=list)
     moved_at_ms: int | None = None
@@ -80,21 +82,26 @@ class Window:
     proposals: int = 0
 
     def add(self, look: Look) -> bool:
-        """Add a look if the next sample is due; note a commit that moved in any case."""
+        """Add a sample if the next one is due, and return whether it was added. Record in any case
+        if the commit moved.
+        """
         last = self.looks[-1] if self.looks else None
         if last is None or look.committed_offset != last.committed_offset:
             self.moved_at_ms = look.at_ms
         if last is not None and look.at_ms - last.at_ms < SAMPLE_EVERY_MS:
             return False
         self.looks.append(look)
-        # Readers of large groups are looked at less often. The window covers the same time.
+        # Readers of large groups are polled less often, so drop samples by their age and not only
+        # by their number.
         oldest_ms = look.at_ms - WINDOW_MS
         while len(self.looks) > SAMPLES_TO_JUDGE and self.looks[0].at_ms <= oldest_ms:
             del self.looks[0]
         return True
 
     def conclude(self, found: Judged) -> Judged:
-        """Latch a status: bad ones open after two looks and close after three."""
+        """Return the status to show: a bad status begins after two samples in a row and ends after
+        three.
+        """
         if found.status == self.held.status:
             self.proposals = 0
             self.held = Judged(found.status, found.reason, self.held.since_ms or found.since_ms)
@@ -115,10 +122,12 @@ class Window:
 def judge_reader(
     lag: Lag, window: Window, now_ms: int, *, is_read: bool, only_markers: bool = False
 ) -> Judged:
-    """Return the verdict of this moment, before it is latched.
+    """Return the status by the current window alone; `Window.conclude` decides when it replaces the
+    last one.
 
-    `is_read` says whether a member, or a part of ours, reads the partition. `only_markers` says
-    that no record waits, only markers of transactions: some readers never commit behind those.
+    `is_read` is true if a member of the group, or a part of the mill, reads the partition.
+    `only_markers` is true if the unread offsets are transaction markers and no records. Some
+    readers never commit past such markers, so they must not look stopped.
     """
     if lag.state is CellState.NO_COMMIT:
         return Judged(ReaderStatus.NO_COMMIT, "nothing was ever committed here")
@@ -173,7 +182,9 @@ def _judge_window(looks: Sequence[Look], lag: int, moved_at_ms: int, now_ms: int
 
 
 def _last_fall(looks: Sequence[Look]) -> int | None:
-    """Return the index of the last look whose commit is lower than the one before it."""
+    """Return the index of the last sample whose commit is lower than in the sample before it; None
+    if there is none.
+    """
     for index in range(len(looks) - 1, 0, -1):
         if looks[index].committed_offset < looks[index - 1].committed_offset:
             return index
@@ -181,7 +192,7 @@ def _last_fall(looks: Sequence[Look]) -> int | None:
 
 
 def worst(judged: Sequence[Judged]) -> Judged:
-    """Return the status of a group's worst partition."""
+    """Return the worst status among a group's partitions."""
     if not judged:
         return Judged(ReaderStatus.UNKNOWN, "nothing is committed")
     return max(judged, key=lambda one: SEVERITY[one.status])

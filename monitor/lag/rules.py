@@ -1,8 +1,9 @@
 """The rules of lag, used by the page, the API, Prometheus and the command line.
 
-Room: pure; no clock, no I/O. The poller reads the commit first, then the log's start, then its
-end. A race between them can overstate a lag and never make it negative. An unknown lag is `None`,
-and the state gives the reason. It is never 0 and never part of a sum.
+This module is pure: no clock, no I/O. A cell is one group in one partition. The poller reads the
+commit first, then the log's start, then its end. So records that arrive between these reads can
+overstate a lag, but never make it negative. An unknown lag is `None`, and the state gives the
+reason. It is never 0 and never part of a sum.
 """
 
 from collections.abc import Iterable
@@ -31,10 +32,10 @@ class CellState(StrEnum):
 
 
 class Bound(StrEnum):
-    """The meaning of a time lag: exact, a bound, or not known.
+    """The meaning of a time lag: exact, a lower bound, or unknown.
 
-    An `about` age is interpolated between two polls of the log's end, and right to within their
-    distance.
+    An `about` age is interpolated between two polls of the log's end. Its error is at most the time
+    between them.
     """
 
     EXACT = "exact"
@@ -45,7 +46,7 @@ class Bound(StrEnum):
 
 
 class Measured(NamedTuple):
-    """One partition's numbers of one cycle, in the order in which they were read."""
+    """One partition's offsets in one cycle, in the order in which they were read."""
 
     committed_offset: int | None
     log_start_offset: int | None
@@ -54,11 +55,12 @@ class Measured(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """The lag that follows from one `Measured`, in offsets; transaction markers take offsets too.
+    """The lag computed from one `Measured`, in offsets. Transaction markers take offsets too, so a
+    lag can be above the number of records.
 
     `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention deleted
-    before the reader came. `past_end` is how far a commit lies beyond the log's end. `backlog` is
-    what the partition holds for a reader that has not committed yet.
+    before the group read them. `past_end` is how far a commit lies beyond the log's end. `backlog`
+    is the number of offsets in the partition for a group that has not committed yet.
     """
 
     state: CellState
@@ -70,7 +72,9 @@ class Lag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LagSum:
-    """A sum over the known cells, with the number of known cells and of all cells."""
+    """A sum of the known lags, with the number of cells with a known lag and the number of all
+    cells.
+    """
 
     lag: int
     known: int
@@ -78,7 +82,7 @@ class LagSum:
 
     @property
     def complete(self) -> bool:
-        """True if every cell is known; otherwise the sum is a lower bound."""
+        """True if every cell's lag is known; otherwise the sum is a lower bound."""
         return self.known == self.total
 
 
@@ -126,14 +130,14 @@ def time_lag(
     now_ms: int,
     only_markers: bool = False,
 ) -> TimeLag:
-    """Return how old the oldest unread record is.
+    """Return the age of the oldest unread record.
 
     `record_timestamp_ms` is the timestamp of the first record at or after the commit, if it was
     read. A timestamp in the future or before 1980 gives an unknown age, because the record's true
-    age cannot be told from it. Without a timestamp, the moment at which the log's end passed the
-    commit is interpolated between two `samples` (oldest first). Below the oldest sample the age is
-    a lower bound: nothing is extrapolated. `only_markers` says that nothing but the markers of
-    transactions waits, so there is no record that could be old.
+    age does not follow from it. Without a timestamp, the moment at which the log's end passed the
+    commit is interpolated between two `samples` (oldest first). If the commit is below the oldest
+    sample, the age is a lower bound, because nothing is extrapolated. `only_markers` is true if the
+    unread offsets are transaction markers, so there is no unread record and no age.
     """
     if lag.lag is None or committed_offset is None:
         return TimeLag(None, Bound.UNKNOWN)
@@ -160,7 +164,9 @@ def _age_of_record(written_ms: int, now_ms: int) -> TimeLag:
 
 
 def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:
-    """Return the time lag of a group: that of its oldest partition, or a lower bound of it."""
+    """Return the time lag of a group: the greatest one of its partitions, or a lower bound if one
+    is not exact.
+    """
     ages = list(parts)
     known = [part.age_ms for part in ages if part.age_ms is not None]
     if not known:

@@ -1,6 +1,8 @@
-"""Clusters beside the mill's own; each has its own sampler, so that none waits for another.
+"""The other clusters that the page shows. Each has its own sampler, so no cluster waits for
+another.
 
-The monitor only reads them: no history, no alerts, no orders.
+The monitor only reads these clusters. It keeps no history of them, opens no alerts and carries out
+no orders.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ class Watched:
 
 
 class Clusters:
-    """All clusters, in the order of the file."""
+    """All other clusters, in the order of the configuration file."""
 
     def __init__(self, watched: Sequence[Watched] = ()) -> None:
         self._watched = tuple(watched)
@@ -52,7 +54,7 @@ class Clusters:
         return next((one.sampler for one in self._watched if one.name == name), None)
 
     def start(self) -> "list[asyncio.Task[None]]":
-        """Start the samplers, each in a task of its own, which runs until it is cancelled."""
+        """Start each sampler in its own task, which runs until it is cancelled."""
         return [asyncio.create_task(one.sampler.run()) for one in self._watched]
 
 
@@ -61,7 +63,9 @@ def clusters_of(
     clock_ms: Callable[[], int],
     source_of: Callable[[ClusterSection], Source] | None = None,
 ) -> Clusters:
-    """Return the clusters in the settings; without a given source each cluster is polled itself."""
+    """Return the clusters in the settings. `source_of` makes the source of each; if it is None, a
+    `Poller` asks the cluster.
+    """
 
     def asked(section: ClusterSection) -> Source:
         return Poller(section.bootstrap_servers, {})

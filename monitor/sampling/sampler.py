@@ -1,4 +1,6 @@
-"""The loop behind the pages: read, assemble, publish. No page ever asks a broker itself."""
+"""The loop behind the pages: read, assemble, publish. Pages show the latest snapshot and do not ask
+brokers.
+"""
 
 import asyncio
 import logging
@@ -22,10 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """The source of readings: the mill itself, or a test's script."""
+    """The interface of the source of readings: `Poller`, or a test's script."""
 
     async def read(self, now_ms: int) -> Reading:
-        """Return one cycle's reading; sources that are away are errors in it."""
+        """Return one cycle's reading. It holds an error for each source that does not answer."""
         ...
 
     async def close(self) -> None:
@@ -63,8 +65,8 @@ class Sampler:
         self.snapshot, self._memory, self._progress = snapshot, memory, progress
 
     async def run(self) -> None:
-        """Sample until cancelled, one cycle each refresh; a slow cycle delays the next and never
-        overlaps it.
+        """Run a cycle every refresh interval until cancelled. A slow cycle delays the next one, so
+        cycles never overlap.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -1,4 +1,4 @@
-"""The brokers' page: its finding, its facts and the map of replicas. Pure."""
+"""The brokers' page: the sentence at its top, its facts and the map of replicas. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -49,7 +49,9 @@ class QuorumRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """The page beside the brokers' own cards. `hidden` topics are in sync and not drawn."""
+    """The content of the page except the brokers' cards. `hidden` is the number of topics that are
+    in sync and not drawn.
+    """
 
     level: str
     badge: str
@@ -143,7 +145,9 @@ def _quorum(snapshot: Snapshot) -> tuple[QuorumRow, ...]:
 
 
 def _quorum_says(snapshot: Snapshot) -> str:
-    """Return the text beside the table of the quorum, or in its place."""
+    """Return the text next to the table of the quorum, or the text that replaces the table if the
+    quorum is unknown.
+    """
     quorum = snapshot.quorum
     if quorum is None:
         why = snapshot.quorum_error or "no broker has answered yet"

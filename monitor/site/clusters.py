@@ -25,7 +25,7 @@ OWN = "this mill"
 
 
 def cluster_routes(clusters: Clusters, sampler: Sampler, page: Page, missing: Missing) -> APIRouter:
-    """Return the pages and rows of the clusters beside the mill's own."""
+    """Return the routes of the pages and API rows of the other clusters."""
     router = APIRouter()
     _add_pages(router, clusters, page, missing)
     _add_rows(router, clusters, sampler)

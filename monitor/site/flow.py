@@ -1,8 +1,9 @@
-"""The way of the data as a picture: stations with water between them.
+"""The picture of the mill: the parts as stations, and the lines that flow between them as water.
 
-Room: pure. The width of a channel is the logarithm of its rate. The height of a pool before a
-station is the logarithm of the age of its oldest line. Unknown values are dashed and called
-unknown, never 0 and never green.
+This module is pure. A reach is the water between two stations: a channel, and a pool if lines wait
+before the second station. The width of the channel is the logarithm of its rate. The height of the
+pool is the logarithm of the age of its oldest line. Unknown values are dashed and called unknown,
+never 0 and never green.
 """
 
 import math
@@ -27,7 +28,7 @@ Fact = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One broker in the brokers' station."""
+    """One broker's row in the station of the brokers."""
 
     node_id: int
     level: str
@@ -37,7 +38,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """A station: level, the word of its badge, and its facts."""
+    """A station: its level, the word on its badge, and its facts."""
 
     name: str
     href: str
@@ -53,7 +54,9 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The water between two stations: rate, what waits at its end, and paths in 100 by 84."""
+    """The water between two stations: its rate, what waits at its end, and its SVG paths in a box
+    of 100 by 84.
+    """
 
     level: str
     rate: str
@@ -108,7 +111,9 @@ def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
 
 
 def water(rate: float | None, age_s: float | None, level: str) -> dict[str, str]:
-    """Return the paths of a reach: channel, pool from two seconds on, dashes if nothing flows."""
+    """Return the SVG paths of a reach: a channel, a pool if the oldest line is two seconds old,
+    dashes if nothing flows.
+    """
     if rate is None or rate <= 0:
         half = 4.0
         dry = f"M0 {MIDDLE - half:.1f}H100M0 {MIDDLE + half:.1f}H100"

@@ -77,8 +77,8 @@ def message_routes(
     page: Page,
     missing: Missing,
 ) -> APIRouter:
-    """Return `/topics/<name>/messages` and its rows; without a browser both answer that they are
-    off.
+    """Return the routes of `/topics/<name>/messages` and of its API rows. If `browser` is None,
+    both answer that they are switched off.
     """
     router = APIRouter()
 
@@ -136,7 +136,7 @@ def message_routes(
             raise HTTPException(503, str(error)) from error
         found_rows = record_rows(found.records)
         faults = [Fault(source=f"topic {name}", text=text) for text in found.problems]
-        # A table has no other place to say what is missing.
+        # CSV has no place for errors outside the table, so each error becomes a row of its own.
         table = [{**one, "errors": None} for one in found_rows]
         table += [{"errors": text} for text in found.problems]
         return answers.give("messages/1", found_rows, format, table, faults)
@@ -171,7 +171,7 @@ def _shown(asked: Asked, wanted: Wanted, found: Found) -> Values:
 
 
 def query(asked: Asked, **changes: str) -> str:
-    """Return the words of a request as a query, without empty ones."""
+    """Return the form's fields as a query string, without empty fields."""
     words = {
         "partition": asked.partition,
         "from": asked.begin,

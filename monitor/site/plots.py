@@ -40,7 +40,7 @@ SYNC_SCALE = 1 / 1000
 
 
 def stage_plot(stages: Sequence[str]) -> Plot:
-    """Return the chart of each stage's share of a batch, stacked."""
+    """Return the chart that stacks each stage's share of a batch."""
     return Plot(
         "Batch, by stage",
         "milliseconds, mean of a minute",

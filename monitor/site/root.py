@@ -1,6 +1,7 @@
-"""A site below a path: routes see the rest of the path, whether or not a proxy has removed it.
+"""A site below a path such as `/millrace`. Routes see the address without it, whether or not a
+proxy has already removed it.
 
-Links on pages begin with the path. Starlette's own `root_path` is not used, because a proxy that
+Links on pages begin with that path. Starlette's own `root_path` is not used, because a proxy that
 removes the path would find no static file then.
 """
 
@@ -15,7 +16,7 @@ class BelowRoot:
         self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Remove `root` from the address of a request and pass the request to the application."""
         path, root = scope.get("path", ""), self._root
         if root and (path == root or path.startswith(f"{root}/")):
             raw = scope.get("raw_path") or path.encode()

@@ -1,7 +1,7 @@
 """The values of each page, from the snapshot, the history and the counts, for its template.
 
-It runs in worker threads, because the history is read from the disk (`history/view`). Nothing here
-asks a broker or waits for one.
+These methods run in worker threads, because they read the history from the disk (`history/view`).
+They never ask a broker.
 """
 
 from collections.abc import Iterable
@@ -329,8 +329,8 @@ class Site:
 
 
 def _missed(snapshot: Snapshot) -> Values:
-    """Return what was not counted: by MySQL since the beginning, else by the stream since its
-    start.
+    """Return which lines were not counted. The counts are MySQL's since the first run or, if MySQL
+    does not answer, the stream's since its start.
     """
     mysql, stream = snapshot.part("mysql"), snapshot.part("stream")
     keys = ("lines_unparsed", "lines_set_aside", "metric_faults")
@@ -357,7 +357,7 @@ def _per_second(value: object) -> str:
 
 
 def _group_rank(group: GroupView, sort: str) -> tuple[object, ...]:
-    """Sort worst first, unknown last, equals by name."""
+    """Return the sort key of a group: worst first, unknown last, equal groups by name."""
     if sort == "lag":
         return (not group.total.known, -group.total.lag, group.group_id)
     if sort == "age":
@@ -380,7 +380,9 @@ def _cell_rank(cell: LagCell, sort: str) -> tuple[object, ...]:
 
 
 def _member_rows(group: GroupView) -> list[tuple[MemberView, object, float]]:
-    """Return members with the lag of their assignments, and its share of the largest."""
+    """Return each member with the total lag of its partitions, and that lag's share of the largest
+    member's lag.
+    """
     cells = {(cell.topic, cell.partition): cell.lag for cell in group.cells}
     sums = [
         (member, add_up(cells[row] for row in member.assignment if row in cells))

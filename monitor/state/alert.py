@@ -1,7 +1,7 @@
 """The data of alerts: kinds, rules, measurements and open alerts. Pure data.
 
-Room: ground of the room, so that the configuration can know the kinds without the snapshot. Times
-are epoch milliseconds, shares lie between 0 and 1.
+This module imports no other module of the monitor, so the configuration can use the kinds without
+the snapshot. Times are epoch milliseconds, shares lie between 0 and 1.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """The subject of a rule; the values of `on` in the configuration."""
+    """The kind of subject that a rule is about: the values of `on` in the configuration."""
 
     PART_DOWN = "part_down"
     PART_STUCK = "part_stuck"
@@ -33,7 +33,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The way a kind's limit is written: its key, its units and an example."""
+    """How the configuration states the limit of a kind: its key, its units and an example."""
 
     key: str | None
     units: tuple[Unit, ...]
@@ -57,7 +57,9 @@ HYSTERESIS = 0.1
 
 
 def subject_pattern(pattern: str) -> str:
-    """Return a pattern with `*` and `?` as a regular expression of any flavour."""
+    """Return a pattern with `*` and `?` as a regular expression that both Python and Prometheus
+    accept.
+    """
     return "".join(
         {"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern
     )
@@ -67,8 +69,8 @@ def subject_pattern(pattern: str) -> str:
 class Rule:
     """The condition under which an alert opens and closes.
 
-    It opens when the limit has been passed for `for_ms`, and closes when the value has been well
-    within it for `clear_ms`. `of` holds the patterns of the subjects that it concerns.
+    An alert opens when the value has breached the limit for `for_ms`, and closes when the value has
+    been well within the limit for `clear_ms`. `of` holds the patterns of the subjects' names.
     """
 
     name: str
@@ -85,7 +87,7 @@ class Rule:
         return FORMS[self.kind].key == "below"
 
     def concerns(self, subject: str) -> bool:
-        """Return whether the rule names a subject."""
+        """Return whether one of the rule's patterns matches a subject's name."""
         return any(re.fullmatch(subject_pattern(one), subject, re.DOTALL) for one in self.of)
 
     def breached_by(self, value: float) -> bool:
@@ -101,7 +103,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One subject of a rule at one moment; its value is None if it is not known."""
+    """The measurement of one subject of a rule at one moment; `value` is None if it is unknown."""
 
     subject: str
     value: float | None
@@ -114,8 +116,8 @@ class Observed:
 class Alert:
     """One rule's alert for one subject, open or closed.
 
-    `offered_at_ms` is when the alert was last sent as open, whether or not the receiver took it.
-    `told_at_ms` is when the receiver last took it.
+    `offered_at_ms` is when the webhook last sent the alert as open, even if the receiver did not
+    accept it. `told_at_ms` is when the receiver last accepted it.
     """
 
     rule: str
@@ -137,7 +139,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class RuleStanding:
-    """The state of a rule: how many subjects are open, wait for their time, or are unknown."""
+    """The state of a rule: how many subjects have an open alert, breach the limit but not yet for
+    long enough, or are unknown.
+    """
 
     rule: Rule
     subjects: int
@@ -149,7 +153,9 @@ class RuleStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All rules and all open alerts, oldest first; `unlisted` counts alerts beyond the bound."""
+    """The state of all rules, and all open alerts, oldest first. `unlisted` counts the breaches
+    without an alert, because too many alerts are open.
+    """
 
     rules: tuple[RuleStanding, ...] = ()
     open: tuple[Alert, ...] = ()
@@ -158,7 +164,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The content of one message; `repeated` counts those of `opened` that were sent before."""
+    """The content of one message to the webhook; `repeated` counts the alerts of `opened` that were
+    sent before.
+    """
 
     at_ms: int
     opened: tuple[Alert, ...]

@@ -1,8 +1,9 @@
 """The pace at which a disk fills, from its free bytes over the last week. Pure.
 
-The pace is the median of the slopes between any two hours. So neither a file that lay there for a
-while nor the first and last hours change it much. What retention deletes counts against what is
-written. After a clean-up the pace is measured from then on.
+The pace is the median of the slopes between any two hours (the Theil-Sen estimator). So neither a
+file that was there for a few hours nor the first and last hours change it much. Bytes that
+retention deletes reduce the pace. If a person frees a large part of the disk, the pace is measured
+from that moment on.
 """
 
 import statistics
@@ -14,12 +15,12 @@ from monitor.state.levels import DAY_MS
 
 HOUR_MS = DAY_MS // 24
 REACH_MS = 7 * DAY_MS
-# Less than a day gives no daily pace, because most traffic has nights.
+# Measurements of less than a day give no daily pace, because most traffic is lower at night.
 REACH_MS_MIN = DAY_MS
 HOURS_MIN = 12
-# If the last look is older, the pace says nothing about today.
+# If the last measurement is older, the pace is unknown, because it can have changed since.
 AGE_MS_MAX = 2 * HOUR_MS
-# A person gives back so much of the disk at once, retention does not.
+# Retention does not free this share of the disk within an hour, so a person has cleaned up.
 CLEANED_SHARE = 0.05
 DAYS_WARNING = 30.0
 
@@ -35,14 +36,17 @@ class Filling:
     reach_ms: int
 
     def days_left(self, free_bytes: int) -> float | None:
-        """Return how many such days are left; None if the free room does not shrink."""
+        """Return in how many days the disk is full at this pace; None if the free space does not
+        shrink.
+        """
         return free_bytes / self.bytes_a_day if self.bytes_a_day > 0 else None
 
 
 def filling_of(rooms: Iterable[Room], size_bytes: int, now_ms: int) -> Filling | None:
-    """Return the pace of a disk; None if too little is known.
+    """Return the pace of a disk; None if there are too few measurements or the last one is too old.
 
-    `rooms` are in the order of time, with gaps while the monitor did not run.
+    `rooms` holds (time, free bytes) in the order of time. There are gaps in which the monitor did
+    not run.
     """
     hours = _since_cleaned(_by_hour(rooms, now_ms), size_bytes)
     if len(hours) < HOURS_MIN or now_ms - hours[-1][0] > AGE_MS_MAX:
@@ -58,7 +62,7 @@ def filling_of(rooms: Iterable[Room], size_bytes: int, now_ms: int) -> Filling |
 
 
 def _by_hour(rooms: Iterable[Room], now_ms: int) -> list[Room]:
-    """Return the last look in each hour of the last week."""
+    """Return the last measurement of each hour of the last week."""
     hours: dict[int, Room] = {}
     for at_ms, free in rooms:
         if now_ms - REACH_MS <= at_ms <= now_ms:

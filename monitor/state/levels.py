@@ -10,7 +10,9 @@ Point = tuple[int, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One resolution: its table, the width of its buckets and how long they are kept."""
+    """One resolution of the history: its table, the duration of a bucket, and how long buckets are
+    kept.
+    """
 
     table: str
     step_ms: int

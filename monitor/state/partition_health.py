@@ -8,7 +8,9 @@ from monitor.state.snapshot import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Counts of partitions. An offline partition has no leader and is in no other count."""
+    """Counts of partitions by state. An offline partition has no leader, and none of the other
+    counts includes it.
+    """
 
     total: int
     offline: int
@@ -17,7 +19,9 @@ class PartitionHealth:
 
     @property
     def meaning(self) -> str:
-        """The meaning of the counts as one sentence; empty if nothing is known."""
+        """The consequence of the counts for producers, as one sentence; empty if there are no
+        partitions.
+        """
         if not self.total:
             return ""
         if self.offline:

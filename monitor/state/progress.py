@@ -1,8 +1,8 @@
-"""The rule that a part with work must finish some of it: progress is health.
+"""Finds stuck parts: a part of the mill that has work but finishes none of it is not healthy.
 
-Room: pure; the snapshot's time is the only clock. A part is stuck if work waits and it finishes
-none within a bound. What the part says of itself does not matter, because a runaway pattern, a
-driver that restarts again and again and a full disk look the same from here.
+This module is pure: the snapshot's time is an argument. A part is stuck if it has work and finishes
+none of it within a time limit. The part's own status is not used, because a slow regular
+expression, a driver that restarts again and again, and a full disk have the same effect.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,9 @@ UNENDED_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a part: what waits, and `done`, which changes when the part finishes some."""
+    """The work of a part: how much waits, and `done`, a value that changes whenever the part
+    finishes some work.
+    """
 
     part: str
     waiting: int
@@ -31,7 +33,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A part that finishes nothing; `since_ms` is its last finish, or when work began to wait."""
+    """A part that finishes nothing. `since_ms` is when it last finished work, or when work began to
+    wait.
+    """
 
     part: str
     since_ms: int
@@ -51,12 +55,14 @@ class _Track:
 
 @dataclass(slots=True)
 class ProgressMemory:
-    """What each part had finished when last seen, and since when that has not changed."""
+    """For each part the last seen value of `done`, and the time since which it has not changed."""
 
     tracks: dict[str, _Track] = field(default_factory=dict)
 
     def judge(self, works: Iterable[Work], now_ms: int) -> tuple[Stuck, ...]:
-        """Return the parts that are stuck now; a part without news keeps its time."""
+        """Return the parts that are stuck. A part that is missing from `works` keeps the time of
+        its last progress.
+        """
         found = []
         for work in works:
             track = self.tracks.setdefault(work.part, _Track(work.done, now_ms))
@@ -74,18 +80,20 @@ class ProgressMemory:
 def stream_work(
     part: str, commits: Mapping[tuple[str, int], int], lag: int, where: Iterable[str]
 ) -> Work:
-    """Return the stream's work: offsets that wait; it has finished what its group committed."""
+    """Return the stream's work: the unread offsets, and its group's commits as the work that it has
+    finished.
+    """
     topics = ", ".join(sorted(set(where)))
     over = f"{lag:,} lines wait in {topics}" if topics else f"{lag:,} lines wait"
     return Work(part, lag, "lines", over, tuple(sorted(commits.items())))
 
 
 def collector_work(part: str, details: Mapping[str, object], *, has_problems: bool) -> Work | None:
-    """Return the collector's work: bytes that are not acknowledged; None if it does not report
-    them.
+    """Return the collector's work: the bytes that the brokers have not acknowledged. None if the
+    collector does not report them.
 
-    Bytes that may be a line without an end wait for their writer and not for the collector, unless
-    the collector reports a problem.
+    Bytes after the last line end can be an incomplete line. They do not count as work, because the
+    collector waits for the rest of the line, unless the collector reports a problem.
     """
     files = details.get("files")
     if not isinstance(files, list):

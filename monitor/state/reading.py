@@ -1,7 +1,7 @@
-"""The answers of one cycle, before they are judged.
+"""The answers of one cycle as they came, before `assembly` computes lags and states from them.
 
-Room: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot of
-it.
+Only data. `monitor/asking/poller` makes a `Reading`, and `monitor/assembly/assemble` makes a
+snapshot of it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ from protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SupervisedPart:
-    """A part as its supervisor sees it; `words` are its last log lines after it has given up."""
+    """A part as its supervisor reports it. `words` holds the part's last log lines, once the
+    supervisor has given it up.
+    """
 
     state: str
     reason: str
@@ -27,7 +29,9 @@ class SupervisedPart:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorAnswer:
-    """The supervisor's answer about the saved file and about every part."""
+    """The supervisor's answer: its notice about the saved configuration file, and its report on
+    every part.
+    """
 
     problem: str | None
     notice: str | None
@@ -36,7 +40,7 @@ class SupervisorAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """A part's status, or the reason why it gave none."""
+    """A part's status, or the reason why the part did not answer."""
 
     name: str
     address: str
@@ -66,7 +70,7 @@ class TopicReading:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A committed offset and the text its reader left with it."""
+    """A committed offset and the metadata text that its reader committed with it."""
 
     offset: int
     metadata: str | None = None
@@ -87,7 +91,7 @@ class MemberReading:
 class GroupReading:
     """A group: its state, its members and its commits.
 
-    `members` is None where the group could not be described.
+    `members` is None if the group could not be described.
     """
 
     group_id: str
@@ -107,7 +111,7 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A broker and its own answer; metadata lists the brokers that are in service."""
+    """A broker, whether metadata lists it as in service, and whether it answered."""
 
     node_id: int
     address: str
@@ -125,7 +129,8 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class KafkaReading:
-    """One pass over the brokers: commits are read first, then starts, then ends.
+    """All answers of the brokers in one cycle. Commits are read first, then log starts, then log
+    ends.
 
     Without a `quorum`, `quorum_error` gives the reason.
     """

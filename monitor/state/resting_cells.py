@@ -1,9 +1,10 @@
 """The cells of groups that were not polled in this cycle, as columns or with a mark.
 
-Room: pure. Both classes read like the tuple of cells that they replace, and make a cell each time
-it is read. A page shows few cells of such a group, and no cycle goes through all of them (decision
-0092). To read only a part of every cell, call `rows_of`, `lags_of`, `numbers_of` or one of the
-functions beside them: they make no cell.
+This module is pure. A cell is one group in one partition. Both classes have the interface of the
+tuple of cells that they replace, and make a cell object each time a cell is read. A page shows few
+cells of such a group, and no cycle reads all of them (decision 0092). To read one field of every
+cell, call `rows_of`, `lags_of`, `numbers_of` or another function of this module, because these make
+no cell objects.
 """
 
 import math
@@ -53,9 +54,9 @@ class MadeCells(Sequence[LagCell]):
 
 
 class RestingCells(MadeCells):
-    """Cells in columns. Cells without a commit or a known end are few and are kept as they are.
+    """Cells in columns. The few cells without a commit or a known log end are kept as objects.
 
-    For all others the lag follows from the log's end and the commit.
+    For all other cells the lag is computed from the log's end and the commit.
     """
 
     __slots__ = ("_ages", "_bounds", "_commits", "_ends", "_judged", "_last_at", "_members",
@@ -153,9 +154,9 @@ class RestingCells(MadeCells):
 
 
 class MarkedCells(MadeCells):
-    """Other cells, each changed by the same mark when it is read.
+    """The cells of another sequence, each changed by the same function (the mark) when it is read.
 
-    A mark changes what was measured, and never the partition.
+    A mark can change all measured values of a cell, but not its partition.
     """
 
     __slots__ = ("_cells", "_mark")
@@ -206,24 +207,24 @@ def topics_of(cells: Sequence[LagCell]) -> Collection[str]:
 
 
 def numbers_of(cells: Sequence[LagCell]) -> Iterator[CellNumbers]:
-    """Return the numbers of each cell; makes no cell of those in columns."""
+    """Return the numbers of each cell, without cell objects for those in columns."""
     return cells.numbers() if isinstance(cells, RestingCells) else map(_numbers, cells)
 
 
 def states_of(cells: Sequence[LagCell]) -> Collection[CellState]:
-    """Return the states of the cells, each once; makes no cell of those in columns."""
+    """Return the states of the cells, each once, without cell objects for those in columns."""
     return cells.states if isinstance(cells, RestingCells) else {cell.state for cell in cells}
 
 
 def time_lags_of(cells: Sequence[LagCell]) -> Iterator[tuple[CellState, TimeLag]]:
-    """Return state and time lag of each cell; makes no cell of those in columns."""
+    """Return state and time lag of each cell, without cell objects for those in columns."""
     if isinstance(cells, RestingCells):
         return cells.time_lags()
     return ((cell.state, cell.time_lag) for cell in cells)
 
 
 def judged_of(cells: Sequence[LagCell]) -> Iterator[tuple[tuple[str, int], Judged]]:
-    """Return partition and status of each cell; makes no cell of those in columns."""
+    """Return partition and status of each cell, without cell objects for those in columns."""
     if isinstance(cells, RestingCells):
         return zip(cells.rows, cells.judged, strict=True)
     return (((cell.topic, cell.partition), cell.judged) for cell in cells)

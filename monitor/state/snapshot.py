@@ -1,6 +1,7 @@
-"""One frozen picture of the mill, which every page, the API, Prometheus and the CLI render.
+"""The state of the mill at one moment, immutable. Every page, the API, Prometheus and the command
+line show it.
 
-Room: pure data. Lists are sorted. An unknown value is None and has its reason beside it. Times are
+Only data. Lists are sorted. An unknown value is None, and another field gives the reason. Times are
 epoch milliseconds, sizes bytes, rates offsets a second.
 """
 
@@ -28,10 +29,11 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class PartView:
-    """One part of the mill by its own `/status`; `details` are the last ones it gave.
+    """One part of the mill by its own `/status`. `details` is from the last status that it
+    answered.
 
-    `supervised` is the supervisor's word for its state, `words` the part's last log lines before it
-    gave up.
+    `supervised` is the part's state as the supervisor names it. `words` holds the part's last log
+    lines before the supervisor gave it up.
     """
 
     name: str
@@ -57,7 +59,8 @@ class PartView:
 class BrokerView:
     """One broker: whether it answers, and whether it is in service.
 
-    A broker that is alive and `fenced` answers, but it leads no partition and is in sync for none.
+    A broker that is alive and `fenced` answers requests, but leads no partition and is in no set of
+    in-sync replicas.
     """
 
     node_id: int
@@ -80,7 +83,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplicaView:
-    """One replica of the metadata log; None where the leader does not know a value."""
+    """One replica of the metadata log. A value is None if the quorum's leader does not know it."""
 
     node_id: int
     role: str
@@ -103,7 +106,7 @@ class QuorumView:
 
 @dataclass(frozen=True, slots=True)
 class FollowerView:
-    """A follower as its leader sees it: offsets behind, and for how long."""
+    """A follower as its leader reports it: by how many offsets it is behind, and for how long."""
 
     node_id: int
     lag: int | None
@@ -112,7 +115,9 @@ class FollowerView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition's replicas and ends; `write_rate` is offsets a second over one minute."""
+    """One partition's replicas and the ends of its log. `write_rate` is in offsets a second over
+    one minute.
+    """
 
     topic: str
     partition: int
@@ -162,14 +167,16 @@ class TopicView:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes on the leaders' disks; None if any is unknown."""
+        """Bytes on the leaders' disks; None if the size of any partition is unknown."""
         sizes = [part.size_bytes for part in self.partitions]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
     @property
     def write_rate(self) -> float | None:
-        """Offsets a second over all partitions; None while any is being measured."""
+        """Offsets a second over all partitions; None if the rate of any partition is not measured
+        yet.
+        """
         rates = [part.write_rate for part in self.partitions]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if len(known) == len(rates) else None
@@ -177,8 +184,8 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LagCell:
-    """One reader in one partition. `last_lag` and its time replace the lag while the end is
-    unknown.
+    """One group in one partition. While the log's end is unknown, `last_lag` and its time replace
+    the lag.
     """
 
     topic: str
@@ -218,9 +225,9 @@ class MemberView:
 class GroupView:
     """One group of readers. `recent_lag` is its total lag of the last minutes, oldest first.
 
-    The total sums the known lags, so that one partition without a commit does not hide the others.
-    `members` is None if the group could not be described. In a large cluster not every group is
-    polled in each cycle; `looked_at_ms` is when this one was.
+    The total is the sum of the known lags, so one partition without a commit does not make it
+    unknown. `members` is None if the group could not be described. In a large cluster not every
+    group is polled in each cycle; `looked_at_ms` is when this group was last polled.
     """
 
     group_id: str
@@ -245,7 +252,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """A disk with data of the mill, named by that data."""
+    """A disk with data of the mill; `name` says which data."""
 
     name: str
     free_bytes: int
@@ -255,16 +262,16 @@ class DiskView:
 
     @property
     def days_left(self) -> float | None:
-        """The days that the free room lasts at this pace; None if it does not shrink."""
+        """The days until the disk is full at this pace; None if the free space does not shrink."""
         return None if self.filling is None else self.filling.days_left(self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that the monitor knows at `taken_at_ms`.
+    """Everything that the monitor knows at `taken_at_ms`.
 
     `kafka_at_ms` is when the brokers last answered. If it is older than `taken_at_ms`, topics and
-    groups are that old and their ends unknown.
+    groups are as of `kafka_at_ms`, and their log ends are unknown.
     """
 
     seq: int

@@ -1,6 +1,7 @@
-"""What shows only over several snapshots: files that do not move, the share that does not parse.
+"""Values that need several snapshots: files that are not being read, and the share of lines that do
+not parse.
 
-Room: pure; the snapshot's time is the only clock.
+This module is pure: the snapshot's time is an argument.
 """
 
 from collections import deque
@@ -19,9 +20,9 @@ STILL_MS_MIN = 60_000
 
 @dataclass(frozen=True, slots=True)
 class StillFile:
-    """A file of which nothing is read though it holds more, or that cannot be read.
+    """A file that has unread bytes of which none are being read, or that cannot be read.
 
-    `is_unended` where all that is left is one line whose end is not written yet.
+    `is_unended` is true if the unread bytes are one line whose end is not written yet.
     """
 
     path: str
@@ -31,7 +32,7 @@ class StillFile:
     error: str | None = None
 
     def text(self) -> str:
-        """What is wrong, without a full stop."""
+        """The problem in words, without a full stop."""
         if self.error is not None:
             return self.error
         if self.is_unended:
@@ -41,12 +42,16 @@ class StillFile:
 
 @dataclass(slots=True)
 class FileMemory:
-    """By path: where its reading stood when last seen, and since when."""
+    """For each file by its path: the last seen position and error, and the time since which they
+    have not changed.
+    """
 
     tracks: dict[str, tuple[object, int]] = field(default_factory=dict)
 
     def still(self, rows: Sequence[Mapping[str, object]], now_ms: int) -> tuple[StillFile, ...]:
-        """The files of the collector's list that stand still, the longest first."""
+        """Return the files of the collector's list whose position has not changed, the longest
+        first.
+        """
         tracks: dict[str, tuple[object, int]] = {}
         found = []
         for row in rows:
@@ -67,9 +72,10 @@ class FileMemory:
 
 
 def _is_looked_at(row: Mapping[str, object]) -> bool:
-    """Whether the collector has looked at all bytes of the file as they are now.
+    """Return whether the collector has read all bytes of the file in their current state. Bytes can
+    change in place after it read them (decision 0102).
 
-    A collector of an older version does not say.
+    A collector of an older version does not report unread bytes; assume that it has read them.
     """
     unread_bytes = row.get("unread_bytes")
     return not isinstance(unread_bytes, int) or unread_bytes == 0
@@ -77,15 +83,15 @@ def _is_looked_at(row: Mapping[str, object]) -> bool:
 
 @dataclass(slots=True)
 class ShareMemory:
-    """Lines counted and lines not parsed, every ten seconds of the last ten minutes."""
+    """The numbers of counted and of unparsed lines, every ten seconds of the last ten minutes."""
 
     looks: deque[tuple[int, int, int]] = field(default_factory=deque)
 
     def share(self, lines: object, unparsed: object, now_ms: int) -> float | None:
-        """The share of the lines of the last ten minutes that did not parse.
+        """Return which share of the lines of the last ten minutes did not parse.
 
-        None where it is not known: a number is missing, or too few lines came. A number that falls
-        is a part that started again, and the ten minutes begin again.
+        Return None if a number is missing or too few lines came. If a number is lower than before,
+        the part that counts has restarted, so the ten minutes begin again.
         """
         if not isinstance(lines, int) or not isinstance(unparsed, int):
             return None

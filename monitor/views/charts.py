@@ -1,7 +1,9 @@
-"""Charts as SVG paths: pure geometry without a library, within a strict content policy.
+"""Draws charts as SVG paths. The content security policy of the site allows no foreign library, so
+this module computes the geometry itself. Pure.
 
-The inside of a plot is 1,000 by 1,000 and stretches to any width. Texts have positions in per cent
-outside of it, so that they are not distorted. A gap breaks the line.
+The inside of a plot has 1,000 by 1,000 units, which the browser stretches to any width. Texts are
+outside of it, at positions in per cent, so that they are not distorted. A slot is one place on the
+time axis. A gap in the slots breaks the line.
 """
 
 import math
@@ -51,7 +53,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """The values that a template needs; positions of `grid` are pixels, all others per cent."""
+    """The values that a template needs to draw a chart. Positions of `grid` are in pixels, all
+    others in per cent.
+    """
 
     name: str
     title: str
@@ -71,7 +75,9 @@ class ChartView:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The content of a chart: series by name with a label each, in the order of their styles."""
+    """The content of a chart: its series by name, each with a label, in the order of the line
+    styles.
+    """
 
     title: str
     unit: str
@@ -101,9 +107,9 @@ def draw(
     marks: Sequence[Mark] = (),
     current: Mapping[str, float] | None = None,
 ) -> ChartView:
-    """Draw a chart of these buckets over this axis.
+    """Draw a chart of the buckets in `points` over the axis.
 
-    `current` holds values of this moment, which are newer than the last complete bucket.
+    `current` holds the latest value of each series, which is newer than the last complete bucket.
     """
     series = {
         name: _scaled(slots_of(points.get(name, ()), axis), plot.scale) for name in plot.labels
@@ -149,7 +155,9 @@ def draw(
 
 
 def letters_of(events: Sequence[Event], axis: Axis) -> list[Mark]:
-    """Return the last events on the axis that charts show, lettered from the oldest on."""
+    """Return the last events that charts mark, each with a letter; the oldest one has the first
+    letter.
+    """
     shown = [one for one in events if one.mark and axis.begin_ms <= one.at_ms < axis.end_ms]
     recent = sorted(shown, key=lambda one: one.at_ms)[-len(LETTERS) :]
     return [Mark(letter, event) for letter, event in zip(LETTERS, recent, strict=False)]
@@ -184,7 +192,7 @@ def stacked(series: Mapping[str, Slots]) -> dict[str, Slots]:
 
 
 def _top(series: Mapping[str, Slots], plot: Plot) -> float:
-    """Return the value of the highest grid line: a round number above all that is drawn."""
+    """Return the value of the highest grid line: a round number above all drawn values."""
     if plot.ceiling is not None:
         return plot.ceiling
     which = 2 if plot.banded else 0
@@ -254,7 +262,7 @@ def band_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def _newest(slots: Slots, text: Text, axis: Axis) -> str:
-    """Return the newest value unless it is older than a gap is long."""
+    """Return the newest value as text, unless it is so old that the chart ends with a gap."""
     for slot in reversed(slots[-axis.gap_slots - 1 :]):
         if slot is not None:
             return text(slot[0])
@@ -301,7 +309,7 @@ def _gap(begin: int, end: int, axis: Axis) -> tuple[float, float, str]:
 
 
 def _peak(slots: Slots, top: float, axis: Axis, text: Text) -> tuple[float, float, str, str] | None:
-    """Return where the first line is highest, unless it is flat."""
+    """Return the position and text of the first line's highest point; None if the line is flat."""
     known = [(slot[0], index) for index, slot in enumerate(slots) if slot is not None]
     if len(known) < 2:
         return None
@@ -315,7 +323,7 @@ def _peak(slots: Slots, top: float, axis: Axis, text: Text) -> tuple[float, floa
 
 
 def _summary(plot: Plot, series: Mapping[str, Slots], axis: Axis) -> str:
-    """Return the chart in words, for screen readers."""
+    """Return a description of the chart for screen readers."""
     begin, end = moment(axis.begin_ms, axis), moment(axis.end_ms, axis)
     said = []
     for name, slots in series.items():
@@ -331,7 +339,7 @@ def _summary(plot: Plot, series: Mapping[str, Slots], axis: Axis) -> str:
 def _rows(
     series: Mapping[str, Slots], axis: Axis, text: Text
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return about ten rows, newest first."""
+    """Return the chart's values as a table of about ten rows, newest first."""
     step = max(1, axis.count // TABLE_ROWS)
     rows = []
     for end in range(axis.count, 0, -step):

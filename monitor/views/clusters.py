@@ -1,7 +1,6 @@
-"""The state of the clusters beside the mill's own, each as one row. Pure.
+"""The state of the other clusters that the page shows, each as one row. Pure.
 
-A cluster that does not answer keeps its last known state and the time of it, and does not slow down
-the others.
+A cluster that does not answer keeps its last known state, with the time of that state.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ TOPICS_SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One cluster; `snapshot` is None until the first poll."""
+    """One cluster; `snapshot` is None until the first poll is complete."""
 
     name: str
     bootstrap_servers: str
@@ -28,12 +27,12 @@ class ClusterView:
 
     @property
     def is_known(self) -> bool:
-        """True if one of its brokers has ever answered."""
+        """True if one of the cluster's brokers has ever answered."""
         return self.snapshot is not None and self.snapshot.kafka_at_ms is not None
 
     @property
     def brokers(self) -> str:
-        """The number of its brokers that answer."""
+        """The number of brokers that answer, as text."""
         if self.snapshot is None or not self.is_known:
             return render.UNKNOWN
         alive = sum(one.alive for one in self.snapshot.brokers)
@@ -41,7 +40,7 @@ class ClusterView:
 
     @property
     def groups(self) -> list[GroupView]:
-        """Its groups, the worst first."""
+        """The cluster's groups, worst first."""
         found = list(self.snapshot.groups) if self.snapshot is not None else []
         return sorted(
             found,
@@ -50,13 +49,13 @@ class ClusterView:
 
     @property
     def topics(self) -> list[TopicView]:
-        """Its topics by name, internal ones last."""
+        """The cluster's topics by name, internal ones last."""
         found = list(self.snapshot.topics) if self.snapshot is not None else []
         return sorted(found, key=lambda one: (one.internal, one.name))
 
     @property
     def worst(self) -> GroupView | None:
-        """The group in the worst state, if one has anything to read."""
+        """The group in the worst state; None if no group has anything to read."""
         return next((one for one in self.groups if one.total.known), None)
 
 

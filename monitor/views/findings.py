@@ -1,8 +1,8 @@
 """The findings: each fault as one sentence with its cause, the worst first.
 
-Room: pure. The order is that of what stops lines: a part that is down or stuck, a partition that
-cannot be written, a configuration that does not apply, lag that grows, lag that shrinks, and last
-readers outside the mill.
+This module is pure. Faults that stop lines come first. The order is: a part that is down or stuck,
+a partition that cannot be written, a configuration that is not in effect, lag that grows, lag that
+shrinks, and last the readers outside the mill.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,8 @@ GLYPHS = {"good": "●", "warn": "▲", "bad": "✕", "unknown": "?", "idle": "�
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence: `level` is good, warn, bad, unknown or idle, `badge` its word.
+    """One sentence with its badge: `level` is good, warn, bad, unknown or idle, and `badge` the
+    word on it.
 
     `lead` is the emphasised part of the sentence, `href` the page with details.
     """
@@ -41,7 +42,7 @@ class Finding:
 
     @property
     def glyph(self) -> str:
-        """The sign of the level, so that colour never stands alone."""
+        """The symbol of the level, so that no reader depends on its colour."""
         return GLYPHS[self.level]
 
 
@@ -99,7 +100,9 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _consequences(snapshot: Snapshot) -> str:
-    """Return what a missing broker means; nothing if no broker answers (another finding)."""
+    """Return what a missing broker means for producers; empty if no broker answers, because another
+    finding says so.
+    """
     if not any(broker.alive for broker in snapshot.brokers):
         return ""
     return health_of(snapshot.partitions).meaning.removesuffix(".")

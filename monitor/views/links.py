@@ -1,4 +1,4 @@
-"""Addresses of pages, whatever characters names have."""
+"""Addresses of pages for names with any characters."""
 
 from urllib.parse import quote
 
@@ -11,19 +11,20 @@ _DOTS = (".", "..")
 
 
 class AnyName(Convertor[str]):
-    """A name at the end of a path, with slashes, which links quote and the server unquotes.
+    """A name at the end of a path. It can contain slashes. Links percent-encode it, and the server
+    decodes it.
 
-    Starlette's own `path` stops at a line end.
+    Starlette's own `path` convertor does not match line ends, so it is not used.
     """
 
     regex = r"[\s\S]*"
 
     def convert(self, value: str) -> str:
-        """Return the name, which the server has unquoted."""
+        """Return the name as it is, because the server has already decoded it."""
         return value
 
     def to_string(self, value: str) -> str:
-        """Return the name as it stands in a path."""
+        """Return the name, percent-encoded for a path."""
         return quote(value, safe="")
 
 
@@ -31,7 +32,9 @@ register_url_convertor(NAME, AnyName())
 
 
 def named(path_name: str, query_name: str | None) -> str:
-    """Return the name from the path, or from the query: browsers drop `.` and `..` from a path."""
+    """Return the name from the query or else from the path. Names such as `.` and `..` are in the
+    query, because browsers remove these from a path.
+    """
     return query_name if query_name is not None and not path_name else path_name
 
 
@@ -43,7 +46,7 @@ def group_href(group_id: str) -> str:
 
 
 def with_query(address: str, query: str) -> str:
-    """Return an address with more in its query."""
+    """Return an address with these parameters added to its query string."""
     return f"{address}{'&' if '?' in address else '?'}{query}"
 
 

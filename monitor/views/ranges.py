@@ -1,7 +1,7 @@
-"""The ranges of time that charts show, and how stored buckets become their slots.
+"""The ranges of time that charts show, and the slots that stored buckets are gathered into.
 
-Room: pure. A chart has at most 180 slots. A slot without data stays empty, and a run of empty
-slots that is longer than the sampler's pace is a gap.
+This module is pure. A chart has at most 180 slots. A slot without data stays empty. Several empty
+slots in a row are a gap if they last longer than the sampler's interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,9 @@ GAP_SLOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range: its key in links, its words, its length, and the level it is read from."""
+    """A range: its key in links, its label, its length, and the level of the history that it is
+    read from.
+    """
 
     key: str
     words: str
@@ -50,7 +52,9 @@ class Axis:
         return self.begin_ms + self.count * self.step_ms
 
     def slot_of(self, at_ms: int) -> int:
-        """Return the slot of a moment; outside of 0..count-1 if it is not on the axis."""
+        """Return the slot of a moment. The result is outside of 0..count-1 if the moment is not on
+        the axis.
+        """
         return (at_ms - self.begin_ms) // self.step_ms
 
     def at(self, slot: int) -> int:
@@ -59,7 +63,9 @@ class Axis:
 
 
 def span_of(key: str, retain_ms: int) -> Span:
-    """Return the range of a key; ten minutes for an unknown key, everything for `all`."""
+    """Return the range with this key: the whole history for `all`, ten minutes for an unknown
+    key.
+    """
     if key == "all":
         step_ms = LEVELS[2].step_ms
         buckets = -(-retain_ms // (SLOTS_MAX * step_ms))
@@ -68,12 +74,14 @@ def span_of(key: str, retain_ms: int) -> Span:
 
 
 def span_keys() -> list[tuple[str, str]]:
-    """Return the key and words of every range, shortest first."""
+    """Return the key and label of every range, shortest first."""
     return [*((span.key, span.words) for span in SPANS), ("all", "all")]
 
 
 def axis_of(span: Span, now_ms: int, refresh_ms: int, oldest_ms: int | None) -> Axis:
-    """Return the axis that ends now; `all` begins where the history does."""
+    """Return the axis that ends now. The axis of the range `all` begins at the oldest moment of the
+    history.
+    """
     end_ms = (now_ms // span.step_ms + 1) * span.step_ms
     length_ms = span.length_ms
     if span.key == "all" and oldest_ms is not None:
@@ -94,7 +102,9 @@ Slots = list[tuple[float, float, float] | None]
 
 
 def slots_of(points: Sequence[Point], axis: Axis) -> Slots:
-    """Gather buckets into slots: mean of means, minimum of minima, maximum of maxima."""
+    """Gather buckets into slots. A slot has the mean of the means, the minimum of the minima and
+    the maximum of the maxima.
+    """
     gathered: list[list[Point]] = [[] for _ in range(axis.count)]
     for point in points:
         slot = axis.slot_of(point[0])
@@ -113,9 +123,11 @@ def slots_of(points: Sequence[Point], axis: Axis) -> Slots:
 
 
 def gaps_of(series: Mapping[str, Slots], axis: Axis) -> list[tuple[int, int]]:
-    """Return the stretches [first, after the last) of slots in which no series has a value.
+    """Return the gaps, runs of slots in which no series has a value, as (first slot, slot after the
+    last).
 
-    The time before the first known slot is not a gap, and values after the last one may still come.
+    The time before the first slot with a value is not a gap. The time after the last one is none
+    either, because values can still come.
     """
     known = [
         any(slots[slot] is not None for slots in series.values()) for slot in range(axis.count)

@@ -1,7 +1,7 @@
 """The values of a snapshot as text for people. Pure.
 
-One rule holds throughout: an unknown value is "unknown" with its reason, never 0 and never -1. A
-sum with missing parts begins with "≥" and says how many of how many are known.
+An unknown value is always shown as "unknown" with its reason, never as 0 or -1. A sum with unknown
+summands begins with "≥" and says how many of them are known.
 """
 
 import math
@@ -92,21 +92,25 @@ def micros(value: object) -> str:
 
 
 def clock(at_ms: object) -> str:
-    """Return a moment as RFC 3339 in UTC, to the second."""
+    """Return a time as RFC 3339 in UTC, to the second."""
     if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):
         return UNKNOWN
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def clock_time(at_ms: object) -> str:
-    """Return the time of day of a moment in UTC; a page says once that times are UTC."""
+    """Return the time of day in UTC. It has no zone, because each page says once that times are
+    UTC.
+    """
     if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):
         return UNKNOWN
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")
 
 
 def moment(at_ms: int) -> str:
-    """Return a record's time in UTC, to the millisecond; a number if no calendar holds it."""
+    """Return a record's time in UTC, to the millisecond; the number itself if it is outside the
+    calendar.
+    """
     if at_ms < 0:
         return "none"
     try:
@@ -125,7 +129,7 @@ _TITLES = {"mysql": "MySQL", "redis": "Redis", "collector": "The collector", "st
 
 
 def part_title(name: str) -> str:
-    """Return a part's name as a sentence begins with it."""
+    """Return a part's name with a capital, for the beginning of a sentence."""
     return _TITLES.get(name, name[:1].upper() + name[1:].replace("-", " "))
 
 
@@ -167,7 +171,7 @@ def lag_sum(total: LagSum) -> str:
 
 
 def age(value: TimeLag) -> str:
-    """Return a time lag with its bound: `3.2 s`, `> 30 min`, `measuring`."""
+    """Return a time lag as text, with a sign if it is a bound: `3.2 s`, `> 30 min`, `measuring`."""
     if value.bound is Bound.AT_LEAST:
         return f"> {duration(value.age_ms)}"
     if value.bound is Bound.MEASURING:
@@ -193,7 +197,7 @@ def cell_lag(cell: LagCell, now_ms: int) -> str:
 def eta(group: GroupView) -> str:
     """Return when the group will have caught up, or why that is not known.
 
-    A live reader always has some records before it. It keeps up as long as they are young.
+    A reader of a busy topic always has some unread records. It keeps up as long as these are young.
     """
     if group.total.known and group.total.lag == 0:
         return "caught up" if group.total.complete else "caught up where known"
@@ -214,7 +218,9 @@ def eta(group: GroupView) -> str:
 
 
 def health(part: PartView) -> str:
-    """Return one word for a part; a part with work that finishes nothing is not up."""
+    """Return one word for the state of a part. A part that has work but finishes none of it is not
+    "up".
+    """
     if part.supervised == "failed":
         return "failed"
     if not part.reachable:
@@ -227,13 +233,13 @@ def health(part: PartView) -> str:
 
 
 def health_level(part: PartView) -> str:
-    """Return the level of that word: good, warn, bad."""
+    """Return the level of a part's state: good, warn, bad."""
     word = health(part)
     return {"up": "good", "down": "bad", "failed": "bad", "stuck": "bad"}.get(word, "warn")
 
 
 def part_says(part: PartView, now_ms: int) -> str:
-    """Return the text about a part, in its own words if it gave some."""
+    """Return the text about a part; the part's own text if its status has one."""
     said = []
     if part.stuck is not None:
         said.append(part.stuck.text(now_ms))
@@ -265,7 +271,7 @@ def read_by(group: GroupView) -> str:
 
 
 def group_facts(group: GroupView) -> list[tuple[str, str]]:
-    """Return the row of facts on a group's page."""
+    """Return the names and values of the facts on a group's page."""
     state = "read by Spark" if group.kind == "stream" else group.state
     return [
         ("State", state),
@@ -281,13 +287,13 @@ def group_facts(group: GroupView) -> list[tuple[str, str]]:
 
 
 def looked(group: GroupView, now_ms: int) -> str:
-    """Return how old a group's numbers are; nothing if it was polled in the last cycle."""
+    """Return how old a group's values are; empty if the group was polled in the last cycle."""
     ago_ms = now_ms - (group.looked_at_ms or now_ms)
     return f"as of {duration(ago_ms)} ago" if ago_ms > 0 else ""
 
 
 def assignment(member: MemberView) -> str:
-    """Return what a member reads: `logs.access 0, 1; orders 2`."""
+    """Return the partitions that a member reads, as `logs.access 0, 1; orders 2`."""
     topics: dict[str, list[str]] = {}
     for topic, partition in member.assignment:
         topics.setdefault(topic, []).append(str(partition))
@@ -295,7 +301,7 @@ def assignment(member: MemberView) -> str:
 
 
 def last_commit(cell: LagCell, now_ms: int) -> str:
-    """Return when a commit last moved, as far as the monitor saw it."""
+    """Return when a commit last moved while the monitor was running."""
     if cell.committed_offset is None:
         return "never"
     if cell.moved_at_ms is None:
@@ -311,7 +317,7 @@ def event_time(at_ms: int, now_ms: int) -> str:
 
 
 def broker_facts(part: PartView) -> list[tuple[str, str]]:
-    """Return the facts that a broker reports of itself beside its charts."""
+    """Return the facts from a broker's own status that are shown next to its charts."""
     told = part.details
     durable = {"ack": "before ack", "interval": "at intervals"}
     return [
@@ -333,7 +339,7 @@ def count(value: object) -> str:
 
 
 def counted_up(value: object) -> str:
-    """Return a number that is -1 before the first one: batch, epoch."""
+    """Return a batch number or an epoch as text. The value -1 means that there was none yet."""
     return f"{value:,}" if isinstance(value, int) and value >= 0 else "none yet"
 
 
@@ -342,7 +348,9 @@ FORMAT_FAULT = "format:"
 
 
 def to_detect(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the path of the file with the most lines that are none of their input's format."""
+    """Return the path of the file with the most lines that do not match their input's format; None
+    if there is no such file.
+    """
     wrong = [row for row in rows if str(row.get("reason")).startswith(FORMAT_FAULT)]
     if not wrong:
         return None
@@ -351,7 +359,7 @@ def to_detect(rows: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def reason(text: object) -> str:
-    """Return the reason why something was not counted, in words."""
+    """Return the reason why lines were not counted, as text for people."""
     said = str(text)
     if said.startswith(METRIC_FAULT):
         return f"{said.removeprefix(METRIC_FAULT)} could not be measured (a fault of this metric)"

@@ -1,7 +1,9 @@
-"""The stream's figures about its stages, as values of series and as rows of its page.
+"""The figures of the stream's stages (the steps of a batch), as values of series and as rows of the
+stream's page.
 
-Room: pure. The stream keeps two windows of its own (`stream/stages.py`). Longer ranges are means
-of the history. The figures of a stream that is away or older are unknown, never 0.
+This module is pure. The stream itself measures two windows of time (`stream/stages.py`). Longer
+ranges are means from the history. If the stream does not answer or its version is older, the
+figures are unknown, never 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +38,9 @@ Values = Mapping[str, float]
 
 
 def stage_series(stage: str, what: str) -> str:
-    """Return the name of a stage's series; `what` is `ms`, a batch's mean, or `busy`, a share."""
+    """Return the name of a stage's series. `what` is `ms` (mean duration in a batch) or `busy`
+    (share of the time).
+    """
     return f"stage.{stage}.{what}"
 
 
@@ -47,7 +51,7 @@ SERIES = (
     "busy", "counted", "cells", "batches", "line_p50_s", "line_p99_s",
     *(stage_series(stage, what) for stage in STAGES for what in ("ms", "busy")),
 )  # fmt: skip
-"""The series that the stream's windows give."""
+"""The names of the series that the stream's windows provide."""
 
 
 def window_values(part: PartView | None, window: str) -> dict[str, float]:
@@ -72,14 +76,18 @@ def window_values(part: PartView | None, window: str) -> dict[str, float]:
 
 
 def replays(part: PartView | None) -> int | None:
-    """Return the number of batches of the last minute that the sinks had already."""
+    """Return how many batches of the last minute the sinks had already stored; None if it is
+    unknown.
+    """
     told = _mapping(_mapping(_told(part).get("windows")).get(NOW)).get("replays")
     return told if isinstance(told, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class StageCard:
-    """One stage of the chain; `busy` is None if it is unknown. `style` names its colour."""
+    """One stage of the chain. `busy` is the share of time in which it works, None if it is unknown.
+    `style` names its colour.
+    """
 
     title: str
     style: int
@@ -93,7 +101,7 @@ class StageCard:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Figures of the chain that have no series; they exist for this moment only."""
+    """Figures of the chain that have no series, so they exist only for the present."""
 
     not_parsed: str | None = None
     replayed: str | None = None
@@ -106,7 +114,9 @@ def stages_of(snapshot: Snapshot) -> list[str]:
 
 
 def stage_cards(values: Values, beside: Beside, stages: Sequence[str] = STAGES) -> list[StageCard]:
-    """Return the chain: the collector, then the stages of the stream, the busiest one marked."""
+    """Return the cards of the collector and then of the stream's stages. The busiest one is
+    marked.
+    """
     busiest = max(STAGES, key=lambda stage: values.get(stage_series(stage, "busy"), 0.0))
     is_pressed = values.get("busy", 0.0) >= HARD_PRESSED
     cards = [
@@ -162,7 +172,9 @@ def _facts(values: Values, beside: Beside) -> dict[str, tuple[tuple[str, str], .
 
 
 def says(values: Values) -> str:
-    """Return how busy the stream is and with which stage, as a sentence; nothing if unknown."""
+    """Return a sentence on how busy the stream is and with which stage; empty if that is
+    unknown.
+    """
     busy = values.get("busy")
     if busy is None:
         return ""
@@ -177,7 +189,7 @@ def says(values: Values) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stage's part of a bar, in per cent of the picture."""
+    """One stage's part of a bar, in per cent of the picture's width."""
 
     style: int
     x: float
@@ -190,7 +202,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class BatchBar:
-    """One batch as a bar."""
+    """One batch as a bar with a segment for each stage."""
 
     label: str
     segments: tuple[Segment, ...]
@@ -200,7 +212,9 @@ class BatchBar:
 
 
 def batch_bars(part: PartView | None) -> list[BatchBar]:
-    """Return the last batch, the median and the slowest of ten minutes, to one scale."""
+    """Return bars of the same scale for the last batch, and for the median and the slowest batch of
+    ten minutes.
+    """
     found: list[tuple[str, float, Mapping[str, float]]] = []
     told = _told(part)
     for key in ("last", "median", "slowest"):
@@ -248,7 +262,7 @@ def _bar(label: str, whole: float, times: Mapping[str, float], longest: float) -
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """A window as a row of words."""
+    """A window of the stream as a row of texts."""
 
     name: str
     cells: tuple[str, ...]
@@ -288,7 +302,7 @@ def window_rows(part: PartView | None) -> list[WindowRow]:
 
 
 def seconds(age_s: float) -> str:
-    """Return an age for a sentence, with two decimals below ten seconds."""
+    """Return an age in seconds as text, with two decimals below ten seconds."""
     return f"{age_s:.2f} s" if age_s < 10 else render.duration(age_s * 1000)
 
 
@@ -304,7 +318,7 @@ def _rate(values: Values, series: str, unit: str) -> str:
 
 
 def sink_time(part: PartView | None, stage: str) -> str:
-    """Return the time that a sink takes of a batch, or unknown."""
+    """Return the time that a sink takes of each batch as text, or `unknown`."""
     found = window_values(part, NOW).get(stage_series(stage, "ms"))
     return render.UNKNOWN if found is None else f"{_milliseconds(found)} ms"
 

@@ -1,6 +1,7 @@
-"""The page's words on the last steps: how old a line is in the sinks, and whether they agree.
+"""Texts of the page about the sinks: how old a line is when it reaches them, and whether MySQL and
+Redis agree.
 
-Room: pure.
+This module is pure.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from monitor.views.stages import NOW, seconds, window_values
 
 
 def in_step(snapshot: Snapshot) -> str:
-    """Return whether Redis shows the batch that MySQL has."""
+    """Return whether Redis has the same last batch as MySQL, as text."""
     mysql, redis = snapshot.part("mysql"), snapshot.part("redis")
     if mysql is None or redis is None or not (mysql.reachable and redis.reachable):
         return ""
@@ -21,7 +22,8 @@ def in_step(snapshot: Snapshot) -> str:
     if truth is None or shown is None:
         return ""
     try:
-        # The monitor asks the two one after the other, and a batch may end in between.
+        # The monitor asks MySQL first and Redis second. A batch can end in between, so a difference
+        # of one is normal.
         return "in step" if abs(int(str(truth)) - int(str(shown))) <= 1 else "behind"
     except ValueError:
         return ""
@@ -29,7 +31,9 @@ def in_step(snapshot: Snapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineAges:
-    """Median and 99th percentile of live lines' ages in the last sink, or why unknown."""
+    """Median and 99th percentile of the ages that live lines have when they reach the last sink, or
+    why these are unknown.
+    """
 
     sink: str = ""
     p50: str = ""
@@ -54,7 +58,7 @@ def line_ages(snapshot: Snapshot) -> LineAges | None:
 
 
 def end_of(snapshot: Snapshot, stream_group: str) -> str:
-    """Return how far the lines behind the live ones have come, or what keeps them."""
+    """Return how far the stream has come with older lines, or why it does not process them."""
     redis = snapshot.part("redis") or snapshot.part("mysql")
     updated = redis.details.get("updated_at") if redis is not None else None
     group = snapshot.group(stream_group)

@@ -79,7 +79,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the default."""
+        """True if the value is the default."""
         return self.source == ConfigSource.DEFAULT_CONFIG
 
 

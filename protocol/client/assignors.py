@@ -61,8 +61,8 @@ def assign_round_robin(members: Members, partition_counts: PartitionCounts) -> A
 
 
 def assign_cooperative_sticky(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """As sticky, but a partition that moves is given to no member until its owner
-    has released it.
+    """Assign as the sticky strategy does, except that a partition that moves is given to no member
+    until its owner has released it.
     """
     return withhold_moving(members, assign_sticky(members, partition_counts))
 

@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send` may be called. Callers of `request` leave as much room again."""
+        """True if `send` may be called. `request` needs twice the free space."""
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":
@@ -201,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the network keeps up. Callers of `send_unanswered` must check this."""
+        """True if the network keeps up. Callers of `send_unanswered` must check this."""
         return self._writable is None
 
     async def wait_writable(self) -> None:

@@ -92,7 +92,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The records returned last may have caused the error, so they are not committed.
+        # The records returned last can have caused the error, so they are not committed.
         await self._close(
             self._offsets.positions_known if error is None else self._offsets.worked_off
         )

@@ -83,16 +83,19 @@ class ConsumerOffsets:
         return frozenset(self._fetcher.assignment) | self._beginning
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Read these from the group's offset or the policy's, as soon as that is known."""
+        """Read these partitions from the group's committed offset or else from the policy's offset,
+        as soon as it is known.
+        """
         self._beginning.update(tps)
         self._fetcher.wake()
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
-        """Stop reading these, and drop their fetched records."""
+        """Stop reading these partitions, and drop their fetched records."""
         self._fetcher.remove(tps)
         self._buffer.drop(tps)
         self._beginning.difference_update(tps)
-        # When they come back, other members may have read on and committed in the meantime.
+        # When the partitions come back, other members can have committed in the meantime, so their
+        # offsets must be queried again.
         self._asked.difference_update(tps)
         for tp in tps:
             self._before.pop(tp, None)
@@ -135,7 +138,8 @@ class ConsumerOffsets:
             self._asking.add_done_callback(lambda _: self._fetcher.wake())
         asking = self._asking
         await asyncio.wait((asking,), timeout=timeout_ms / 1000)
-        # `close` cancels the query. It must not look as if the waiting caller was cancelled.
+        # `close` cancels the query. Raise its reason, so that the caller does not get a
+        # CancelledError of its own.
         self._check_open()
         if not asking.done() or asking is not self._asking:
             # There is no answer yet, or another waiting call has taken it.
@@ -256,8 +260,9 @@ class ConsumerOffsets:
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Commit as a member, or for a group without members.
 
-        A member commits only partitions that it reads. Its generation would allow others, but their
-        present owner may have committed more. A repeated commit keeps later ones waiting.
+        A member commits only partitions that it reads. The coordinator would accept other
+        partitions too, but their present owner can have committed more. A repeated commit keeps
+        later ones waiting.
         """
         async with self._committing:
             await self._commit(offsets)
@@ -299,7 +304,8 @@ class ConsumerOffsets:
     async def commit_quietly(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
         """Commit new offsets. A failure is logged; the records are then read again.
 
-        `offsets` is called when no other commit is under way, because that one may commit more.
+        `offsets` is called when no other commit is under way, so that the result includes what an
+        earlier commit has changed.
         """
         try:
             async with self._committing:

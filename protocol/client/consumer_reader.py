@@ -148,7 +148,7 @@ class ConsumerReader:
         core = self._offsets.core
         membership = None if core is None else core.membership
         if self._offsets.is_subscribed and membership is None:
-            # The member was removed. Records still here are lost, and may be read by others.
+            # The member was removed. Drop the fetched records, because other members can read them.
             return found
         while count_max > 0:
             taken = self._buffer.take(is_wanted, count_max)

@@ -17,7 +17,9 @@ _new_record = tuple.__new__
 
 
 class OffsetReset(StrEnum):
-    """Where to start without a committed offset, and if the committed offset is gone."""
+    """The place to start if there is no committed offset, or if the committed offset is no longer
+    in the log.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -114,11 +116,13 @@ class RebalanceListener:
     """
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These were added. A `seek` here decides where they start."""
+        """These partitions were added. A `seek` here decides where they start."""
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Another member gets these when this returns. Positions can still be committed."""
+        """Another member gets these partitions when this method returns. Positions can still be
+        committed.
+        """
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Another member may have these already, so nothing can be committed."""
+        """Another member can already own these partitions, so no positions can be committed."""
         await self.on_partitions_revoked(partitions)

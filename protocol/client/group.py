@@ -210,7 +210,8 @@ async def _fetch_many(
         except (ApiError, ClientError) as error:
             results[group_id] = error
 
-    # At once, because a coordinator that does not answer would cost a time-out for each.
+    # Query all groups in parallel, because a coordinator that does not answer would cost a time-out
+    # for each group.
     await asyncio.gather(*(fetch_one(one) for one in group_ids if one not in results))
     return results
 
@@ -231,7 +232,7 @@ async def _without_doubt_gone(
 ) -> frozenset[TopicPartition]:
     """Return the partitions that fresh metadata does not have either, so no retry helps.
 
-    The coordinator alone may not know a new topic yet.
+    The coordinator itself can be unaware of a new topic for a while, so its error is not enough.
     """
     if not tps:
         return frozenset()

@@ -101,7 +101,7 @@ class GroupCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the member has left because it was not polled. The next poll rejoins."""
+        """True if the member has left because it was not polled. The next poll rejoins."""
         return self._is_idle
 
     def polled(self, now_ms: int) -> None:
@@ -258,8 +258,8 @@ class GroupCore:
             self._wait(now_ms)
 
     def adopted(self, step: Adopt) -> None:
-        """Note that added partitions can be read, or are lost because the membership
-        ended since.
+        """Note that added partitions can be read, or are lost because the membership has ended in
+        the meantime.
         """
         self.owned = step.assignment
         if self.phase is not MemberPhase.ADOPTING or self._next != step.assignment:
@@ -274,8 +274,8 @@ class GroupCore:
     def on_commit_refused(self, membership: GroupMembership, code: ErrorCode) -> None:
         """Learn from the error of a commit about the membership under which it was sent.
 
-        During a round it says nothing: the round's own answers do, and every commit is refused
-        until the round is over. A member that has failed does not recover by it either.
+        During a round the error is ignored, because every commit is refused until the round is
+        over, and the round's own answers show the state. A member that has failed stays failed.
         """
         if self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
@@ -284,8 +284,9 @@ class GroupCore:
 
     @property
     def heartbeat_at_ms(self) -> int | None:
-        """When the next heartbeat is due; None while none must be sent."""
-        # Behind a waiting JoinGroup or SyncGroup none would be answered, and none is expected.
+        """The time of the next heartbeat; None while no heartbeat must be sent."""
+        # A heartbeat behind a waiting JoinGroup or SyncGroup would not be answered, and the
+        # coordinator expects none.
         is_due = self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE)
         return self._heartbeat_at_ms if is_due else None
 
@@ -330,7 +331,7 @@ class GroupCore:
 
     @property
     def leaves_at_the_end(self) -> bool:
-        """Whether to send LeaveGroup. A static member that stops is expected back."""
+        """True if the member sends LeaveGroup at its end. A static member is expected back."""
         return self.member_id != NO_MEMBER and self.settings.group_instance_id is None
 
     def _is_ours(self, of: "HeartbeatRequest | SyncGroupRequest | GroupMembership") -> bool:
@@ -385,7 +386,7 @@ class GroupCore:
         self._wants_round = True
 
     def _forget_membership(self, code: ErrorCode) -> None:
-        """Forget the generation. Other members may own the partitions by now."""
+        """Forget the generation, because other members can already own the partitions."""
         if code != ErrorCode.ILLEGAL_GENERATION:
             self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION

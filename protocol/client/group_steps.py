@@ -57,7 +57,7 @@ class GroupSettings:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether members keep their partitions while they rejoin: only if every assignor allows
+        """True if members keep their partitions while they rejoin: only if every assignor allows
         it.
         """
         return all(assignor.is_cooperative for assignor in self.assignors)

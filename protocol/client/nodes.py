@@ -57,7 +57,7 @@ class NodeLink:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether the last attempt failed so recently that the next one must wait."""
+        """True if the last attempt failed so recently that the next one must wait."""
         return self.ready is None and self._clock() < self._retry_at_ms
 
     async def get(self) -> Connection:

@@ -86,7 +86,7 @@ class PendingBatch:
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it has ids. They stay through all retries unless the sequence restarts."""
+        """True if it has ids. They stay through all retries unless the sequence restarts."""
         return self.base_sequence != NO_SEQUENCE
 
     def add(self, record: NewRecord, size_bytes: int, token: object) -> None:
@@ -200,12 +200,12 @@ class PartitionLine:
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether any batch has a sequence and no outcome."""
+        """True if any batch has a sequence and no outcome."""
         return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
 
     def may_overlap(self, remembered_count: int) -> bool:
-        """Return whether the first waiting batch may be sent before those in flight
-        are answered.
+        """Return whether the first waiting batch may be sent before the batches in flight are
+        answered.
         """
         if self.restart_sequences or not self.acknowledged:
             return False
@@ -213,7 +213,7 @@ class PartitionLine:
             # One of them is being retried. A split batch counts twice at the broker, so the order
             # of places is not enough.
             return False
-        # The oldest may be stuck at a former leader while the new leader acknowledges the others.
+        # The oldest can be stuck at a former leader while the new leader acknowledges the others.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
@@ -242,7 +242,9 @@ class PartitionLine:
             batch.strip_sequence()
 
     def adopt(self, producer_id: int, producer_epoch: int) -> None:
-        """Continue from sequence 0 under other ids. No batch may be outstanding."""
+        """Continue from sequence 0 under another producer id and epoch. No batch may be
+        outstanding.
+        """
         assert not self.has_outstanding
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch

@@ -28,7 +28,7 @@ class Polls:
 
     @property
     def overdue_at_ms(self) -> int | None:
-        """When the caller has taken too long; None while a poll waits."""
+        """The time at which the caller has not polled for too long; None while a poll waits."""
         return None if self._waiting else self._polled_at_ms + self._interval_ms_max
 
     def is_overdue(self, now_ms: int) -> bool:

@@ -103,17 +103,17 @@ class ProducerCore:
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether the driver must get a producer id before anything unsent can be sent."""
+        """True if the driver must get a producer id before anything unsent can be sent."""
         return self.settings.idempotent and self.producer_id == NO_PRODUCER_ID
 
     @property
     def is_empty(self) -> bool:
-        """Whether every batch has its outcome."""
+        """True if every batch has its outcome."""
         return not any(line.waiting or line.in_flight for line in self._lines.values())
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any batch is not in flight."""
+        """True if any batch is not in flight."""
         return any(line.waiting for line in self._lines.values())
 
     @property
@@ -164,7 +164,7 @@ class ProducerCore:
         return taken
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Return the earliest time after `now_ms` at which `ready` or `expire` may return more.
+        """Return the earliest time after `now_ms` at which `ready` or `expire` can return more.
 
         A batch that could be sent now but is not waits for something else, whose end wakes the
         driver.
@@ -190,7 +190,7 @@ class ProducerCore:
         return [self._done(BatchDelivered(batch, base_offset, log_append_time_ms))]
 
     def on_connection_lost(self, batch: PendingBatch, now_ms: int) -> None:
-        """Queue the batch again: there will be no answer, so it may or may not be in the log."""
+        """Queue the batch again. No answer will come, so the batch can be in the log or not."""
         line = self._take_back(batch)
         batch.uncertain = True
         line.put_back(batch)
@@ -380,7 +380,7 @@ class ProducerCore:
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        """Get other ids, because another producer used ours or they were taken from us.
+        """Get other ids, because another producer has fenced these or the broker forgot them.
 
         A batch whose earlier attempt had no outcome fails: under other ids a retry could duplicate
         it.

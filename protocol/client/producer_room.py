@@ -27,7 +27,8 @@ class ProducerRoom:
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
 
     async def wait(self, size_bytes: int) -> None:
-        """Return when that much may be queued, in order of arrival.
+        """Wait until `size_bytes` more bytes may be queued. Callers continue in the order of their
+        calls.
 
         The caller queues it without an await, or raises. In both cases it then calls `let_in`.
         """

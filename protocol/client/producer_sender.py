@@ -235,7 +235,8 @@ class ProducerSender:
             del self._helpers[name]
             self.wake()
             if not task.cancelled() and (error := task.exception()) is not None:
-                # A bug of ours. No other code would report it.
+                # This is a bug in the client. Fail the waiting batches with it, because no other
+                # code would report it.
                 self._perform(self._core.fail_waiting(ClientError(f"producer failed: {error!r}")))
                 task.get_loop().call_exception_handler(
                     {"message": "producer failed", "exception": error, "task": task}
@@ -247,7 +248,8 @@ class ProducerSender:
         try:
             await self._cluster.connection(node_id, self._purpose)
         except ClientError:
-            # Its leaderships are forgotten by now, so the next check looks for leaders.
+            # The leaderships of this node are already forgotten, so the next check finds the new
+            # leaders.
             return
 
     async def _find_leaders(self) -> None:

@@ -66,5 +66,5 @@ class ProducerSettings:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether records are sent in transactions."""
+        """True if records are sent in transactions."""
         return self.transactional_id is not None

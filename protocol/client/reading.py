@@ -18,7 +18,7 @@ from protocol.types import (
 
 
 class OutOfRange(StrEnum):
-    """What to do if a position does not exist in the log (any more)."""
+    """The reaction to a position that is not, or no longer, in the log."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -30,7 +30,7 @@ RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_T
 
 
 class PartitionPosition:
-    """One assigned partition. An `offset` below 0 is a timestamp that is still to be looked up.
+    """One assigned partition. An `offset` below 0 is a timestamp whose offset is not known yet.
 
     `leader_epoch` is that of the last batch read; -1 before the first.
     """

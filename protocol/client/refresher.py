@@ -146,7 +146,8 @@ class Refresher:
             return
         error = task.exception()
         if error is not None:
-            # A bug of ours. Waiting callers get it, or they would wait forever.
+            # This is a bug in the client. Raise it in the waiting callers, because otherwise they
+            # would wait forever.
             questions = [*self._asked, *self._questions]
             self._asked, self._questions = [], []
             for question in questions:

@@ -138,7 +138,8 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer, so it may or may not have been executed, or be yet.
+        """Note that a request got no answer. The broker can have executed it, or can still do so
+        later.
 
         So the next transaction takes another producer epoch. Under the same epoch the late request
         would end that transaction.
@@ -183,7 +184,7 @@ class TransactionCore:
 
     @property
     def is_open(self) -> bool:
-        """Whether an abort has something to do."""
+        """True if an abort has something to do."""
         return self.state in (
             TransactionState.OPEN,
             TransactionState.FAILED,
@@ -192,7 +193,7 @@ class TransactionCore:
 
     @property
     def drops_waiting(self) -> bool:
-        """Whether unsent batches must not be sent any more."""
+        """True if unsent batches must not be sent any more."""
         return self.state in (
             TransactionState.FAILED,
             TransactionState.ABORTING,

@@ -94,7 +94,9 @@ def encode_request(
 def encode_request_chunks(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[Any]:
-    """Like `encode_request`, as chunks: large `records` are passed on without a copy."""
+    """Encode a request as `encode_request` does, but return chunks, so that large `records` are not
+    copied.
+    """
     return join_chunks(_request_parts(message, version, correlation_id, client_id))
 
 
@@ -106,7 +108,9 @@ def encode_response(message: Message, version: int, correlation_id: int, api_key
 def encode_response_chunks(
     message: Message, version: int, correlation_id: int, api_key: int
 ) -> list[Any]:
-    """Like `encode_response`, as chunks: regions and large `records` are passed on as they are."""
+    """Encode a response as `encode_response` does, but return chunks, so that file regions and
+    large `records` are not copied.
+    """
     return join_chunks(_response_parts(message, version, correlation_id, api_key))
 
 

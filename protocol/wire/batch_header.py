@@ -104,17 +104,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker set the time: every record then has `max_timestamp`."""
+        """True if the broker set the time: every record then has `max_timestamp`."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a marker instead of records."""
+        """True if the batch holds a marker instead of records."""
         return bool(self.attributes & _CONTROL)
 
 

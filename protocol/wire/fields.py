@@ -47,7 +47,7 @@ class Field:
         return self.since <= version <= self.until
 
     def nullable_in(self, version: int) -> bool:
-        """Whether the version allows null."""
+        """Return whether the version allows null."""
         return self.nullable is not None and version >= self.nullable
 
     def new_default(self) -> Any:
