@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """True if `send` may be called. `request` needs twice the free space."""
+        """True if `send` can be called: it can use twice the places of `request`."""
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":
