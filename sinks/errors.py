@@ -62,7 +62,7 @@ class StillCounted(SinkError):
 
 
 class RangeMoved(SinkError):
-    """The recounted offsets do not end at the offset at which the metric begins to count.
+    """The recount ended at another offset than the one at which live counting starts.
 
     The caller must read the missing ranges again.
     """

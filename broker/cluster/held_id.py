@@ -40,5 +40,8 @@ class HeldId:
         return self._held_ms >= DUPLICATE_PATIENCE_MS
 
     def forget(self) -> None:
-        """Reset the measurement, because this process got the id or asks another controller."""
+        """Reset the time for which another process has held this broker's id.
+
+        Call this when this process got the id, or asks another controller.
+        """
         self._at_ms = None

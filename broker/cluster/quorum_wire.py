@@ -42,7 +42,7 @@ SNAPSHOT_VERSION = 1
 
 
 class Misshapen(WireError):
-    """An answer that does not concern exactly the metadata log."""
+    """An answer that does not contain exactly one partition, that of the metadata log."""
 
 
 def encode_request(request: Request) -> tuple[Message, int]:

@@ -70,8 +70,8 @@ class DeadBroker:
 
 @dataclass(slots=True)
 class BrokerSession:
-    """The session of one incarnation. `link` is the driver's number of its connection; None without
-    one.
+    """The session of one incarnation. `link` is the id of the broker's connection; None if the
+    broker is not connected.
     """
 
     incarnation_id: Uuid

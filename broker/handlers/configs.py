@@ -103,7 +103,7 @@ class ConfigHandlers:
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """Return a timeout for each resource, because it is retriable and known to every tool."""
+    """Return REQUEST_TIMED_OUT for each resource: every tool knows this error and retries."""
     return [
         AlterConfigsResourceResponse(
             error_code=ErrorCode.REQUEST_TIMED_OUT,

@@ -188,7 +188,7 @@ class TransactionHandlers:
         topic = self._metadata.image.topics.get(wanted.topic)
         if topic is None or not 0 <= wanted.partition < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # As in Kafka: only the coordinators write there.
+        # As in Kafka, only the coordinators write to the internal topics.
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.is_internal else ErrorCode.NONE
 
     def _add(

@@ -164,7 +164,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """The answer to the `Send` of that id."""
+    """The answer to the `Send` whose id is `id`."""
 
     request_id: int
     answer: Answer

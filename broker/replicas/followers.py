@@ -175,7 +175,7 @@ class Followers(BaseReplicaListener):
     # Fetches.
 
     def _pump_soon(self, line: _Source) -> None:
-        """Send a fetch after this turn, when all partitions that change in it are known."""
+        """Send a fetch at the end of this turn of the loop, with all partitions that changed."""
         if not line.is_pump_wanted:
             line.is_pump_wanted = True
             self._ports.world.soon(self._pump, line)

@@ -38,7 +38,7 @@ class UnreadableCheckpoint(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One generation as it is stored; `fingerprint.position` is the safe position."""
+    """The stored state of one file generation. `fingerprint.position` is the safe position."""
 
     generation: str
     path: str

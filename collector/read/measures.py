@@ -26,7 +26,7 @@ class Measures:
         self._open_handle = open_handle
 
     def of_copy(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
-        """Return the fingerprint of a copy that is done; None if its original's applies.
+        """Return the fingerprint of a fully read copy; None if that of its original applies.
 
         None also if the file is gone. Raises Unreadable.
         """
@@ -43,7 +43,7 @@ class Measures:
             handle.close()
 
     def give(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
-        """Give a copy that is done the fingerprint that `of_copy` returned."""
+        """Store what `of_copy` returned as the fingerprint of a copy that was read to its end."""
         generation = self._registry.at_path(copy.path)
         if generation is None or generation.position == copy.size:
             return

@@ -149,7 +149,7 @@ class Reader:
         return known.is_settled and not known.has_open_event
 
     def has_work(self, generation: Generation) -> bool:
-        """Tell whether a turn can return something."""
+        """True if the next call of `read` can return lines."""
         if generation.state is State.DRAINING:
             return True
         if generation.state.has_ended:

@@ -367,7 +367,8 @@ class Brokers:
         self, group: str, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadProgress]:
         """Return how far a group has read, and the logs' ends. Raises ClientError, ApiError."""
-        # This order, and counting uncommitted records, never shows less lag than there is.
+        # The ends are read after the commits and include uncommitted records, so the shown lag can
+        # be too large, but never too small.
         committed = await fetch_offsets(self._cluster, group, places)
         ends = await self._admin.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
         found: dict[TopicPartition, ReadProgress] = {}

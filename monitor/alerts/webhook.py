@@ -181,7 +181,7 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """The same over TLS, with the system's certificates."""
+    """Sends the exchange over TLS, with the CA certificates of the system."""
 
     def __init__(self, exchange: _Exchange) -> None:
         super().__init__()

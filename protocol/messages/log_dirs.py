@@ -84,7 +84,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """One directory. 4 adds the size of its volume and its free space, in bytes; -1 if unknown."""
+    """One directory. Version 4 adds total and free bytes of its volume; -1 if unknown."""
 
     error_code: int = int16()
     log_dir: str = string()

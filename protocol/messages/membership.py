@@ -57,7 +57,7 @@ class BrokerRegistrationRequest(
 
     The same `incarnation_id` again gets the same epoch. `log_dirs` are the ids of its directories.
     `previous_broker_epoch` is that of a former process that lost no data, else -1. `damaged` names
-    logs that are damaged all the same (decision 0068).
+    logs that are damaged although that process lost no data (decision 0068).
     """
 
     broker_id: int = int32()

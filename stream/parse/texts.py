@@ -127,7 +127,7 @@ class Texts:
 def by_groups(
     pattern: str, groups: Sequence[str], fields: str, line: str = "line"
 ) -> tuple[str, str]:
-    """Return SQL that matches a pattern once and splits the result into its groups.
+    """Return two SQL expressions: the groups of a pattern as an array, and whether it matched.
 
     The first expression is an array with group n at position n. The second is true if the line
     matched; `fields` is the name of the column with that array.
