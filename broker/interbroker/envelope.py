@@ -30,9 +30,8 @@ def _open(metadata: Metadata, call: Call, envelope: EnvelopeRequest) -> None:
         call.answer(packed_answer(response, found))
 
     def refused(error: ApiError) -> None:
-        # The request was queued when another controller took over, so its result is unknown. The
-        # forwarding broker must not take it for one that was never handled: NOT_CONTROLLER means
-        # that.
+        # The request was queued when another controller took over, so its result is unknown.
+        # NOT_CONTROLLER would tell the forwarding broker that the request was never handled.
         is_lost = error.code is ErrorCode.NOT_CONTROLLER
         if not is_lost and holds_refusal(found.key):
             # An envelope has an error code but no message, so put the error into the answer inside.

@@ -81,7 +81,7 @@ class SocketLink(asyncio.BufferedProtocol):
         try:
             own_fd = os.dup(fd)
         except OSError as error:
-            # No file descriptor is left, so release the one that the connection has.
+            # No file descriptor is left, so end the connection, which frees its own descriptor.
             self._is_closed = True
             self._transport.abort()
             self._unlinked(error)

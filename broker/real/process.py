@@ -56,7 +56,10 @@ CANNOT_RUN = (
 """Errors that an operator must handle. Any other exception that ends the process is a bug."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""A busy loop yields to a thread, such as one that syncs a log, after this time (default 5 ms)."""
+"""After this time a busy loop yields to a thread that waits, for example to sync a log.
+
+Python's own default is 5 ms.
+"""
 
 SETTINGS_BYTES_MAX = 4 << 20
 

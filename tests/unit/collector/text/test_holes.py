@@ -39,7 +39,7 @@ class Written:
         self.data[offset : offset + len(text)] = text
 
     def wake(self, *, is_changed: bool = False) -> None:
-        """Read what there is; `is_changed`: the file shows that it was written to."""
+        """Read all available bytes. `is_changed`: the file's stamp shows a write."""
         probe = self.tailer.nuls_to_probe(len(self.data))
         if probe is not None and any(self.data[probe.offset : probe.offset + probe.length]):
             self.tailer.look_again(is_written_at_start=True)
