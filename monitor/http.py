@@ -12,23 +12,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from sse_starlette.sse import EventSourceResponse
 
 from monitor.admin.operating import Orders
 from monitor.admin.pages import Admin, admin_routes
 from monitor.admin.session import Door
-from monitor.api.exposition import metric_pieces
 from monitor.api.routes import api_router
 from monitor.asking.browse import Reads
 from monitor.asking.counts import Counts
+from monitor.config.following import Configured
 from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.lag.rules import CellState
 from monitor.sampling.clusters import Clusters
 from monitor.sampling.sampler import Sampler
 from monitor.site.clusters import cluster_routes
+from monitor.site.machines import READS, machine_routes
 from monitor.site.messages import message_routes
 from monitor.site.root import BelowRoot
 from monitor.site.site import Site, Values
@@ -37,10 +37,9 @@ from monitor.views import render
 from monitor.views.findings import GLYPHS
 from monitor.views.links import NAME, group_href, named, with_query
 from monitor.views.ranges import span_keys
-from protocol.status import VERSION, PartState, PartStatus, Problem
+from protocol.status import VERSION
 
 HERE = Path(__file__).parent
-STREAMS_MAX = 200
 SECRET_BYTES = 32
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -64,8 +63,6 @@ PAGES = {
     "/alerts": "Alerts",
 }
 """The pages in the order of the navigation; clusters and orders follow, if there are any."""
-
-READS = ["GET", "HEAD"]
 
 
 def create_app(
@@ -93,6 +90,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(sampler.run()), *others.start()]
+        tasks.append(asyncio.create_task(configured.run()))
         for task in tasks:
             task.add_done_callback(ended)
         yield
@@ -110,14 +108,16 @@ def create_app(
         openapi_url="/api/openapi.json",
         servers=[{"url": root}] if root else None,
     )
+    configured = Configured(settings)
     others = clusters or Clusters()
     templates = _templates(settings)
     templates.globals["has_clusters"] = len(others) > 0
     site = Site(
-        settings, sampler.recorder, counts, started_at_ms, sampler.notifier, sampler.history_problem
-    )
+        settings, configured, sampler.recorder, counts, started_at_ms, sampler.notifier,
+        sampler.history_problem,
+    )  # fmt: skip
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    app.include_router(api_router(settings, sampler, counts))
+    app.include_router(api_router(settings, configured, sampler, counts))
     _guard_requests(app, settings)
     app.add_middleware(BelowRoot, root=root)
     _add_pages(app, templates, sampler, site, browser, clock_ms, others)
@@ -126,7 +126,7 @@ def create_app(
         door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
         app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
         templates.globals["admin"] = True
-    _add_machine_ends(app, sampler, others, settings.part, started_at_ms, clock_ms)
+    app.include_router(machine_routes(sampler, others, settings.part, started_at_ms, clock_ms))
     return app
 
 
@@ -297,103 +297,3 @@ def _add_pages(
     @route("/api/docs")
     def api_docs(request: Request) -> Response:
         return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
-
-
-def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """Return the problems for `/status`: silent sources, stuck parts, history and webhook."""
-    snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
-    found = []
-    if snapshot is not None:
-        found += [Problem(f"{error.source}-away", error.text) for error in snapshot.errors]
-        for part in snapshot.parts:
-            if render.health(part) == "failed":
-                text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
-                found.append(Problem("part-failed", text))
-        found += [Problem("part-stuck", text) for text in stuck_parts(snapshot).values()]
-    history = sampler.history_problem if recorder is None else recorder.problem
-    if history is not None:
-        found.append(Problem("history", history))
-    if notifier is not None and notifier.problem is not None:
-        found.append(Problem("alerts", notifier.problem))
-    return tuple(found)
-
-
-def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return a sentence on each stuck part, except those that the supervisor has given up."""
-    if snapshot is None:
-        return {}
-    return {
-        part.name: f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
-        for part in snapshot.parts
-        if part.stuck is not None and render.health(part) != "failed"
-    }
-
-
-def _add_machine_ends(
-    app: FastAPI,
-    sampler: Sampler,
-    clusters: Clusters,
-    part: str,
-    started_at_ms: int,
-    clock_ms: Callable[[], int],
-) -> None:
-    streams = 0
-
-    def status() -> PartStatus:
-        snapshot = sampler.snapshot
-        problems = problems_of(sampler)
-        state = PartState.STARTING
-        if snapshot is not None:
-            state = PartState.DEGRADED if problems else PartState.RUNNING
-        return PartStatus(
-            part=part,
-            state=state,
-            ready=snapshot is not None,
-            started_at_ms=started_at_ms,
-            now_ms=clock_ms(),
-            problems=problems,
-            details={
-                "snapshot": snapshot.seq if snapshot else None,
-                "taken_at_ms": snapshot.taken_at_ms if snapshot else None,
-                "open_pages": streams,
-                "stuck_parts": stuck_parts(snapshot),
-            },
-        )
-
-    @app.api_route("/healthz", methods=READS, include_in_schema=False)
-    async def healthz() -> PlainTextResponse:
-        now = status()
-        if not now.ready:
-            return PlainTextResponse(now.reason_not_ready() + "\n", status_code=503)
-        if now.state is PartState.DEGRADED:
-            return PlainTextResponse(now.reason_degraded() + "\n")
-        return PlainTextResponse("ok\n")
-
-    @app.api_route("/status", methods=READS, include_in_schema=False)
-    async def status_page() -> JSONResponse:
-        return JSONResponse(status().to_json())
-
-    @app.api_route("/metrics", methods=READS, include_in_schema=False)
-    async def metrics() -> Response:
-        if sampler.snapshot is None:
-            return PlainTextResponse("no snapshot yet\n", status_code=503)
-        pieces = metric_pieces(sampler.snapshot, clusters.views())
-        return StreamingResponse(pieces, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @app.get("/events", include_in_schema=False, response_model=None)
-    async def events() -> Response:
-        if streams >= STREAMS_MAX:
-            return PlainTextResponse(f"{STREAMS_MAX} pages are open already\n", status_code=503)
-
-        async def ticks() -> AsyncIterator[dict[str, str]]:
-            nonlocal streams
-            streams += 1
-            try:
-                while True:
-                    snapshot = await sampler.wait_next()
-                    if snapshot is not None:
-                        yield {"data": f'{{"seq":{snapshot.seq}}}'}
-            finally:
-                streams -= 1
-
-        return EventSourceResponse(ticks())
