@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -22,6 +23,7 @@ from monitor.admin.session import Door
 from monitor.api.routes import api_router
 from monitor.asking.browse import Reads
 from monitor.asking.counts import Counts
+from monitor.asking.preview import Previews
 from monitor.config.following import Configured
 from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.lag.rules import CellState
@@ -30,6 +32,7 @@ from monitor.sampling.sampler import Sampler
 from monitor.site.clusters import cluster_routes
 from monitor.site.machines import READS, machine_routes
 from monitor.site.messages import message_routes
+from monitor.site.preview import preview_form, preview_routes
 from monitor.site.root import BelowRoot
 from monitor.site.site import Site, Values
 from monitor.state.snapshot import Snapshot
@@ -74,6 +77,7 @@ def create_app(
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
     browser: Reads | None = None,
+    previews: Previews | None = None,
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
@@ -120,7 +124,7 @@ def create_app(
     app.include_router(api_router(settings, configured, sampler, counts))
     _guard_requests(app, settings)
     app.add_middleware(BelowRoot, root=root)
-    _add_pages(app, templates, sampler, site, browser, clock_ms, others)
+    _add_pages(app, templates, sampler, site, browser, previews, clock_ms, others)
     if orders is not None and settings.token is not None:
         show = _fresh_pages(templates, sampler, site)
         door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
@@ -207,6 +211,7 @@ def _add_pages(
     sampler: Sampler,
     site: Site,
     browser: Reads | None,
+    previews: Previews | None,
     clock_ms: Callable[[], int],
     clusters: Clusters,
 ) -> None:
@@ -240,14 +245,15 @@ def _add_pages(
 
     @route("/counts")
     def counts_page(request: Request, size: str = "1m") -> Response:
-        return page(request, "counts.html", lambda _: site.counts_page(size, None))
+        form = partial(preview_form, previews)
+        return page(request, "counts.html", lambda s: {**site.counts_page(size, None), **form(s)})
 
     @route("/counts/{name}")
     def metric_page(request: Request, name: str, size: str = "1m") -> Response:
         values = site.counts_page(size, name)
         if not values["metrics"] and values["error"] is None:
             return missing(request, "metric", name)
-        return page(request, "counts.html", lambda _: values)
+        return page(request, "counts.html", lambda _: {**values, "files": None})
 
     @route("/stream")
     def stream_page(request: Request, range: str = "10m", stages: str = "now") -> Response:
@@ -279,6 +285,7 @@ def _add_pages(
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
 
     app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
+    app.include_router(preview_routes(sampler, previews, page))
     if clusters:
         app.include_router(cluster_routes(clusters, sampler, page, missing))
 

@@ -235,6 +235,12 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
             # The copy of an edited file is always replaced as a whole.
             **({"settled_ms": 0} if file == mill.home.started_config else {}),
         },
+        "preview": {
+            "folder": str(mill.home.folder / "watched"),
+            "command": [*WISH, str(file), "detect", "--json"],
+        }
+        if config.monitor.messages
+        else None,
     }
 
 

@@ -178,12 +178,26 @@ class MonitorReloadSettings(BaseModel):
     settled_ms: int = Field(default=500, ge=0)
 
 
+class PreviewSettings(BaseModel):
+    """How the page detects the format of a file.
+
+    `folder` is the folder whose files can be previewed. `command` prints the detection of the file
+    that is its last argument as JSON.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path
+    command: tuple[str, ...]
+
+
 class MonitorSettings(MonitorUpdate):
     """The settings that the monitor's process reads from its descriptor.
 
     `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
     `supervisor` is the path of the supervisor's socket; it is null in containers.
-    Without `reload` the monitor keeps the inputs and metrics of its start.
+    Without `reload` the monitor keeps the inputs and metrics of its start. Without `preview` the
+    page detects no formats.
     """
 
     part: str = "monitor"
@@ -201,6 +215,7 @@ class MonitorSettings(MonitorUpdate):
     """The page's address for people, if the monitor listens on another."""
 
     reload: MonitorReloadSettings | None = None
+    preview: PreviewSettings | None = None
 
     @field_validator("parts")
     @classmethod
