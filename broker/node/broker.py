@@ -285,7 +285,6 @@ class Broker:
             self._logs,
             self.flusher,
             folders,
-            lambda replica: self.serving.lost(replica),
             Alone(world.clock) if membership is None else membership,
         )
         if membership is not None:

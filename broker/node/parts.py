@@ -72,7 +72,7 @@ def put_together(
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
-    replicas.counting.on_advance = fetches.advanced
+    replicas.counting.report_to(fetches)
     return BrokerParts(
         settings,
         world.clock,

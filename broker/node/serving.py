@@ -32,13 +32,13 @@ class Serving:
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
-        parts.replicas.on_led_late = self._follow
+        parts.replicas.report_to(self)
 
     def keep(self, house: Housekeeping) -> None:
         """Register the periodic jobs, once all partitions are open."""
         self._house = house
-        parts, metadata = self._parts, self._parts.metadata
-        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
+        parts = self._parts
+        parts.metadata.snapshotter.trim_with(house)
         config, clock = parts.settings.config, parts.clock
         sessions, warnings = self._listeners.sessions, parts.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: sessions.sweep(clock.monotonic_ms()))
@@ -65,9 +65,9 @@ class Serving:
         parts.groups.retry()
         parts.transactions.retry()
         # The created partitions can include shards.
-        parts.replicas.retry(lambda: parts.metadata.image, self._follow)
+        parts.replicas.retry(lambda: parts.metadata.image, self.led_late)
 
-    def _follow(self) -> None:
+    def led_late(self) -> None:
         """Update the coordinators after partitions became led here without a metadata commit."""
         self._parts.groups.follow()
         self._parts.transactions.follow()

@@ -7,7 +7,8 @@ append before it is fsynced here, so that followers fsync at the same time as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from broker.replicas.flusher import Flusher
 from broker.replicas.replica import Replica
@@ -16,10 +17,17 @@ from broker.storage.log import Log
 from broker.world import Clock
 
 
+class WatermarkListener(Protocol):
+    """Is notified of high watermarks (`fetch/fetches`)."""
+
+    def advanced(self, replica: Replica) -> None:
+        """The high watermark has moved."""
+
+
 class WatermarkTracker:
     """Advances the watermarks of all partitions of this broker.
 
-    Once `on_advance` is set, it is called with each replica whose high watermark has moved.
+    `report_to` names the reader of each replica whose high watermark has moved.
     """
 
     def __init__(
@@ -30,11 +38,15 @@ class WatermarkTracker:
         listeners: Sequence[ReplicaListener],
     ) -> None:
         """`by_log` and `listeners` belong to `Replicas`, which changes them later."""
-        self.on_advance: Callable[[Replica], None] = _nobody_waits
+        self._readers: WatermarkListener | None = None
         self._clock = clock
         self._flusher = flusher
         self._by_log = by_log
         self._listeners = listeners
+
+    def report_to(self, readers: WatermarkListener) -> None:
+        """Notify this object of high watermarks from now on."""
+        self._readers = readers
 
     def written(self, replica: Replica) -> None:
         """Note an append. It is durable after the fsync, or at once if the topic does not wait for
@@ -66,7 +78,8 @@ class WatermarkTracker:
                 listener.durable_advanced(replica)
 
     def _advanced(self, replica: Replica) -> None:
-        self.on_advance(replica)
+        if self._readers is not None:
+            self._readers.advanced(replica)
         if replica.is_shared:
             for listener in self._listeners:
                 listener.moved(replica)
@@ -99,7 +112,3 @@ class WatermarkTracker:
         """Apply a moved high watermark to the log and notify the listeners."""
         if replica.take_over():
             self._advanced(replica)
-
-
-def _nobody_waits(replica: Replica) -> None:
-    """The default until clients are served."""

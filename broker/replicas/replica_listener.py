@@ -13,6 +13,26 @@ from broker.replicas.replica import Replica
 from broker.replication.partition import RoleChange
 
 
+class LeadershipListener(Protocol):
+    """Is notified of the leaderships of this broker (`node/serving`)."""
+
+    def lost(self, replica: Replica) -> None:
+        """The partition is not led here any more."""
+
+    def led_late(self) -> None:
+        """A leadership started later than its commit, because the log was being truncated."""
+
+
+class NoLeaderships:
+    """Ignores leaderships, until an object is named that follows them."""
+
+    def lost(self, replica: Replica) -> None:
+        """Ignore the event."""
+
+    def led_late(self) -> None:
+        """Ignore the event."""
+
+
 class ReplicaListener(Protocol):
     """Is notified of events in partitions with several replicas: the followers here, and the fetch
     service.

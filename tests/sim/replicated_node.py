@@ -204,10 +204,9 @@ class ReplicatedNode:
             self.logs,
             flusher,
             Folders(settings, world.clock, self.logs, self.files),
-            lambda replica: None,
             Alone(world.clock),
         )
-        replicas.counting.on_advance = self.advanced
+        replicas.counting.report_to(self)
         self.peers = Peers(world, self.host, self.cluster.addresses)
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
         warnings = Warnings(world.clock)
@@ -218,7 +217,7 @@ class ReplicatedNode:
             world, self.peers, replicas, self.files, warnings, lambda *refusal: None, self._trim
         )
         self.followers = Followers(ports, self.me, self.logs.directory_id)
-        replicas.listeners += [self.followers, self.fetches]
+        replicas.listen(self.followers, self.fetches)
         self._listen(settings, warnings)
 
     def _listen(self, settings: InForce, warnings: Warnings) -> None:
