@@ -12,6 +12,7 @@ from broker.node.parts import BrokerParts
 from broker.node.replication import Replication
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.replica import Replica
+from protocol.errors import ErrorCode
 
 SESSION_SWEEP_MS = 1_000
 
@@ -79,18 +80,17 @@ class Serving:
             parts.groups.resigned(replica)
         elif replica.topic == TRANSACTIONS_TOPIC:
             parts.transactions.resigned(replica)
-        parts.fetches.lost(replica)
+        for readers in replica.readable:
+            readers.lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_time(self, now_ms: int) -> int:
         """Run the jobs that are due by the monotonic clock. Return the next deadline."""
         parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
-        parts.fetches.expire(now_ms)
         parts.groups.on_time(now_ms)
         house.run_due(now_ms)
         deadlines = (
             parts.waits.next_deadline_ms,
-            parts.fetches.next_deadline_ms,
             parts.groups.next_deadline_ms,
             house.next_deadline_ms,
         )
@@ -104,4 +104,4 @@ class Serving:
         if self._replication is not None:
             self._replication.complete_all()
         self._parts.groups.stop()
-        self._parts.replicas.counting.flush_all()
+        self._parts.replicas.flush_all()

@@ -33,35 +33,8 @@ class NoLeaderships:
         """Ignore the event."""
 
 
-class ReplicaListener(Protocol):
-    """Is notified of events in partitions with several replicas: the followers here, and the fetch
-    service.
-    """
-
-    def changed(self, replica: Replica, change: RoleChange) -> None:
-        """The replica entered a new role and its log end offset is current.
-
-        Requests that waited under the old role have been failed.
-        """
-
-    def gone(self, replica: Replica) -> None:
-        """This broker has no replica of the partition any more."""
-
-    def written(self, replica: Replica) -> None:
-        """Records were appended. Comes before their fsync here starts."""
-
-    def durable_advanced(self, replica: Replica) -> None:
-        """More of this replica's log is durable."""
-
-    def moved(self, replica: Replica) -> None:
-        """The high watermark or the log start offset has moved."""
-
-    def damaged(self, replica: Replica) -> None:
-        """The log was found damaged. It stays in service until another broker leads."""
-
-
 class BaseReplicaListener:
-    """A listener that ignores all events. Subclasses override the events that they need."""
+    """A `ReplicaListener` that ignores all events. Subclasses override what they need."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Ignore the event."""

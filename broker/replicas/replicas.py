@@ -13,12 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.replicas.counting import WatermarkTracker
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import CreatedLogs, Folders
 from broker.replicas.place import BrokerPlace
-from broker.replicas.replica import Replica
-from broker.replicas.replica_listener import LeadershipListener, NoLeaderships, ReplicaListener
+from broker.replicas.replica import Replica, ReplicaListener, ReplicaPorts
+from broker.replicas.replica_listener import LeadershipListener, NoLeaderships
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import LeaderRole, OfflineRole, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
@@ -36,7 +35,7 @@ NOTHING_HELD: Mapping[int, Replica] = {}
 
 
 class Replicas:
-    """Finds partitions and assigns their roles; `counting` advances their watermarks.
+    """Finds partitions and assigns their roles.
 
     `listen` adds objects that are notified of partitions with several replicas.
     """
@@ -56,6 +55,7 @@ class Replicas:
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._flusher = flusher
+        flusher.report_to(self)
         self._folders = folders
         self._leaderships: LeadershipListener = NoLeaderships()
         self.place = place
@@ -67,7 +67,7 @@ class Replicas:
         """The partitions that this broker leads."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
-        self.counting = WatermarkTracker(clock, flusher, self._by_log, self._listeners)
+        self._replica_ports = ReplicaPorts(clock, flusher, self._listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions whose folder the disk could not create yet, with the reason."""
@@ -153,6 +153,20 @@ class Replicas:
     def led_of(self, topic: str) -> Collection[Replica]:
         """Return the partitions of a topic that this broker leads."""
         return self._led.get(topic, NOTHING_HELD).values()
+
+    # Syncs.
+
+    def flushed(self, log: Log) -> None:
+        """Note that the log's recovery point has moved."""
+        replica = self._by_log.get(log)
+        if replica is not None:
+            replica.on_durable(replica.durable_end())
+
+    def flush_all(self) -> None:
+        """Fsync all logs, whatever the settings of their topics."""
+        for log in self._by_log:
+            if log.recovery_point < log.written_end_offset:
+                self._flusher.mark(log)
 
     # Changes of the metadata.
 
@@ -264,7 +278,7 @@ class Replicas:
         self._brokers = brokers
         for replica in self:
             replica.state.eligible(brokers)
-            self.counting.take_over(replica)
+            replica.take_over()
 
     def _is_missing_any(self, topic: TopicImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
@@ -296,7 +310,9 @@ class Replicas:
                 continue
             state = PartitionState(node_id, self._broker_epoch)
             state.eligible(self._brokers)
-            held[index] = Replica(topic_partition, log, state, topic.is_internal)
+            held[index] = Replica(
+                topic_partition, log, state, self._replica_ports, is_internal=topic.is_internal
+            )
             self._by_log[log] = self._by_id[held[index].partition_id] = held[index]
             if log in self.logs.marked:
                 self.found_damaged(held[index], self.logs.marked.pop(log))
@@ -322,7 +338,7 @@ class Replicas:
         change = replica.assign(partition, end_offset, min_in_sync, self.place.lived_ms)
         if change is not None:
             self._changed(replica, change)
-        self.counting.take_over(replica)
+        replica.take_over()
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})

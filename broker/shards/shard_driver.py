@@ -271,7 +271,7 @@ class CoordinatorDriver(Generic[S]):
         ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
         if then is not None:
             loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
-        ports.replicas.counting.written(loaded.replica)
+        loaded.replica.on_written()
 
     def submit_own(
         self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
@@ -286,7 +286,7 @@ class CoordinatorDriver(Generic[S]):
             return
         end_offset = self._append(loaded, outcome)
         loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
-        self.ports.replicas.counting.written(loaded.replica)
+        loaded.replica.on_written()
 
     def _append(
         self,
@@ -296,7 +296,7 @@ class CoordinatorDriver(Generic[S]):
     ) -> int:
         """Append an outcome's records, to be replayed once they are committed.
 
-        Returns the end of their batch. The caller then calls `counting.written`. Raises ApiError if
+        Returns the end of their batch. The caller then calls `on_written`. Raises ApiError if
         nothing was written.
         """
         replica = loaded.replica

@@ -8,12 +8,12 @@ import pytest
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (76, 463),
-    "Produce": (34, 92),
-    "Produce like the last": (30, 85),
+    "CreateTopics": (75, 462),
+    "Produce": (31, 90),
+    "Produce like the last": (27, 83),
     "Fetch": (17, 28),
     "JoinGroup": (20, 69),
-    "SyncGroup": (42, 129),
+    "SyncGroup": (41, 127),
 }
 """By request: the files and the moves between them (`walks`)."""
 
