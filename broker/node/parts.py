@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.alarm import Alarm
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
-from broker.offset_waiters import Waits
 from broker.produce.batch_validator import BatchValidator
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving
 from broker.produce.verification import Verifier
+from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
 from broker.replicas.refusals import WriteFailed
@@ -39,7 +38,7 @@ class BrokerParts:
     clock: Clock
     metrics: Metrics
     metadata: Metadata
-    waits: Waits
+    waits: Purgatory
     folders: Folders
     checkpoints: CheckpointQueue
     replicas: Replicas
@@ -57,10 +56,9 @@ class BrokerParts:
 def put_together(
     settings: InForce,
     world: World,
-    alarm: Alarm,
     metrics: Metrics,
     metadata: Metadata,
-    waits: Waits,
+    waits: Purgatory,
     folders: Folders,
     checkpoints: CheckpointQueue,
     replicas: Replicas,
@@ -71,8 +69,7 @@ def put_together(
     """Create the parts that write and read records, around the given partitions."""
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)
-    fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
-    replicas.counting.on_advance = fetches.advanced
+    fetches = Fetches(settings, world.clock, waits, world.chance, metrics, replicas)
     return BrokerParts(
         settings,
         world.clock,
