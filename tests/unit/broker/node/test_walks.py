@@ -8,7 +8,7 @@ import pytest
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (75, 462),
+    "CreateTopics": (76, 463),
     "Produce": (31, 90),
     "Produce like the last": (27, 83),
     "Fetch": (17, 28),
