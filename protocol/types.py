@@ -1,6 +1,6 @@
 """Small types that all rooms share: names of partitions, ids, and the numbers that mean "none".
 
-Pure data; imports nothing of Millrace.
+This module has only data types and imports no other module of Millrace.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: "100ms", "7d", "1MiB".
 
-Pure. All rooms use it for their settings, so the spelling is the same everywhere.
+This module is pure. All rooms use it for their settings, so the spelling is the same everywhere.
 """
 
 import re

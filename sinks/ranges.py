@@ -1,9 +1,9 @@
 """The offsets that each metric has counted, as stored in the table `metric_ranges`.
 
-Pure. Metrics can be added to and removed from the configuration while lines arrive. A change takes
-effect at the ledger's ends at the time when a driver opens the sinks: lines before these offsets
-were counted with the old metrics, later lines with the new ones. A partition without a row was
-counted from its first line on.
+This module is pure. Metrics can be added to and removed from the configuration while lines arrive.
+A change takes effect at the ledger's ends at the time when a driver opens the sinks: lines before
+these offsets were counted with the old metrics, later lines with the new ones. A partition without
+a row was counted from its first line on.
 """
 
 from collections.abc import Collection, Iterable, Mapping

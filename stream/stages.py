@@ -1,11 +1,11 @@
 """Measures the time of batches by stage, and the age of lines when the sinks have them.
 
-Pure. A batch has six stages: `source` (asking for offsets, reading records), `parse` (judging
-lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark reports
-the times of `source` and `commit`; the tasks and the sinks measure the others. Time that none of
-them measures (planning, starting jobs, waiting for a sink) is part of the batch's time, but of no
-stage. A large batch is folded and written at the same time, so the sum of its stages can exceed the
-time of the batch.
+This module is pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
+(judging lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
+reports the times of `source` and `commit`; the tasks and the sinks measure the others. Time that
+none of them measures (planning, starting jobs, waiting for a sink) is part of the batch's time, but
+of no stage. A large batch is folded and written at the same time, so the sum of its stages can
+exceed the time of the batch.
 
 A line is *live* if `Admission` took all lines of its partition in this batch and in the one before.
 Such a line did not wait for older lines, but only for delays of the stream (decision 0099). Its age

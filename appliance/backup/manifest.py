@@ -1,7 +1,7 @@
 """The manifest of a backup: the mill, the time, and every file with its size and checksum.
 
-Pure: text in, values out. The manifest is written after everything else is on the disk, so a folder
-without a manifest is not a backup. The manifest also contains its own checksum.
+This module is pure: text in, values out. The manifest is written after everything else is on the
+disk, so a folder without a manifest is not a backup. The manifest also contains its own checksum.
 """
 
 import hashlib

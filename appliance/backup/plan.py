@@ -1,8 +1,8 @@
 """Decide which files of a data folder belong to a backup, and what a round of copying must do.
 
-Pure. A backup is made in rounds. Each round copies what changed since the previous round, and only
-the last round runs while the mill is paused. To keep the pause short, the last round skips
-unchanged files, and of a log's last segment it copies only the new bytes.
+This module is pure. A backup is made in rounds. Each round copies what changed since the previous
+round, and only the last round runs while the mill is paused. To keep the pause short, the last
+round skips unchanged files, and of a log's last segment it copies only the new bytes.
 """
 
 from collections.abc import Iterable, Mapping

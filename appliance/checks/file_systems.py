@@ -1,6 +1,6 @@
 """Find watched folders on network file systems, and say what such a file system does not guarantee.
 
-Pure except for the one function that reads `/proc/self/mountinfo`.
+This module is pure except for the one function that reads `/proc/self/mountinfo`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """One frame of `top`: parts with resources and rates, readers with their lag.
 
-Pure. The rows come from the supervisor, the parts and the monitor. If the monitor does not answer,
-what only it knows is null, shown as unknown and never as 0.
+This module is pure. The rows come from the supervisor, the parts and the monitor. If the monitor
+does not answer, what only it knows is null, shown as unknown and never as 0.
 """
 
 from collections.abc import Mapping, Sequence

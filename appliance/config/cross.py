@@ -1,7 +1,7 @@
 """The checks between sections: each compares values from several sections of the file.
 
-Pure. Each check appends to the document's faults. All checks run, so that the user sees every
-fault.
+This module is pure. Each check appends to the document's faults. All checks run, so that the user
+sees every fault.
 """
 
 import ipaddress

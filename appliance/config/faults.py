@@ -1,7 +1,7 @@
 """The faults of a configuration, and their texts: all faults at once, one line for each.
 
-Pure data. A fault names its place, the key, what was found and what was expected, so that the user
-can correct it without looking anything up.
+This module has only data classes. A fault names its place, the key, what was found and what was
+expected, so that the user can correct it without looking anything up.
 """
 
 import difflib

@@ -1,7 +1,7 @@
 """Translate pydantic's errors into faults that a user can act on.
 
-Pure. The sections' own checks raise ValueError("found …, expected …"). This module puts all other
-errors of pydantic into the same form, and names the known keys and values.
+This module is pure. The sections' own checks raise ValueError("found …, expected …"). This module
+puts all other errors of pydantic into the same form, and names the known keys and values.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The replication settings of the bundled brokers, and the limits of those that the file can set.
 
-Pure. The number of brokers decides: with three, each partition has three replicas, two of which
-must be in sync before a write is acknowledged. A Kafka key in the file overrides this, if there are
-enough brokers for it.
+This module is pure. The number of brokers decides: with three, each partition has three replicas,
+two of which must be in sync before a write is acknowledged. A Kafka key in the file overrides this,
+if there are enough brokers for it.
 """
 
 from collections.abc import Iterator, Mapping

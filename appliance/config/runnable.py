@@ -1,6 +1,7 @@
 """Find settings that are well formed but cannot work, and report what would happen.
 
-Pure. A fault is reported only if it is certain without Spark and without reading any file.
+This module is pure. A fault is reported only if it is certain without Spark and without reading any
+file.
 """
 
 import posixpath

@@ -1,7 +1,7 @@
 """Columns of logs whose lines name their fields: JSON, logfmt, and tables with a header.
 
-Pure. Each field that occurs becomes a column whose type fits all its values. The field with the
-line's time is recognised by its name and its values.
+This module is pure. Each field that occurs becomes a column whose type fits all its values. The
+field with the line's time is recognised by its name and its values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

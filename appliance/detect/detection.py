@@ -1,6 +1,6 @@
 """The result of a detection, as data.
 
-Pure.
+This module is pure.
 """
 
 from collections.abc import Mapping

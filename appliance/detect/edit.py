@@ -1,8 +1,8 @@
 """Inserts a proposal into the text of a configuration file, and removes it again.
 
-Pure. Text is only inserted, at the positions of the sections that the YAML parser reports. So all
-other lines keep their comments, order, blanks and quotes. The new text is then parsed and compared
-with the expected values.
+This module is pure. Text is only inserted, at the positions of the sections that the YAML parser
+reports. So all other lines keep their comments, order, blanks and quotes. The new text is then
+parsed and compared with the expected values.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """Joins lines to events by the rules of the collector, and finds out which rule a log probably
 needs.
 
-Pure.
+This module is pure.
 """
 
 import re

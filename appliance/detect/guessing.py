@@ -1,9 +1,9 @@
 """Derives a regular expression from the lines of an unknown log that have a time.
 
-Pure. The pattern is built from left to right. A piece that nearly all lines have at the same place
-becomes a group: the time, a level, an address, a text in brackets, `key=value`. The rest of the
-line is the message. A piece on which the lines differ gets no group, so the pattern never assumes
-more than the lines show.
+This module is pure. The pattern is built from left to right. A piece that nearly all lines have at
+the same place becomes a group: the time, a level, an address, a text in brackets, `key=value`. The
+rest of the line is the message. A piece on which the lines differ gets no group, so the pattern
+never assumes more than the lines show.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Computes how many lines each format parses, and chooses the format that fits best.
 
-Pure. A format is tried on a sample first, and on all lines if it parses enough of the sample. Among
-formats that parse nearly the same share of the lines, the most specific one wins. A format with its
-own pattern or columns comes before `combined`, and `combined` before `json` and `syslog`, because
-these two also parse lines of many other formats.
+This module is pure. A format is tried on a sample first, and on all lines if it parses enough of
+the sample. Among formats that parse nearly the same share of the lines, the most specific one wins.
+A format with its own pattern or columns comes before `combined`, and `combined` before `json` and
+`syslog`, because these two also parse lines of many other formats.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Chooses the type of a column by the texts in it.
 
-Pure. The type fits every text in the column. The more kinds of text there are, the wider the type,
-up to `string`. An absent value (`null`, `-` or an empty text) fits each type, because the stream
-reads it as null.
+This module is pure. The type fits every text in the column. The more kinds of text there are, the
+wider the type, up to `string`. An absent value (`null`, `-` or an empty text) fits each type,
+because the stream reads it as null.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Decode the records of Kafka's internal topics into the JSON that Kafka's tool prints.
 
-Pure. Fields have Kafka's names and come in the order in which they are written. A tagged field
-appears only if it differs from its default. Bytes are base64.
+This module is pure. Fields have Kafka's names and come in the order in which they are written. A
+tagged field appears only if it differs from its default. Bytes are base64.
 """
 
 import base64

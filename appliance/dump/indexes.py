@@ -1,8 +1,8 @@
 """Read the index files of a log file and compare them with the log file.
 
-Pure. An offset index has entries (last offset of the batch at the position, position). A time index
-has entries (timestamp, last offset of the batch that first reached it). Zeros behind the last entry
-are space that Kafka reserves in the index of the active segment.
+This module is pure. An offset index has entries (last offset of the batch at the position,
+position). A time index has entries (timestamp, last offset of the batch that first reached it).
+Zeros behind the last entry are space that Kafka reserves in the index of the active segment.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,8 @@
 """Walk a log file batch by batch and report what is invalid.
 
-Pure: bytes in, findings out. If the CRC of a batch is right, all fields that the CRC covers are
-accepted. The CRC does not cover offsets and leader epochs, so these are compared with the file's
-name, the previous batch and the folder's epoch file.
+This module is pure: bytes in, findings out. If the CRC of a batch is right, all fields that the CRC
+covers are accepted. The CRC does not cover offsets and leader epochs, so these are compared with
+the file's name, the previous batch and the folder's epoch file.
 """
 
 from array import array

@@ -1,6 +1,6 @@
 """Split lines of text into headers, key and value of a record.
 
-Pure. The rules and the error messages are those of Kafka's console producer.
+This module is pure. The rules and the error messages are those of Kafka's console producer.
 """
 
 from dataclasses import dataclass

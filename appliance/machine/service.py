@@ -1,6 +1,6 @@
 """The systemd unit that keeps a mill running.
 
-Pure: facts in, text out. docs/decisions/0081 says what each line is for.
+This module is pure: facts in, text out. docs/decisions/0081 says what each line is for.
 """
 
 from dataclasses import dataclass

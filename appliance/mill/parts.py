@@ -1,8 +1,8 @@
 """The parts of a mill: which ones a configuration needs, their addresses and their order.
 
-Pure. Start order: databases and brokers first, together with the monitor, which must be there if
-one of them does not start; then collector and stream. Stop order: parts that produce work first,
-parts that store results last.
+This module is pure. Start order: databases and brokers first, together with the monitor, which must
+be there if one of them does not start; then collector and stream. Stop order: parts that produce
+work first, parts that store results last.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """The supervisor's core decides what to start, probe, restart and stop, and when.
 
-Pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that the driver
-performs in the given order. A part moves through these states:
+This module is pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that
+the driver performs in the given order. A part moves through these states:
 
     WAITING ─▶ STARTING ─▶ HEALTHY ◀─▶ UNHEALTHY
        ▲          │           │            │        any live state ─▶ STOPPING ─▶ STOPPED

@@ -1,6 +1,6 @@
 """The effects of the supervisor's core: the state of a part, the result of a probe, what to do.
 
-Pure data.
+This module has only data classes.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The transitions of a single part: started, found healthy or not, ended, stopped.
 
-Pure. Each function changes the state of the part and returns what the driver must do. `core`
-decides when to call them, and how parts depend on each other.
+This module is pure. Each function changes the state of the part and returns what the driver must
+do. `core` decides when to call them, and how parts depend on each other.
 """
 
 import random

@@ -1,10 +1,10 @@
 """Decide when the next of several parts that replace each other can stop: the brokers of a cluster.
 
-Pure. All other brokers must be healthy, and all replicas must be in sync. Health alone is not
-enough: a restarted broker is healthy before its replicas have caught up, and stopping the next one
-would leave partitions with fewer in-sync replicas than writes need. So the brokers are asked
-(`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and reports
-that, because more restarts would only make the cause worse (decision 0069).
+This module is pure. All other brokers must be healthy, and all replicas must be in sync. Health
+alone is not enough: a restarted broker is healthy before its replicas have caught up, and stopping
+the next one would leave partitions with fewer in-sync replicas than writes need. So the brokers are
+asked (`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and
+reports that, because more restarts would only make the cause worse (decision 0069).
 """
 
 from appliance.supervisor.effects import AskReplicas

@@ -1,6 +1,6 @@
 """The active controller of one epoch: its decisions, and the requests that wait for them.
 
-Room: controller. Pure. Orders are decided one after the other, against the image that includes all
+This module is pure. Orders are decided one after the other, against the image that includes all
 earlier decisions, committed or not. Each decision is replayed on that image before anything is
 written, so a decision that cannot be replayed never reaches a disk. One decision is one batch. A
 reply is sent when the image has reached the end of its batch. An answer without records can depend

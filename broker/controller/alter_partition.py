@@ -1,11 +1,11 @@
 """AlterPartition: a leader proposes the in-sync replicas, and the controller decides (KIP-497,
 KIP-903).
 
-Room: controller. Pure. The checks come in Kafka's order, because a leader acts on the error code.
-Only INELIGIBLE_REPLICA tells it that the proposal was checked against the present state and
-refused. So a proposal that is newer than this controller's log gets NOT_CONTROLLER. A proposal that
-changes nothing is written like any other, because the partition epoch that it uses up makes older
-proposals void (decision 0029).
+This module is pure. The checks come in Kafka's order, because a leader acts on the error code. Only
+INELIGIBLE_REPLICA tells it that the proposal was checked against the present state and refused. So
+a proposal that is newer than this controller's log gets NOT_CONTROLLER. A proposal that changes
+nothing is written like any other, because the partition epoch that it uses up makes older proposals
+void (decision 0029).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Changes settings at run time: those of topics, of one broker, or of all brokers.
 
-Room: controller. Pure. A resource changes as a whole or not at all. The stored value is the
-client's text, because Kafka returns it unchanged. If a `min.insync.replicas` falls, the same batch
-removes the eligible leader replicas that can lack records from then on.
+This module is pure. A resource changes as a whole or not at all. The stored value is the client's
+text, because Kafka returns it unchanged. If a `min.insync.replicas` falls, the same batch removes
+the eligible leader replicas that can lack records from then on.
 """
 
 from __future__ import annotations

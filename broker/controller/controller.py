@@ -1,6 +1,6 @@
 """The controller: decides every change of the cluster's metadata.
 
-Room: controller. Pure: `handle(input, image, now_ms) -> ControllerDecision`. It has no state except
+This module is pure: `handle(input, image, now_ms) -> ControllerDecision`. It has no state except
 its settings and its random source. The caller appends the decision's records to the metadata log,
 and sends its reply once they are durable and replayed.
 """

@@ -1,8 +1,8 @@
 """Elects leaders on request: ElectLeaders (KIP-460), and the automatic return to preferred
 replicas.
 
-Room: controller. Pure. The preferred replica is the first one of the assignment. Without the
-automatic return, all leaderships would gather on the broker that restarted first.
+This module is pure. The preferred replica is the first one of the assignment. Without the automatic
+return, all leaderships would gather on the broker that restarted first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """UpdateFeatures: checks requested levels of `metadata.version`; this version writes exactly one.
 
-Room: controller. Pure. A controller raises the level to its own before it decides anything
+This module is pure. A controller raises the level to its own before it decides anything
 (`active.begin`), and older levels cannot read what it writes. So the level never changes here; a
 request is only checked. The errors are Kafka's.
 """

@@ -1,7 +1,7 @@
 """The rules for leaders, in-sync replicas and eligible leader replicas of a partition, in one
 place.
 
-Room: controller. Pure. Every change of a partition's in-sync replicas or leader is described by a
+This module is pure. Every change of a partition's in-sync replicas or leader is described by a
 `WantedChange`, and its record is built here. That includes fencing, registrations, proposals of
 leaders and requests of operators. So no change can forget a rule:
 

@@ -1,9 +1,9 @@
 """Decides which brokers are alive: sessions, closed connections, probes and heartbeats.
 
-Room: controller. Pure and soft: nothing of it is in the log, and each won epoch of the quorum
-starts with a new one. All times are *lived* ms, without the stalls of the controller's own event
-loop. So a stall of the controller's own process makes no broker look dead. The driver provides
-lived time, and reads all sockets before it asks for a decision.
+This module is pure. Its state is not in the metadata log, and each won epoch of the quorum starts
+with a new one. All times are *lived* ms, without the stalls of the controller's own event loop. So
+a stall of the controller's own process makes no broker look dead. The driver provides lived time,
+and reads all sockets before it asks for a decision.
 
 A dead broker is detected in three ways. A closed connection alone fences no broker; it starts a
 probe of the broker's registered address. If the address refuses the connection, the process is gone

@@ -1,6 +1,6 @@
 """The result of a decision: records to commit, and the reply to send after that.
 
-Room: controller. Data only. Orders that are not client requests are also defined here.
+This module has only data classes. Orders that are not client requests are also defined here.
 """
 
 from __future__ import annotations

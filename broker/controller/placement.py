@@ -1,6 +1,6 @@
 """Chooses the brokers for the partitions of a topic.
 
-Room: controller. Pure: `start` brings the randomness and the load.
+This module is pure: `start` brings the randomness and the load.
 """
 
 from __future__ import annotations

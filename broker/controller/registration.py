@@ -1,9 +1,9 @@
 """Brokers join, stall, stop and leave: their registration, and what changes for partitions.
 
-Room: controller. Pure. Each function returns one batch, so the broker's state and all consequences
-for partitions are committed together. In a cluster, a broker is registered fenced, out of all
-in-sync replicas, and under a new broker epoch. Partitions that it led get a new leader epoch, so
-that no epoch has two histories.
+This module is pure. Each function returns one batch, so the broker's state and all consequences for
+partitions are committed together. In a cluster, a broker is registered fenced, out of all in-sync
+replicas, and under a new broker epoch. Partitions that it led get a new leader epoch, so that no
+epoch has two histories.
 """
 
 from __future__ import annotations

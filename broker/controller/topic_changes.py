@@ -1,6 +1,6 @@
 """The rules of DeleteTopics and CreatePartitions.
 
-Room: controller. Pure. Each topic of a request is decided separately, as in `topics`.
+This module is pure. Each topic of a request is decided separately, as in `topics`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rules of CreateTopics; `topic_changes` has those of deletion and growth.
 
-Room: controller. Pure. Each topic of a request is decided separately: an error in one does not
-affect the others. Topics created earlier in the same request count, so a request cannot pass a
-limit by asking twice.
+This module is pure. Each topic of a request is decided separately: an error in one does not affect
+the others. Topics created earlier in the same request count, so a request cannot pass a limit by
+asking twice.
 """
 
 from __future__ import annotations

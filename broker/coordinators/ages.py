@@ -1,6 +1,6 @@
 """Computes the age of a wall-clock date, even if the wall clock was set in the meantime.
 
-Room: coordinators. Pure. A clock that was set must not make anything older. So the lead of the wall
+This module is pure. A clock that was set must not make anything older. So the lead of the wall
 clock over the monotonic clock is checked regularly. If it has jumped, all dates from before the
 jump are moved by the same amount. Jumps before the start of the process are unknown.
 """

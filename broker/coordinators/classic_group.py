@@ -1,10 +1,10 @@
 """A group of the classic protocol: the requests of its members.
 
-Room: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly
-one answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a
-commit are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join),
-KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup),
-KIP-814 (a static leader that rejoins).
+This module is pure: time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly one
+answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a commit
+are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join), KIP-345
+(static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup), KIP-814 (a
+static leader that rejoins).
 """
 
 from __future__ import annotations

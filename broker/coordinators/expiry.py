@@ -1,7 +1,7 @@
 """Finds expired committed offsets and groups.
 
-Room: coordinators. Pure. Expired keys are found first and their tombstones are written in pieces
-later. A key whose life was extended in the meantime stays.
+This module is pure. Expired keys are found first and their tombstones are written in pieces later.
+A key whose life was extended in the meantime stays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a group gets from one generation to the next: joins, assignment and deadlines.
 
-Room: coordinators. Pure. Work goes into the outbox as effects. Deadlines are in a heap that all
-groups of a shard share, and come back as alarms. An alarm is a hint: the group checks whether it is
-still due, so a stale alarm does no harm.
+This module is pure. Work goes into the outbox as effects. Deadlines are in a heap that all groups
+of a shard share, and come back as alarms. An alarm is a hint: the group checks whether it is still
+due, so a stale alarm does no harm.
 """
 
 from __future__ import annotations

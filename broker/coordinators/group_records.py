@@ -1,10 +1,10 @@
 """Keys and values of `__consumer_offsets`, in Kafka's own encoding.
 
-Room: coordinators. Pure. Key and value both start with their version as int16. Key versions 0 and 1
-are a committed offset, key version 2 is a group with members. Values are written in versions that
-Kafka 3.5 can read, and read in all versions that Kafka has written. Unknown kinds of keys are
-skipped, as in Kafka. Subscriptions and assignments stay as clients encoded them; only the topics of
-a subscription are read.
+This module is pure. Key and value both start with their version as int16. Key versions 0 and 1 are
+a committed offset, key version 2 is a group with members. Values are written in versions that Kafka
+3.5 can read, and read in all versions that Kafka has written. Unknown kinds of keys are skipped, as
+in Kafka. Subscriptions and assignments stay as clients encoded them; only the topics of a
+subscription are read.
 """
 
 from __future__ import annotations

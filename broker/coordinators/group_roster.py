@@ -1,6 +1,6 @@
 """The members of a group, its leader, and the protocols that all members share.
 
-Room: coordinators. Pure, without time. Members are kept in the order of joining, which breaks every
+This module is pure and needs no time. Members are kept in the order of joining, which breaks every
 tie. Invariants: a group instance id names one member; the leader, if any, is a member;
 `waiting_count` is the number of members with a parked JoinGroup.
 """

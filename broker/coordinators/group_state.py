@@ -1,6 +1,6 @@
 """The states of a classic group, and the legal moves between them.
 
-Room: coordinators. Pure. The names are Kafka's, as in DescribeGroups and ListGroups.
+This module is pure. The names are Kafka's, as in DescribeGroups and ListGroups.
 
     Empty ──▶ PreparingRebalance ──▶ CompletingRebalance ──▶ Stable
       ▲               │ ▲                    │                 │

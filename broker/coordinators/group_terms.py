@@ -1,6 +1,6 @@
 """Inputs and outputs of a group, independent of protocol versions.
 
-Room: coordinators. Data only. A request that cannot be answered at once is kept as an opaque
+This module has only data classes. A request that cannot be answered at once is kept as an opaque
 `token`. It comes out again in exactly one `GroupAnswer`.
 """
 

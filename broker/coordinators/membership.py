@@ -1,6 +1,6 @@
 """The groups of a shard that have members, and their deadlines.
 
-Room: coordinators. Pure. Membership is soft state; the log only stores each generation for the next
+This module is pure. Membership is soft state; the log only stores each generation for the next
 start. Work is in `outbox` as effects, which the driver takes out in order. Deadlines are in
 `timers`, on the monotonic clock.
 """

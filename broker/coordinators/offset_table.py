@@ -1,6 +1,6 @@
 """The committed offsets of one shard, by group and partition, and by open transaction.
 
-Room: coordinators. Pure. The table holds what has been replayed and decides nothing. A commit in a
+This module is pure. The table holds what has been replayed and decides nothing. A commit in a
 transaction waits here for its producer's marker. When the transaction commits, the offset counts
 from its place in the log, so a plain commit after it in the log wins.
 """

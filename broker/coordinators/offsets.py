@@ -1,7 +1,7 @@
 """One shard of the group coordinator: the groups of one partition of the offsets topic.
 
-Room: coordinators. Pure. Stored state (committed offsets, generations) changes only by replay.
-`members` knows who is a member and so may commit.
+This module is pure. Stored state (committed offsets, generations) changes only by replay. `members`
+knows who is a member and so may commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The decision of a coordinator, and the interface of its shards.
 
-Room: coordinators. Data only. A shard is the part of a coordinator that is stored in one partition
-of its internal topic. Replaying that partition from its start restores the shard.
+This module has only data classes. A shard is the part of a coordinator that is stored in one
+partition of its internal topic. Replaying that partition from its start restores the shard.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Maps keys to partitions of a coordinator's topic, as Kafka's clients do.
 
-Room: coordinators. Pure.
+This module is pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One shard of the transaction coordinator: the state of each of its transactional ids.
 
-Room: coordinators. Pure. Requests are checked against what has been replayed. While a move is being
+This module is pure. Requests are checked against what has been replayed. While a move is being
 written, its transactional id is `pending`, and any other move gets CONCURRENT_TRANSACTIONS.
 ApiError is raised before anything changes. Each method that returns an outcome has made its ids
 pending. The caller appends the records and replays them, or calls `withdraw` if they could not be

@@ -1,6 +1,6 @@
 """Keys and values of `__transaction_state`, in Kafka's own encoding.
 
-Room: coordinators. Pure. Key and value both start with their version as int16. Both are written in
+This module is pure. Key and value both start with their version as int16. Both are written in
 version 0, which every Kafka reads. Version 1 of the value, which Kafka 4 can write, can be read.
 Unknown kinds of records are skipped, as in Kafka.
 """

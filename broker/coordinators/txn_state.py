@@ -1,6 +1,6 @@
 """The states of a transactional id and their legal moves.
 
-Room: coordinators. Pure.
+This module is pure.
 
     EMPTY -> ONGOING -> PREPARE_COMMIT -> COMPLETE_COMMIT -> ONGOING | EMPTY | DEAD
                      -> PREPARE_ABORT  -> COMPLETE_ABORT  -> ONGOING | EMPTY | DEAD

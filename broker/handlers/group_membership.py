@@ -1,8 +1,8 @@
 """Members of groups: join, sync, heartbeat, leave.
 
-Room: handlers. Translates between the versions of the requests and the group coordinator. The
-rules are in `broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its
-connection, as in Kafka. Heartbeats of other members use other connections.
+Translates between the versions of the requests and the group coordinator. The rules are in
+`broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its connection, as
+in Kafka. Heartbeats of other members use other connections.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process's loggers as a resource of configuration requests: type 8, BROKER_LOGGER.
 
-Room: handlers. The levels exist only in `logging` and are not stored. After a restart all are
-INFO, as Kafka starts with the levels of its file. A logger without its own level uses that of the
-nearest parent (`broker.produce` for `broker.produce.produces`).
+The levels exist only in `logging` and are not stored. After a restart all are INFO, as Kafka starts
+with the levels of its file. A logger without its own level uses that of the nearest parent
+(`broker.produce` for `broker.produce.produces`).
 """
 
 from __future__ import annotations

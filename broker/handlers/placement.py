@@ -1,7 +1,7 @@
 """The places of replicas and their leaders: log folders, elections, reassignments.
 
-Room: handlers. A node has one log folder, and replicas do not move between brokers. So everything
-except elections is answered from the image at once, with Kafka's error codes.
+A node has one log folder, and replicas do not move between brokers. So everything except elections
+is answered from the image at once, with Kafka's error codes.
 """
 
 from __future__ import annotations

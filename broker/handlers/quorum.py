@@ -1,7 +1,7 @@
 """Administration of the quorum: describe it, unregister brokers, raise feature levels.
 
-Room: handlers. The active controller handles all of this. Any other broker forwards the request to
-it, as in Kafka, so that a client can ask any broker.
+The active controller handles all of this. Any other broker forwards the request to it, as in Kafka,
+so that a client can ask any broker.
 """
 
 from __future__ import annotations

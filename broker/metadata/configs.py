@@ -1,6 +1,6 @@
 """Settings of topics and brokers: the effective values and their sources.
 
-Room: metadata. Pure. A topic's value is its own, else the node's value under one of the synonyms,
+This module is pure. A topic's value is its own, else the node's value under one of the synonyms,
 else the default. A node's value is the one set at run time for this node, else for all nodes, else
 the one in its file, else the default. DescribeConfigs shows all of them, the effective one first.
 """

@@ -1,6 +1,6 @@
 """The cluster's metadata at one offset of its log, immutable.
 
-Room: metadata. Pure. An image is the result of replaying the log up to `end_offset`, and contains
+This module is pure. An image is the result of replaying the log up to `end_offset`, and contains
 nothing else. `MetadataDelta` collects the records of one commit. Besides the next image, it says
 which topics were added, removed or changed, for code that keeps state per topic.
 """

@@ -1,6 +1,6 @@
 """Topic names: which are valid, and which collide.
 
-Room: metadata. Pure.
+This module is pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A node's identity under Kafka's keys, for DescribeConfigs: its id, addresses and folder.
 
-Room: metadata. Pure. These keys cannot be set in `cluster.settings` or at run time, because they
+This module is pure. These keys cannot be set in `cluster.settings` or at run time, because they
 come from other parts of the configuration file.
 """
 

@@ -1,6 +1,6 @@
 """The records of the metadata log, in Kafka's encoding.
 
-Room: metadata. Pure. A record's value is frame version 1, the record's type and its version as
+This module is pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
 records, so Kafka's dump tool can read this log. An unknown type, version or tagged field stops the
 start, because an image with missing parts is worse than none. A record is written in the oldest

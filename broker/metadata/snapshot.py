@@ -1,6 +1,6 @@
 """Convert an image to records and back: the content of a metadata snapshot.
 
-Room: metadata. Pure. Replaying the records on an empty image gives the same image, because a
+This module is pure. Replaying the records on an empty image gives the same image, because a
 snapshot replaces the whole log before it.
 """
 

@@ -1,6 +1,6 @@
 """The quorum's own records: leader changes, voters, and the start and end of a snapshot.
 
-Room: quorum. Pure. They are in control batches. A record's key is `version int16 (0), type int16`.
+This module is pure. They are in control batches. A record's key is `version int16 (0), type int16`.
 Its value starts with its own version as int16, which is also the version of the schema. The fields
 are Kafka's, so Kafka's tools can read this log.
 """

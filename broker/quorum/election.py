@@ -1,6 +1,6 @@
 """The roles of a replica without a leader: waiting, pre-vote, vote, and resigned.
 
-Room: quorum. Pure. A voter raises its epoch only after a majority has granted it a pre-vote
+This module is pure. A voter raises its epoch only after a majority has granted it a pre-vote
 (KIP-996). So a voter that was cut off cannot depose a leader when it returns. A vote counts once it
 is durable, including a candidate's own vote.
 """

@@ -1,9 +1,9 @@
 """The events of the quorum's core: requests and answers between replicas, and reports of the
 driver.
 
-Room: quorum. Pure data. Requests and answers have the fields of Kafka's messages without their
-nesting by topic and partition, because the metadata log is one partition. The driver converts them.
-`Vote` is VoteRequest v2 (KIP-996), `Fetch` is FetchRequest v18 (KIP-1166: it carries the high
+This module has only data classes. Requests and answers have the fields of Kafka's messages without
+their nesting by topic and partition, because the metadata log is one partition. The driver converts
+them. `Vote` is VoteRequest v2 (KIP-996), `Fetch` is FetchRequest v18 (KIP-1166: it carries the high
 watermark that the replica knows). Every answer, even an error, carries the leader and epoch that
 its sender knows.
 """

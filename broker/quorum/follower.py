@@ -1,6 +1,6 @@
 """The role of a replica that fetches from the epoch's leader, as a voter or an observer.
 
-Room: quorum. Pure. Only one request is in flight, and only its own answer is accepted, because a
+This module is pure. Only one request is in flight, and only its own answer is accepted, because a
 late answer could truncate a correct log. The next Fetch waits for the disk, because it claims that
 everything below its offset is durable.
 """

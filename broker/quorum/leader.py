@@ -1,6 +1,6 @@
 """The leader's role: it tracks which records each voter has, and computes which are committed.
 
-Room: quorum. Pure. Only a fetch acknowledges: it says that everything below its offset is durable
+This module is pure. Only a fetch acknowledges: it says that everything below its offset is durable
 at the follower. The leader's own log counts up to what its disk has confirmed. Invariants:
 `committed_offset` never falls, and rises only once a majority has this epoch's first record. Before
 that, a rival with a longer old log could be elected and delete older records (Raft §5.4.2).

@@ -1,6 +1,6 @@
 """The metadata log as the quorum sees it: its ends, its epochs, its snapshot.
 
-Room: quorum. Pure. The view is ahead of the disk: it includes work that the driver has not done
+This module is pure. The view is ahead of the disk: it includes work that the driver has not done
 yet. Invariants: `start_offset` <= newest snapshot's end <= `committed_offset` <= `end_offset`;
 `durable_end_offset` <= `end_offset`. Nothing committed is ever truncated.
 """

@@ -1,8 +1,8 @@
 """The metadata quorum's core: one replica of a Raft log that is pulled by fetches, as in KRaft.
 
-Room: quorum. Pure. `step` takes an event and the time, and returns the work that follows (`Ready`).
-The driver does the work in order and reports the results. Nothing here waits, reads a clock or uses
-a disk. Batches are not decoded, except control batches, which can name voters.
+This module is pure. `step` takes an event and the time, and returns the work that follows
+(`Ready`). The driver does the work in order and reports the results. Nothing here waits, reads a
+clock or uses a disk. Batches are not decoded, except control batches, which can name voters.
 
 The time is the node's lived time. It does not include periods in which the process stood still.
 Otherwise a node that wakes would take all others for lost.

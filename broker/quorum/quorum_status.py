@@ -1,6 +1,6 @@
 """The progress of each replica of the metadata log, as the leader of the epoch knows it.
 
-Room: quorum. Pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
+This module is pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
 Only a leader knows the progress, because what a replica reported to another leader can have been
 truncated.
 """

@@ -1,7 +1,7 @@
 """The outputs of the quorum's core for its driver, as data.
 
-Room: quorum. Pure data. The driver does the work of a `Ready` in the order of its fields, after
-that of earlier ones. Messages are sent when their barriers are reached.
+This module has only data classes. The driver does the work of a `Ready` in the order of its fields,
+after that of earlier ones. Messages are sent when their barriers are reached.
 """
 
 from __future__ import annotations

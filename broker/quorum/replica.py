@@ -1,6 +1,6 @@
 """The state of a metadata replica that does not depend on its role: identity, vote, log, voters.
 
-Room: quorum. Pure. All roles share one `MetadataReplica`, and add their work to its outbox.
+This module is pure. All roles share one `MetadataReplica`, and add their work to its outbox.
 """
 
 from __future__ import annotations

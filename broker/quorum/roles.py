@@ -1,6 +1,6 @@
 """The interface of all roles of a replica, and the moves between roles.
 
-Room: quorum. Pure. The roles and their legal moves are Kafka's since KIP-996:
+This module is pure. The roles and their legal moves are Kafka's since KIP-996:
 
     Unattached   knows no leader; may have voted in the epoch (Kafka's former "Voted")
                  -> Prospective after its wait, Follower when it learns of a leader

@@ -1,6 +1,6 @@
 """Snapshots of the metadata log: file names, layout, and the check that one is complete.
 
-Room: quorum. Pure. A snapshot is a sequence of record batches: a control batch with the header
+This module is pure. A snapshot is a sequence of record batches: a control batch with the header
 record, the version and the voters; the image as ordinary batches; a control batch with the footer.
 A snapshot without a footer is incomplete, whatever its size, because the writer or sender was
 interrupted. A cluster starts with a snapshot at offset 0 that holds only the voters.

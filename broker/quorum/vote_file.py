@@ -1,6 +1,6 @@
 """The vote file: the epoch of this replica, and the candidate that it voted for.
 
-Room: quorum. Pure. The file is Kafka's `quorum-state` in JSON, data version 1 (KIP-853: with the
+This module is pure. The file is Kafka's `quorum-state` in JSON, data version 1 (KIP-853: with the
 directory of the candidate, without voters and cluster). It must be durable before any message that
 depends on it is sent. A replica that lost its vote could vote twice in one epoch.
 """

@@ -1,6 +1,6 @@
 """The voters, identified by node and directory, and the voter set at the end of the log.
 
-Room: quorum. Pure. A voter is a node *and* the directory on its disk (KIP-853). A node whose disk
+This module is pure. A voter is a node *and* the directory on its disk (KIP-853). A node whose disk
 was emptied comes back under the same id and is not that voter. The set is in the log and in its
 snapshots, never in the configuration. It is valid once its record is appended, committed or not,
 and is undone when the record is truncated.

@@ -1,8 +1,8 @@
 """Runs the group coordinator: answers members' requests, stores generations and keeps deadlines.
 
-Room: shards. The groups of a shard return effects, which are performed in order. An answer goes to
-the request that waits for it. A generation is appended, and the group is notified when it is
-committed. A waiting request is kept as the function that answers it.
+The groups of a shard return effects, which are performed in order. An answer goes to the request
+that waits for it. A generation is appended, and the group is notified when it is committed. A
+waiting request is kept as the function that answers it.
 """
 
 from __future__ import annotations

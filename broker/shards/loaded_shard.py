@@ -1,6 +1,6 @@
 """A loaded shard: its leader epoch, and the requests that wait for its records.
 
-Room: shards, below `shard_driver`. Each wait ends once, by a commit or with the shard.
+Each wait ends once, by a commit or with the shard.
 """
 
 from __future__ import annotations

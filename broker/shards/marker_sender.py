@@ -1,9 +1,9 @@
 """Sends transaction markers to the brokers that lead the partitions, until they are written.
 
-Room: shards. Only one request to each broker is under way. Markers that are added in the meantime
-go with the next one. A marker that was rejected or got no answer is sent again after a while, as
-long as its shard is led here and the metadata names the same leader. The waiter gets the same
-results as from `markers`: committed, partition deleted, led by another broker, or fenced.
+Only one request to each broker is under way. Markers that are added in the meantime go with the
+next one. A marker that was rejected or got no answer is sent again after a while, as long as its
+shard is led here and the metadata names the same leader. The waiter gets the same results as from
+`markers`: committed, partition deleted, led by another broker, or fenced.
 
 Only the metadata shows that a partition is deleted. A broker that does not know the partition may
 have older metadata, so its answer does not end the wait.

@@ -1,6 +1,6 @@
 """Writes transaction markers into the partitions that this broker leads.
 
-Room: shards. The waiter gets one of three results: committed; the partition is deleted
+The waiter gets one of three results: committed; the partition is deleted
 (UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this broker does not lead it any
 more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
 """

@@ -1,7 +1,7 @@
 """Logs partitions that reject transaction markers: once, then now and then, and when it is over.
 
-Room: shards. Many decided transactions can wait for one partition, and each is tried again every
-two seconds. A log line for every try would flood the log without new information.
+Many decided transactions can wait for one partition, and each is tried again every two seconds. A
+log line for every try would flood the log without new information.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Producer ids for idempotent and transactional producers, from blocks of the metadata log.
 
-Room: shards. A request without a free id waits for the next block.
+A request without a free id waits for the next block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replays a shard's log, and builds the header of a new marker.
 
-Room: shards, below `shard_driver`. The shard gets whole batches with their headers.
+The shard gets whole batches with their headers.
 """
 
 from __future__ import annotations

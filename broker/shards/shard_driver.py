@@ -1,9 +1,9 @@
 """Runs the shards of a coordinator: loads them by replay, appends outcomes and replays them.
 
-Room: shards. Each partition of the coordinator's internal topic is one shard, for one leader epoch.
-When this broker becomes the leader, the shard is loaded up to the log's end, one slice per turn. It
-serves requests once the high watermark has reached that end, because records above can be lost with
-their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
+Each partition of the coordinator's internal topic is one shard, for one leader epoch. When this
+broker becomes the leader, the shard is loaded up to the log's end, one slice per turn. It serves
+requests once the high watermark has reached that end, because records above can be lost with their
+leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
 
 An outcome's records are appended as one batch. When it is committed, the records are replayed into
 the shard and the reply is sent. A client's wait has a deadline. A replay has none, because the

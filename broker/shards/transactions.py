@@ -1,8 +1,8 @@
 """Runs the transaction coordinator: commits decisions, then writes markers, then completes.
 
-Room: shards. A decided transaction is an `Ending` until its last marker is committed and its
-completion is in the log. A marker that cannot be written now, because of a full disk or a missing
-partition, is tried again by `retry`. A decision is never dropped.
+A decided transaction is an `Ending` until its last marker is committed and its completion is in the
+log. A marker that cannot be written now, because of a full disk or a missing partition, is tried
+again by `retry`. A decision is never dropped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Asks the coordinator of a transaction whether it contains a partition: here, or on another
 broker.
 
-Room: shards. Implements `produce/verification.Verifier`. Questions to other brokers go over the
-link QUICK, as an AddPartitionsToTxn that adds nothing (KIP-890).
+Implements `produce/verification.Verifier`. Questions to other brokers go over the link QUICK, as an
+AddPartitionsToTxn that adds nothing (KIP-890).
 """
 
 from __future__ import annotations

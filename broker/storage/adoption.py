@@ -1,7 +1,7 @@
 """Use snapshots and index files of earlier runs instead of reading every batch.
 
-Room: storage. Every file is verified first: a snapshot by its checksum, a transaction index by its
-order, and the two other indexes by the batches after their last entry.
+Every file is verified first: a snapshot by its checksum, a transaction index by its order, and the
+two other indexes by the batches after their last entry.
 """
 
 from __future__ import annotations

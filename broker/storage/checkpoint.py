@@ -1,6 +1,6 @@
 """The formats of the small text files beside the logs: offsets, leader epochs, identities.
 
-Room: storage. Pure: the callers read and replace the files. All formats are Kafka's. An offset
+This module is pure: the callers read and replace the files. All formats are Kafka's. An offset
 checkpoint has a version, a count and one `topic partition offset` per line, an epoch checkpoint one
 `epoch start_offset` per line. The two identity files have `key=value` and `key: value`. Text that
 does not parse raises ValueError, because half a checkpoint must not be used.

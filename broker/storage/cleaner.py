@@ -1,11 +1,11 @@
 """Compaction: rewrite a log's closed segments with only the newest record of each key.
 
-Room: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
-reads closed files and makes new ones beside them, named `.cleaned`. `commit` renames these to
-`.swap`, and then the log, or the next start, uses them. The job makes two passes. The first pass
-records the newest offset of every key in the dirty part, the part that was not cleaned yet. The
-second pass rewrites all segments below the end of that part. Each group of segments that fit
-together into one segment becomes one segment.
+A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It reads closed
+files and makes new ones beside them, named `.cleaned`. `commit` renames these to `.swap`, and then
+the log, or the next start, uses them. The job makes two passes. The first pass records the newest
+offset of every key in the dirty part, the part that was not cleaned yet. The second pass rewrites
+all segments below the end of that part. Each group of segments that fit together into one segment
+becomes one segment.
 """
 
 from __future__ import annotations

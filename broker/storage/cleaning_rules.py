@@ -1,6 +1,6 @@
 """The rules by which the cleaner removes records: transactions, tombstones, producers.
 
-Room: storage. Pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534). The newest record of a key
+This module is pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534). The newest record of a key
 stays. A tombstone stays until its delete horizon, which the first cleaning sets. Aborted data is
 removed. A marker stays while any batch of its transaction is left, and then until its own horizon.
 The last batch of every remembered producer stays, without records if necessary.

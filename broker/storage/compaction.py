@@ -1,6 +1,6 @@
 """Decide whether a log is worth cleaning, and plan what to clean.
 
-Room: storage. Pure. Only closed segments are cleaned, and only below everything that can still
+This module is pure. Only closed segments are cleaned, and only below everything that can still
 change: the recovery point, the high watermark, the last stable offset, and records younger than
 `min.compaction.lag.ms`. A cleaning is worthwhile when the dirty share of the bytes reaches
 `min.cleanable.dirty.ratio`, or when a record has waited for `max.compaction.lag.ms` (KIP-354).

@@ -1,8 +1,8 @@
 """A file that marks a log in which damage was found while the broker was running.
 
-Room: storage. The mark is a small file in the partition's folder that contains the reason. A start
-reads only a small part of a log, so without the mark it would not notice the damage. If the folder
-is renamed, the mark stays in it. An operator who repairs the log by hand must remove it.
+The mark is a small file in the partition's folder that contains the reason. A start reads only a
+small part of a log, so without the mark it would not notice the damage. If the folder is renamed,
+the mark stays in it. An operator who repairs the log by hand must remove it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The only interface to the file system: `Disk`, its files, and the real disk, `OsDisk`.
 
-Room: storage. The only module of the broker that opens, writes, renames or deletes files. Every
-method raises `DiskError` if the operating system refuses, also if a file is missing. Calls return
-when the bytes are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
+The only module of the broker that opens, writes, renames or deletes files. Every method raises
+`DiskError` if the operating system refuses, also if a file is missing. Calls return when the bytes
+are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
 is_durable=True)` wait for the device. Paths are strings. Files are read and written by position, so
 no call depends on an earlier one.
 """

@@ -1,7 +1,7 @@
 """Files that are out of service, and their removal.
 
-Room: storage. They were renamed when they went out of service. Unlinking waits for the device, so
-it is done in a thread.
+They were renamed when they went out of service. Unlinking waits for the device, so it is done in a
+thread.
 """
 
 from __future__ import annotations

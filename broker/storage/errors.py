@@ -1,10 +1,10 @@
 """The errors of storage: damaged data, a failing disk, a wrong folder.
 
-Room: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
-not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` makes the
-current write fail. After a failed flush the process must stop, because a repeated flush can succeed
-although the data was not written. A `FolderError` means that the broker must not start in this
-folder.
+This module has only data classes. Requests are refused with an `ApiError` of `protocol`. Three
+errors are not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError`
+makes the current write fail. After a failed flush the process must stop, because a repeated flush
+can succeed although the data was not written. A `FolderError` means that the broker must not start
+in this folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One flush of one log, prepared for a thread.
 
-Room: storage. The event loop creates a `FlushTarget` from the current state. `perform()` only
-accesses files, so a thread can run it while the loop continues. It opens some files by path, so the
-folder must not be renamed in the meantime: a deletion waits until the flush has ended.
+The event loop creates a `FlushTarget` from the current state. `perform()` only accesses files, so a
+thread can run it while the loop continues. It opens some files by path, so the folder must not be
+renamed in the meantime: a deletion waits until the flush has ended.
 """
 
 from __future__ import annotations

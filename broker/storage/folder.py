@@ -1,6 +1,6 @@
 """The names of partition folders.
 
-Room: storage. Pure.
+This module is pure.
 """
 
 from __future__ import annotations

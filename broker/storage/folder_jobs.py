@@ -1,9 +1,9 @@
 """Jobs that create or rename the folders of partitions in a thread.
 
-Room: storage. There are three steps. `LogManager` plans a job in the loop with all that the job
-needs. `perform` executes the job in a thread and changes no object that the loop uses. `LogManager`
-then applies the result in the loop. Only one job runs at a time; the next one is planned after
-that. The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
+There are three steps. `LogManager` plans a job in the loop with all that the job needs. `perform`
+executes the job in a thread and changes no object that the loop uses. `LogManager` then applies the
+result in the loop. Only one job runs at a time; the next one is planned after that. The plan takes
+a folder that is about to be removed out of every checkpoint (decision 0075).
 """
 
 from __future__ import annotations

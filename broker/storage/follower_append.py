@@ -1,6 +1,6 @@
 """Checks on batches fetched from the leader before a follower appends them unchanged.
 
-Room: storage. Pure. The leader has already validated these batches. The follower checks only what
+This module is pure. The leader has already validated these batches. The follower checks only what
 its log needs: whole batches, right checksums, offsets at or above its log end offset, and leader
 epochs that do not fall. Offsets can be missing, because the leader's log can have been cleaned.
 Sequences and transactions are recorded without validation, markers included, so that this replica

@@ -1,10 +1,9 @@
 """The identity of a data folder: meta.properties names the cluster, the node and the folder.
 
-Room: storage. A broker that finds another cluster or node there must not touch the data. The
-folder has an id of its own (KIP-858), which is stored only on the disk that it names. A disk that
-was wiped gets a new id, so its broker neither votes nor is in sync for data that it has lost. In a
-partition's folder, `partition.metadata` says which topic the data belongs to, because topic names
-are reused.
+A broker that finds another cluster or node there must not touch the data. The folder has an id of
+its own (KIP-858), which is stored only on the disk that it names. A disk that was wiped gets a new
+id, so its broker neither votes nor is in sync for data that it has lost. In a partition's folder,
+`partition.metadata` says which topic the data belongs to, because topic names are reused.
 """
 
 from __future__ import annotations

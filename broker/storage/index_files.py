@@ -1,9 +1,9 @@
 """The two sparse indexes of one segment: in memory while they are used, and in their files.
 
-Room: storage. The files only speed up the next start, so an error while writing them is ignored.
-The time index is written first: the next start detects a short offset index (`adoption`), but not a
-short time index beside a complete offset index. The indexes of closed segments are synced, so that
-a power cut leaves no short time index either.
+The files only speed up the next start, so an error while writing them is ignored. The time index is
+written first: the next start detects a short offset index (`adoption`), but not a short time index
+beside a complete offset index. The indexes of closed segments are synced, so that a power cut
+leaves no short time index either.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The state of one producer in a log, and the record of a first batch that was refused.
 
-Room: storage. Pure. These are plain values. `producer_state` validates batches with them, and
+This module is pure. These are plain values. `producer_state` validates batches with them, and
 snapshots store them.
 """
 

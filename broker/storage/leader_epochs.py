@@ -1,8 +1,7 @@
 """The start offset of each leader epoch in one partition's log.
 
-Room: storage. Pure. Entries (epoch, start offset) rise in both. The file is written at
-checkpoints. After a crash, recovery reads the missing entries from the batch headers above the
-recovery point.
+This module is pure. Entries (epoch, start offset) rise in both. The file is written at checkpoints.
+After a crash, recovery reads the missing entries from the batch headers above the recovery point.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The log of one partition: append, read, flush, truncate and clean record batches.
 
-Room: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Always
-`log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: the first readable
-offset, the next to assign, and the end of what is fsynced. A batch passes through three calls:
-`append` validates and stages it (`log_writer`), `write_staged` writes everything staged with one
-`writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the
-caller must not change the staged views.
+Synchronous, over the `Disk` passed in; it never reads a clock. Always `log_start_offset <=
+log_end_offset` and `recovery_point <= log_end_offset`: the first readable offset, the next to
+assign, and the end of what is fsynced. A batch passes through three calls: `append` validates and
+stages it (`log_writer`), `write_staged` writes everything staged with one `writev`, and
+`flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the caller must
+not change the staged views.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cleaning of a compacted log: decide if it is worthwhile, plan it, adopt its result.
 
-Room: storage. These functions run in the loop. A thread does the work in between (`cleaner`) and
-changes nothing that the log uses. `Log.cleaning` says which job is still valid.
+These functions run in the loop. A thread does the work in between (`cleaner`) and changes nothing
+that the log uses. `Log.cleaning` says which job is still valid.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
-Room: storage. Synchronous, over the `Disk` passed in. The folder of a partition is
-`topic-partition`. Before a deletion it is renamed to `topic-partition.<number>-delete`; a folder
-that is put aside is renamed to `topic-partition.<number>-damaged` or `-stray`. The checkpoints
-(`node_checkpoints`) keep what the files of a log do not say.
+Synchronous, over the `Disk` passed in. The folder of a partition is `topic-partition`. Before a
+deletion it is renamed to `topic-partition.<number>-delete`; a folder that is put aside is renamed
+to `topic-partition.<number>-damaged` or `-stray`. The checkpoints (`node_checkpoints`) keep what
+the files of a log do not say.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find records by timestamp exactly, and the first batch of a log.
 
-Room: storage. The indexes narrow the search, the headers identify the batch, and only that batch
-is opened and, if needed, decompressed. An unreadable batch does not stop a search: if a client
-produced it that way, its header is used; if it is damaged, CorruptionError is raised.
+The indexes narrow the search, the headers identify the batch, and only that batch is opened and, if
+needed, decompressed. An unreadable batch does not stop a search: if a client produced it that way,
+its header is used; if it is damaged, CorruptionError is raised.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The node's checkpoints: taken in the loop, written in one thread, read at the start.
 
-Room: storage. Four files contain one offset per partition: the recovery point, the log start
-offset, the high watermark, and the end of what was cleaned. Each partition folder has a file of its
-leader epochs. The files can lag behind: an old recovery point only makes recovery after a crash
-longer. `broker/storage/checkpoint` defines the file formats.
+Four files contain one offset per partition: the recovery point, the log start offset, the high
+watermark, and the end of what was cleaned. Each partition folder has a file of its leader epochs.
+The files can lag behind: an old recovery point only makes recovery after a crash longer.
+`broker/storage/checkpoint` defines the file formats.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sparse map from offset to byte position within one segment, as in Kafka's `.index` file.
 
-Room: storage. Pure. The file is a row of 8-byte entries, big-endian: relative offset (4 bytes),
+This module is pure. The file is a row of 8-byte entries, big-endian: relative offset (4 bytes),
 position (4 bytes). An entry says that the batch at `position` ends with this offset (relative to
 the segment's base offset). Both rise strictly. To read, start at the last entry whose offset is not
 above the wanted one, and walk the batches from there.

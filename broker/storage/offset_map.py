@@ -1,6 +1,6 @@
 """The newest offset of each key in the part of a log being cleaned, in limited memory.
 
-Room: storage. Pure. A key of 16 bytes or more is stored as its 16-byte BLAKE2 digest, so that long
+This module is pure. A key of 16 bytes or more is stored as its 16-byte BLAKE2 digest, so that long
 keys cost no more than short ones. A shorter key is stored as it is, so it cannot equal a digest.
 """
 

@@ -1,6 +1,6 @@
 """The result of opening a data folder.
 
-Room: storage. Plain data.
+This module has only data classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The results of an append and of a read.
 
-Room: storage. Data only.
+This module has only data classes.
 """
 
 from __future__ import annotations

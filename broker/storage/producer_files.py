@@ -1,8 +1,8 @@
 """The files about the producers of a log: transaction indexes and producer snapshots.
 
-Room: storage. Both are written in the thread of a flush, the snapshots last. A snapshot means that
-every transaction index below it is complete, so a start does not read those batches again. Files
-that cannot be written are skipped, and the next start reads the batches instead.
+Both are written in the thread of a flush, the snapshots last. A snapshot means that every
+transaction index below it is complete, so a start does not read those batches again. Files that
+cannot be written are skipped, and the next start reads the batches instead.
 """
 
 from __future__ import annotations

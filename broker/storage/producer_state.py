@@ -1,6 +1,6 @@
 """The state of each idempotent producer in a log: its epoch and its last five batches.
 
-Room: storage. Pure. A retry of one of these five batches is recognised and answered with its first
+This module is pure. A retry of one of these five batches is recognised and answered with its first
 offset. Every other batch must continue exactly where the producer's last batch ended. Producers are
 kept in the order of their last use, so expiry looks only at the front. A producer with an open
 transaction never expires. State that only transactions need is kept separately, in `transactions`

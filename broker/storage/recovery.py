@@ -1,10 +1,10 @@
 """Load a log: trust what a clean stop left, check everything else, rebuild derived files.
 
-Room: storage. After a clean stop the segments are used as they are. After any other stop, every
-batch from the recovery point on is checked, checksum included. The first incomplete or wrong batch
-there is a torn tail. It was never durable, so it is truncated with everything after it. An error
-below the recovery point is damage: `CorruptionError` is raised, and the files stay as they are.
-Zeros after the last batch are neither, because a file can be extended ahead of its batches.
+After a clean stop the segments are used as they are. After any other stop, every batch from the
+recovery point on is checked, checksum included. The first incomplete or wrong batch there is a torn
+tail. It was never durable, so it is truncated with everything after it. An error below the recovery
+point is damage: `CorruptionError` is raised, and the files stay as they are. Zeros after the last
+batch are neither, because a file can be extended ahead of its batches.
 
 The producer state comes from the newest usable snapshot. Segments below it are used with their
 index files, once these are verified. Segments above it are read batch by batch, which rebuilds

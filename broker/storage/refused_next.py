@@ -1,6 +1,6 @@
 """Batches that were next in their producer's sequence but were refused for another reason.
 
-Room: storage. Pure. The batches that the producer sent after a refused batch are out of order, but
+This module is pure. The batches that the producer sent after a refused batch are out of order, but
 this is no mistake of the client: they only have to wait. Some clients react to
 OUT_OF_ORDER_SEQUENCE_NUMBER with more than a retry. librdkafka then gives all its batches new
 sequences under a new epoch, including batches for other partitions. A batch that was written there

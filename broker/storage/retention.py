@@ -1,8 +1,8 @@
 """Removal of the segments that a topic's retention settings no longer keep.
 
-Room: storage. Only whole segments are removed, oldest first, and only below the high watermark.
-First the log start offset moves past them (`expire`), then a checkpoint records it, then they are
-dropped (`drop_below`).
+Only whole segments are removed, oldest first, and only below the high watermark. First the log
+start offset moves past them (`expire`), then a checkpoint records it, then they are dropped
+(`drop_below`).
 """
 
 from __future__ import annotations

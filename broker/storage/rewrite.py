@@ -1,6 +1,6 @@
 """Batches with some of their records removed.
 
-Room: storage. Pure. Base offset, last offset delta, producer, base sequence and leader epoch stay,
+This module is pure. Base offset, last offset delta, producer, base sequence and leader epoch stay,
 so that readers see the same offsets and sequences. Record bytes are copied unchanged, because their
 deltas stay valid. Only a delete horizon requires encoding the records again, because it replaces
 the base timestamp (KIP-534).

@@ -1,9 +1,9 @@
 """One segment of a log: a `.log` file of batches and its indexes.
 
-Room: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
-`size_bytes` mark the end of the written batches. Bytes after them are left over from a failed
-write, or zeros of a file that was extended ahead of its batches (decision 0012). A segment that is
-not being read has no open file and no index in memory; the first read loads both automatically.
+Positions are bytes in the file, offsets are the log's. `next_offset` and `size_bytes` mark the end
+of the written batches. Bytes after them are left over from a failed write, or zeros of a file that
+was extended ahead of its batches (decision 0012). A segment that is not being read has no open file
+and no index in memory; the first read loads both automatically.
 """
 
 from __future__ import annotations

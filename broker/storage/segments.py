@@ -1,7 +1,7 @@
 """The segments of one log: find the one with an offset, write the active one, keep some open.
 
-Room: storage. There is always at least one segment, and the last is active. If a roll fails, the
-list stays as it was, and the files left over are repaired before the next write.
+There is always at least one segment, and the last is active. If a roll fails, the list stays as it
+was, and the files left over are repaired before the next write.
 """
 
 from __future__ import annotations

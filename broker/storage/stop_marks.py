@@ -1,8 +1,8 @@
 """Files in a data folder that tell the next process how the last one ended.
 
-Room: storage. There are two files. The marker of a clean stop is durable, and the next process
-removes it before it does anything else. The mark of a running process contains the kernel's boot id
-and need not be durable.
+There are two files. The marker of a clean stop is durable, and the next process removes it before
+it does anything else. The mark of a running process contains the kernel's boot id and need not be
+durable.
 """
 
 from __future__ import annotations

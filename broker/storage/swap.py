@@ -1,9 +1,9 @@
 """Replace old segments with cleaned ones, so that after a crash either the old or the new ones
 exist.
 
-Room: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
-their names, and the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the
-swap is not finished, and the next start finishes it. A `.cleaned` file was never complete.
+The order of the renames: the old files become `.deleted`, then the new indexes get their names, and
+the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the swap is not
+finished, and the next start finishes it. A `.cleaned` file was never complete.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a log as it will be once everything staged is written, which decides when to roll.
 
-Room: storage. Pure. While nothing is staged it describes the active segment.
+This module is pure. While nothing is staged it describes the active segment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
 
-Room: storage. Pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes),
-relative offset (4 bytes). The offset is the last of a batch, and the timestamp is the largest of
-that batch. Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an
-entry is added only when a newer record was appended.
+This module is pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes), relative
+offset (4 bytes). The offset is the last of a batch, and the timestamp is the largest of that batch.
+Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an entry is
+added only when a newer record was appended.
 """
 
 from __future__ import annotations

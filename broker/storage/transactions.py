@@ -1,6 +1,6 @@
 """The transactions of one log that are open, or ended by a marker not below the high watermark.
 
-Room: storage. Pure. A transaction begins with its producer's first batch and ends with a marker.
+This module is pure. A transaction begins with its producer's first batch and ends with a marker.
 Until the marker is below the high watermark, a finished transaction holds back read-committed
 consumers like an open one, because a failover could still remove the marker. `roll_back` reverts
 all changes since the last `keep`, because the write that makes them permanent can fail.

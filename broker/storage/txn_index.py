@@ -1,6 +1,6 @@
 """The aborted transactions whose marker is in one segment, as in Kafka's `.txnindex` file.
 
-Room: storage. Pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
+This module is pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
 id int64, first offset int64, last offset int64 (of the marker), last stable offset int64 (when the
 marker was written). The entries are in the order of the markers. A segment without aborted
 transactions has no file.

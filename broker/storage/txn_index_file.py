@@ -1,8 +1,8 @@
 """The aborted transactions of one segment: loaded into memory on demand, and their file.
 
-Room: storage. A flush writes new entries to the file (`producer_files`); until then they stay in
-memory. `broker/storage/txn_index` defines the file's format. A segment without aborted transactions
-has no file.
+A flush writes new entries to the file (`producer_files`); until then they stay in memory.
+`broker/storage/txn_index` defines the file's format. A segment without aborted transactions has no
+file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validate a client's batch before it enters the log.
 
-Room: storage. Pure. Every refusal is raised before anything changes, with Kafka's error code for
+This module is pure. Every refusal is raised before anything changes, with Kafka's error code for
 that cause. Records are checked one by one only in two cases: a topic setting requires it (keys on a
 compacted topic, a minimum timestamp, a codec of its own), or the header's largest timestamp is out
 of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as

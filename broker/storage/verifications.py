@@ -1,10 +1,10 @@
 """Pending checks of whether a producer may write in a transaction, and the events that invalidate
 their answers.
 
-Room: storage. Pure. The coordinator of a transaction can be another broker. Its answer is true
-when it is sent, but the transaction can end before the batch in question is appended. That batch
-would then open a transaction that never ends. So the caller takes a guard before it asks, and a
-marker of the producer in this log breaks the guard (KIP-890).
+This module is pure. The coordinator of a transaction can be another broker. Its answer is true when
+it is sent, but the transaction can end before the batch in question is appended. That batch would
+then open a transaction that never ends. So the caller takes a guard before it asks, and a marker of
+the producer in this log breaks the guard (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Iteration over the batches in a segment's file.
 
-Room: storage. Reads in large steps, because header-sized reads of a cold file are several times
-slower than reading everything. A batch body beyond the window is skipped unless its checksum is
-needed.
+Reads in large steps, because header-sized reads of a cold file are several times slower than
+reading everything. A batch body beyond the window is skipped unless its checksum is needed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Administration of a cluster: topics, settings, offsets, groups.
 
-Room: client. Changes go to the controller. They are repeated only after transient errors. If an
-earlier attempt ended without an answer, "already exists" (or "does not exist") counts as success.
-Changes raise the first error after all items have their answer. Queries about several things return
-an error for each instead.
+Changes go to the controller. They are repeated only after transient errors. If an earlier attempt
+ended without an answer, "already exists" (or "does not exist") counts as success. Changes raise the
+first error after all items have their answer. Queries about several things return an error for each
+instead.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Inputs and results of administration: topics, settings, offsets, groups.
 
-Room: client. Data only.
+This module has only data classes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Subscriptions and assignments of a group's members, as Kafka's clients encode them.
 
-Room: client. Pure. The leader of a group reads the members' subscriptions and writes their
+This module is pure. The leader of a group reads the members' subscriptions and writes their
 assignments. Java, librdkafka and the Python clients use the same bytes, so a group can mix them.
 """
 

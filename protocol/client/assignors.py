@@ -1,6 +1,6 @@
 """The assignors of Kafka's consumers, as pure functions.
 
-Room: client. Pure. The leader of a group calls one with the subscriptions of all members. Members
+This module is pure. The leader of a group calls one with the subscriptions of all members. Members
 can be clients of other makers. Range and round robin give the same result as Java's, so it does not
 matter which member leads.
 """

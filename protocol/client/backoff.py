@@ -1,6 +1,6 @@
 """Waits between retries: exponential, bounded, with jitter.
 
-Room: client. Pure: the random source is passed in.
+This module is pure: the random source is passed in.
 """
 
 import random

@@ -1,9 +1,9 @@
 """A cluster as its clients see it: leaders, coordinators, and requests to each broker.
 
-Room: client. Nodes are addressed by id. Their addresses come from metadata, and from the bootstrap
-servers while nothing else is known or reachable. Only one metadata request is under way at a time.
-Only the search for metadata and coordinators is repeated here. The caller decides whether to repeat
-a request.
+Nodes are addressed by id. Their addresses come from metadata, and from the bootstrap servers while
+nothing else is known or reachable. Only one metadata request is under way at a time. Only the
+search for metadata and coordinators is repeated here. The caller decides whether to repeat a
+request.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Reads and changes settings of topics and brokers.
-
-Room: client.
-"""
+"""Reads and changes settings of topics and brokers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

@@ -1,9 +1,9 @@
 """One TCP connection to one broker: sends requests and matches responses in order.
 
-Room: client. The only file of the client that uses a socket. A request costs one future and one
-timer, no task. Invariants: responses come in the order of the requests. When a connection ends, all
-waiting requests fail, once. After a time-out the connection is closed, because the late response
-would block all others.
+The only file of the client that uses a socket. A request costs one future and one timer, no task.
+Invariants: responses come in the order of the requests. When a connection ends, all waiting
+requests fail, once. After a time-out the connection is closed, because the late response would
+block all others.
 """
 
 import asyncio

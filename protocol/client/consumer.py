@@ -5,11 +5,10 @@
     consumer.subscribe(["logs.access"])
     async for record in consumer: ...
 
-Room: client. Built on `fetcher` (network side of reading) and `membership` (network side of the
-group). Fetched records wait in `record_buffer` until `consumer_reader` returns them.
-`consumer_offsets` handles commits and positions. Only one task at a time may read. Rebalances
-happen in the background. Records of partitions that leave are not returned any more once the
-listener is called.
+Built on `fetcher` (network side of reading) and `membership` (network side of the group). Fetched
+records wait in `record_buffer` until `consumer_reader` returns them. `consumer_offsets` handles
+commits and positions. Only one task at a time may read. Rebalances happen in the background.
+Records of partitions that leave are not returned any more once the listener is called.
 """
 
 import asyncio

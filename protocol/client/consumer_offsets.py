@@ -1,6 +1,6 @@
 """A consumer's positions, start offsets and committed offsets.
 
-Room: client. Each partition has three offsets:
+Each partition has three offsets:
 
     position        the offset returned next
     worked off      the position before the last call that returned records: a caller that asks

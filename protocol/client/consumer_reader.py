@@ -1,7 +1,7 @@
 """Returns fetched records to one caller at a time, and only those that may be read.
 
-Room: client. `consumer` says what is assigned. Records are held back during a pause, while a
-listener runs, after the membership was lost, and behind a record that cannot be deserialized.
+`consumer` says what is assigned. Records are held back during a pause, while a listener runs, after
+the membership was lost, and behind a record that cannot be deserialized.
 """
 
 import asyncio

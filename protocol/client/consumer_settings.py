@@ -1,6 +1,6 @@
 """Settings of one consumer, its records, and its rebalance listener.
 
-Room: client. Data, the construction of records, and the listener's empty methods.
+Data, the construction of records, and the listener's empty methods.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -1,7 +1,4 @@
-"""Leader elections on request (ElectLeaders, KIP-460).
-
-Room: client.
-"""
+"""Leader elections on request (ElectLeaders, KIP-460)."""
 
 from collections import defaultdict
 from collections.abc import Collection

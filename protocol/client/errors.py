@@ -1,6 +1,6 @@
 """Errors between a client and a cluster, besides the codes in a broker's answer.
 
-Room: client. A broker's refusal is `protocol.errors.ApiError`. The others are:
+A broker's refusal is `protocol.errors.ApiError`. The others are:
 
     ClientError
       BrokerUnreachable       no connection could be made: nothing was sent

@@ -1,6 +1,6 @@
 """Turns one partition of a Fetch response into records and the next position.
 
-Room: client. Pure. Records before the requested offset are skipped, because a broker sends whole
+This module is pure. Records before the requested offset are skipped, because a broker sends whole
 batches. Control batches contain no records but use offsets. Under READ_COMMITTED, batches of an
 aborted transaction are skipped: those of its producer from its first offset to the abort marker.
 The position moves past everything skipped.

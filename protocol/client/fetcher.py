@@ -1,8 +1,8 @@
 """Reads partitions that the caller assigns.
 
-Room: client. Only one Fetch request per leader is under way at a time, on connections of the
-fetcher's own. The next one is sent before `poll` returns, so the network works while the caller
-does. Responses to requests before a `seek` are dropped.
+Only one Fetch request per leader is under way at a time, on connections of the fetcher's own. The
+next one is sent before `poll` returns, so the network works while the caller does. Responses to
+requests before a `seek` are dropped.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Committed offsets of groups: written and read, by members of the group and by others.
 
-Room: client. Spark's progress is written this way, and every lag is computed this way. The requests
-go to the group's coordinator, which is looked up again whenever it has moved.
+Spark's progress is written this way, and every lag is computed this way. The requests go to the
+group's coordinator, which is looked up again whenever it has moved.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Administration of groups: list, describe and delete them.
-
-Room: client.
-"""
+"""Administration of groups: list, describe and delete them."""
 
 import asyncio
 from collections import defaultdict

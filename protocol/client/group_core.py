@@ -1,6 +1,6 @@
 """A member of a consumer group without its network: the next step, and the meaning of each answer.
 
-Room: client. Pure: time and the random source are arguments. The driver (`membership.py`) asks
+This module is pure: time and the random source are arguments. The driver (`membership.py`) asks
 `step` for the next step, performs it, reports the result and asks again. In parallel it sends the
 requests from `heartbeat`. One round of the classic protocol:
 

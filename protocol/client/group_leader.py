@@ -1,6 +1,6 @@
 """The leader's work for its group: the assignment, and whether it is still valid.
 
-Room: client. Pure. `group_core` decides when. Members that do not lead have nothing here.
+This module is pure. `group_core` decides when. Members that do not lead have nothing here.
 """
 
 from collections.abc import Mapping

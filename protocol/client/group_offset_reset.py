@@ -1,7 +1,7 @@
 """Computes the offsets that a group is moved to, and moves it. The arithmetic is pure.
 
-Room: client. Only a group without members can be moved, because a member would overwrite the
-offsets with its own position.
+Only a group without members can be moved, because a member would overwrite the offsets with its own
+position.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

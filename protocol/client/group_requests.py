@@ -1,6 +1,6 @@
 """Builds the requests of a group member.
 
-Room: client. Pure. `group_core` decides when each is sent.
+This module is pure. `group_core` decides when each is sent.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
 """The phases of a group member, its settings, and its steps.
 
-Room: client. Data only; `group_core` decides.
+This module has only data classes; `group_core` decides.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Administration of logs: their folders and sizes, and the deletion of records.
-
-Room: client.
-"""
+"""Administration of logs: their folders and sizes, and the deletion of records."""
 
 import asyncio
 from collections import defaultdict

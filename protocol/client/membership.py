@@ -1,7 +1,7 @@
 """Runs one member of a group: performs the steps of `group_core` and sends heartbeats.
 
-Room: client. One task performs the rounds, another one sends heartbeats. The handler
-(`consumer.py`) does what a step means for the partitions. This module only sends the requests.
+One task performs the rounds, another one sends heartbeats. The handler (`consumer.py`) does what a
+step means for the partitions. This module only sends the requests.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A client's metadata of a cluster: immutable snapshots, and the rules to update them.
 
-Room: client. Pure: responses and the time are passed in. Rules:
+This module is pure: responses and the time are passed in. Rules:
 
 - A leader epoch never goes back for the same topic id, so a response of a lagging broker does not
   bring back a deposed leader. A topic that was created again has another id and starts over.

@@ -1,7 +1,7 @@
 """Connections by address: at most one each, opened on demand, reopened after a wait.
 
-Room: client. A `NodeLink` shares one attempt among all callers, with a back-off in between. It
-does not repeat requests, because only their callers know whether that is safe.
+A `NodeLink` shares one attempt among all callers, with a back-off in between. It does not repeat
+requests, because only their callers know whether that is safe.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Looks up offsets of many partitions by time, with one request per leader.
-
-Room: client.
-"""
+"""Looks up offsets of many partitions by time, with one request per leader."""
 
 import asyncio
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """Chooses a record's partition: by its key exactly as Java's producer, without a key sticky.
 
-Room: client. Pure: the random source is passed in.
+This module is pure: the random source is passed in.
 """
 
 import random

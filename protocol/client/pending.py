@@ -1,6 +1,6 @@
 """A batch on its way through the producer, and the queue of one partition.
 
-Room: client. Pure. `producer_core` decides; this file keeps the order. Invariants of a queue:
+This module is pure. `producer_core` decides; this file keeps the order. Invariants of a queue:
 
 - `waiting` and `in_flight` are each in the order of creation, which is the order of sequences;
 - batches with a sequence come before those without;

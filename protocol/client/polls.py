@@ -1,6 +1,6 @@
 """Detects a consumer that is not polled any more, so that other members get its partitions.
 
-Room: client. Pure: time is an argument.
+This module is pure: time is an argument.
 """
 
 

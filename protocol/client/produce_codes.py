@@ -1,6 +1,6 @@
 """Sets of error codes for a batch, by their meaning for the producer.
 
-Room: client. Pure.
+This module is pure.
 """
 
 from protocol.errors import ErrorCode

@@ -1,7 +1,7 @@
 """The producer: appends records and returns acknowledgements; idempotent by default.
 
-Room: client. Built on the pure `producer_core`. This file creates futures and sets their results.
-In `producer_room` callers wait for buffer space; `producer_sender` sends requests. A broker that
+Built on the pure `producer_core`. This file creates futures and sets their results. In
+`producer_room` callers wait for buffer space; `producer_sender` sends requests. A broker that
 restarts or dies delays records, but never loses, duplicates or reorders them.
 """
 

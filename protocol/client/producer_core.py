@@ -1,7 +1,7 @@
 """The producer without its network: which batch is sent when, and what its answer means.
 
-Room: client. Pure: time and chance are arguments, outcomes are effects for `producer.py`. The rules
-of an idempotent stream, as in Java:
+This module is pure: time and chance are arguments, outcomes are effects for `producer.py`. The
+rules of an idempotent stream, as in Java:
 
 - A batch keeps its producer id, epoch and sequence through all retries. The broker recognises it
   among the last five. So no later batch gets a sequence that would push it out of them, and while

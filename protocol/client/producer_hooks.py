@@ -1,6 +1,6 @@
 """The hooks of a producer between `send` and the network.
 
-Room: client. Data, the interceptor's empty methods, and the construction of records.
+Data, the interceptor's empty methods, and the construction of records.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The results of sent records, and the futures that get them.
 
-Room: client. A batch made by the producer has one token per record: its future, with the record's
-own time. A batch made by the caller has one future for all.
+A batch made by the producer has one token per record: its future, with the record's own time. A
+batch made by the caller has one future for all.
 """
 
 import asyncio

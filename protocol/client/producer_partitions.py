@@ -1,6 +1,6 @@
 """Chooses the partition of a record: by the owner's partitioner, the key, or the open batch.
 
-Room: client. `partitioner` has the arithmetic; this module applies it to a topic's metadata.
+`partitioner` has the arithmetic; this module applies it to a topic's metadata.
 """
 
 from protocol.client.cluster import Cluster

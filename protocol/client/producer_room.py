@@ -1,6 +1,6 @@
 """Callers that wait for a producer's buffer: for room in it, or until it is flushed.
 
-Room: client. While any caller waits the core is pressed: batches do not linger.
+While any caller waits the core is pressed: batches do not linger.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The sending half of a producer: finds leaders, sends requests, passes answers to the core.
 
-Room: client. One task sleeps until something can be sent; requests are futures. Slow work (a
-connection, metadata, a producer id) is done by one helper task each, so that a problem with one
-broker does not delay the others.
+One task sleeps until something can be sent; requests are futures. Slow work (a connection,
+metadata, a producer id) is done by one helper task each, so that a problem with one broker does not
+delay the others.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The settings of one producer and their defaults.
 
-Room: client. Data only.
+This module has only data classes.
 """
 
 from dataclasses import dataclass

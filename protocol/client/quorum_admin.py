@@ -1,7 +1,4 @@
-"""Describes the metadata quorum: its leader, and the progress of each replica.
-
-Room: client.
-"""
+"""Describes the metadata quorum: its leader, and the progress of each replica."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The position of one assigned partition, and what prevents further reads.
 
-Room: client. Pure: the back-off has the random source, time is an argument.
+This module is pure: the back-off has the random source, time is an argument.
 """
 
 from enum import StrEnum

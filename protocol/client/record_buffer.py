@@ -1,6 +1,6 @@
 """Fetched records that have not been returned to the caller yet.
 
-Room: client. Pure. Partitions take turns, so that a full one does not starve the others.
+This module is pure. Partitions take turns, so that a full one does not starve the others.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Sends one metadata request at a time, shared by all callers that wait.
 
-Room: client. A question that comes during a request is either covered by it, or goes into the next
-one together with others. Failures are repeated with a back-off while any caller waits.
+A question that comes during a request is either covered by it, or goes into the next one together
+with others. Failures are repeated with a back-off while any caller waits.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Repeats an attempt until it succeeds or the time is over.
-
-Room: client.
-"""
+"""Repeats an attempt until it succeeds or the time is over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

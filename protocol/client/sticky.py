@@ -1,6 +1,6 @@
 """The sticky assignment: as even as possible, and with as few moves as possible.
 
-Room: client. Pure. The rules (KIP-54, KIP-429):
+This module is pure. The rules (KIP-54, KIP-429):
 
 - A member keeps its partitions, unless another member claims one from a later generation, the
   member does not want the topic any more, or another member would have two partitions fewer than

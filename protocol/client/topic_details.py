@@ -1,7 +1,7 @@
 """Topics as an administrator sees them: ids, replicas, in-sync and eligible replicas.
 
-Room: client. Brokers that can (Kafka 3.8 and later) are asked in pages; only they report eligible
-leader replicas. Others are asked by Metadata.
+Brokers that can (Kafka 3.8 and later) are asked in pages; only they report eligible leader
+replicas. Others are asked by Metadata.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,7 +1,7 @@
 """Watches the topics of a subscription: new, growing and deleted ones.
 
-Room: client. It reports changes to the group's core. The member starts with the first answer,
-because a pattern has no topics before that.
+It reports changes to the group's core. The member starts with the first answer, because a pattern
+has no topics before that.
 """
 
 import asyncio

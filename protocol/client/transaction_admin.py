@@ -1,7 +1,4 @@
-"""Administration of transactions: list and describe them, and end a hanging one.
-
-Room: client.
-"""
+"""Administration of transactions: list and describe them, and end a hanging one."""
 
 import asyncio
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """A transactional producer without its network: legal moves, and the meaning of each code.
 
-Room: client. Pure. States and legal moves:
+This module is pure. States and legal moves:
 
     NEW         only `initialized` is possible
     READY       between transactions

@@ -1,7 +1,7 @@
 """Sends the requests of a transactional producer: its id, partitions, offsets and outcome.
 
-Room: client. `transaction_core` decides what is legal and what an answer means; `producer_core` has
-the batches. Only one request of a transactional id is under way at a time.
+`transaction_core` decides what is legal and what an answer means; `producer_core` has the batches.
+Only one request of a transactional id is under way at a time.
 """
 
 import asyncio

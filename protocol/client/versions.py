@@ -1,6 +1,6 @@
 """Chooses the version of each request on a connection: the highest that both sides support.
 
-Room: client. Pure.
+This module is pure.
 """
 
 from collections.abc import Mapping

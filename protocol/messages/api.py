@@ -1,8 +1,8 @@
 """The APIs, the versions that Millrace offers of each, and their message classes.
 
-Room: messages. Clients are offered the ranges that all common ones need to work fully: the maxima
-of Kafka 3.5, without holes. Brokers use one version of each API among themselves (decision 0031).
-To add a message, add its class to a family module, and that module's name here.
+Clients are offered the ranges that all common ones need to work fully: the maxima of Kafka 3.5,
+without holes. Brokers use one version of each API among themselves (decision 0031). To add a
+message, add its class to a family module, and that module's name here.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The first requests of a client: versions, coordinators, the brokers of the cluster.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """Settings: described and altered, one resource at a time.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,8 +1,8 @@
 """The data that consumers of one group exchange through JoinGroup and SyncGroup.
 
-Room: messages. Data only. These are not API bodies: the broker does not read them. On the wire, an
-int16 with the version comes before each. A reader that gets a newer version reads the fields it
-knows and ignores the rest.
+This module has only data classes. These are not API bodies: the broker does not read them. On the
+wire, an int16 with the version comes before each. A reader that gets a newer version reads the
+fields it knows and ignores the rest.
 """
 
 from protocol.wire.schema import NEVER_FLEXIBLE, Message, Struct, array, bytes_, int32, string

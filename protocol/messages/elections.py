@@ -1,6 +1,6 @@
 """Leader elections, and moves of partitions to other brokers.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

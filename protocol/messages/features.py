@@ -1,6 +1,6 @@
 """Features that the cluster has enabled.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """Fetch: reads record batches, for consumers and followers, with fetch sessions.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

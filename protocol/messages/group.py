@@ -1,6 +1,6 @@
 """Groups: list, describe, join and delete them.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

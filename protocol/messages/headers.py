@@ -1,7 +1,7 @@
 """The bytes before every body: the frame's size and the request or response header.
 
-Room: messages. Pure. A request header has a tagged section from the API's first flexible version
-on, but its client id keeps the old two-byte length. A response header has one too, except for
+This module is pure. A request header has a tagged section from the API's first flexible version on,
+but its client id keeps the old two-byte length. A response header has one too, except for
 ApiVersions, which a client must be able to read before it knows the broker's versions.
 """
 

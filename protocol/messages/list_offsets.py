@@ -1,6 +1,6 @@
 """Offsets by time and by leader epoch.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

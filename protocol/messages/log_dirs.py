@@ -1,6 +1,6 @@
 """Log directories: described, and replicas moved between them.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

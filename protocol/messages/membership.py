@@ -1,8 +1,9 @@
 """Requests of brokers to the active controller: registration, heartbeats, in-sync replicas,
 envelopes.
 
-Room: messages. Data only. A broker epoch is the offset of the broker's registration in the metadata
-log. Every request that depends on it carries it, so requests of an earlier incarnation are refused.
+This module has only data classes. A broker epoch is the offset of the broker's registration in the
+metadata log. Every request that depends on it carries it, so requests of an earlier incarnation are
+refused.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """Brokers, topics and their partitions, as clients see them.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

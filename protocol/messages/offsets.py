@@ -1,6 +1,6 @@
 """Committed offsets of groups: commit, fetch and delete.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

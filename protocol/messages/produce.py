@@ -1,6 +1,6 @@
 """Produce: one record batch per partition into the log.
 
-Room: messages. Data only. Versions 0 to 2 are offered but have no class: they carry message
+This module has only data classes. Versions 0 to 2 are offered but have no class: they carry message
 formats 0 and 1, and a broker refuses them.
 """
 

@@ -1,6 +1,6 @@
 """Producer ids for idempotent and transactional producers, and blocks of them for brokers.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,8 +1,8 @@
 """Requests among the voters of the metadata quorum: votes, epochs, snapshots.
 
-Room: messages. Data only. Every request names the cluster, the intended voter and the sender, each
-by id and directory, because a voter with another disk is another voter (KIP-853). The quorum has
-one partition; Kafka's format nests it in arrays of topics and partitions.
+This module has only data classes. Every request names the cluster, the intended voter and the
+sender, each by id and directory, because a voter with another disk is another voter (KIP-853). The
+quorum has one partition; Kafka's format nests it in arrays of topics and partitions.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """The report of the replicas on a broker's disks. Our own message, which Kafka does not have.
 
-Room: messages. Data only. It has two uses. Before a cluster is born, each broker asks all
+This module has only data classes. It has two uses. Before a cluster is born, each broker asks all
 configured ones. A voter set is created only if all of them answer and are empty. And before a
 partition that lost all in-sync replicas gets a leader again, it shows which log is longest.
 """

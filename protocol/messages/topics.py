@@ -1,6 +1,6 @@
 """Topics: created, deleted and grown; records deleted.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

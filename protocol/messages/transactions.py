@@ -1,6 +1,6 @@
 """Transactions: requests of producers, markers, and queries of administrators.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """The voters of the metadata quorum: their progress, and changes of the set (KIP-853).
 
-Room: messages. Data only. A voter is an id and a directory together.
+This module has only data classes. A voter is an id and a directory together.
 """
 
 from protocol.messages.api import ApiKey

@@ -1,6 +1,6 @@
 """The header of a record batch: its layout, a read-only view, and in-place changes.
 
-Room: wire. Pure. A log, a Produce request and a Fetch response hold the same bytes:
+This module is pure. A log, a Produce request and a Fetch response hold the same bytes:
 
      0  base_offset int64              27  base_timestamp int64
      8  batch_length int32             35  max_timestamp int64

@@ -1,6 +1,6 @@
 """The five codecs of record batches, each imported at its first use.
 
-Room: wire. Pure. The caller of `decompress` names a limit on the output, because a megabyte can
+This module is pure. The caller of `decompress` names a limit on the output, because a megabyte can
 announce gigabytes. No codec here produces more than the limit and one read beyond it. No codec
 reads more parts than any client would write, because an empty part costs time too.
 

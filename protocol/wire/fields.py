@@ -1,6 +1,6 @@
 """Declares the fields of a message, and the struct class that holds them.
 
-Room: wire. Pure. `schema` documents the options and re-exports everything for messages.
+This module is pure. `schema` documents the options and re-exports everything for messages.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The reading half of a connection without its socket: bytes in, whole frames out.
 
-Room: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into the buffer from
+This module is pure. Made for `asyncio.BufferedProtocol`: the loop reads into the buffer from
 `get_buffer` and calls `received`. That yields every complete frame, without its size, as a view of
 the one buffer, which is reused.
 

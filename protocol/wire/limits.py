@@ -1,7 +1,7 @@
 """The limits of what one process reads: counts in messages, and sizes of decompressed batches.
 
-Room: wire. Data only; one object per process. A process sets it once, before its first message,
-because compiled readers contain the counts. Clients leave the defaults.
+This module has only data classes; one object per process. A process sets it once, before its first
+message, because compiled readers contain the counts. Clients leave the defaults.
 """
 
 

@@ -1,6 +1,6 @@
 """The smallest parts of the wire format, as functions that the generated codecs call.
 
-Room: wire. Pure. Readers are `(buffer, position) -> (value, position)`. Every length is compared
+This module is pure. Readers are `(buffer, position) -> (value, position)`. Every length is compared
 with the bytes left before anything is allocated. `limits` has the limits of the whole layer.
 """
 

@@ -1,6 +1,6 @@
 """Generates and compiles the source of a reader: buffer in, message out.
 
-Room: wire. Pure. The code is straight-line for one (class, version). Neighbouring fixed-width
+This module is pure. The code is straight-line for one (class, version). Neighbouring fixed-width
 fields, and the length of the next string or array, are read by one `struct` call. Arrays of structs
 are loops in place, without a call per element. Invariant: `pos` never exceeds `limit`, because
 every length is compared with the bytes left before it is skipped. Fixed-width reads beyond the end

@@ -1,6 +1,6 @@
 """Single records inside a batch: fast reading, and writing.
 
-Room: wire. Pure. The layout of a record:
+This module is pure. The layout of a record:
 
     length varint, attributes int8 (0), timestamp delta varlong, offset delta varint,
     key length varint (-1: null), key, value length varint (-1: null), value,

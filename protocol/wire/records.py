@@ -1,6 +1,6 @@
 """Record batches of format 2: finding them in a buffer, reading their records, building them.
 
-Room: wire. Pure. `batch_header` has the layout of a batch, `record` that of records. Most users
+This module is pure. `batch_header` has the layout of a batch, `record` that of records. Most users
 need only the header.
 """
 

@@ -1,6 +1,6 @@
 """Declares messages: one slotted class per body for all versions.
 
-Room: wire. Pure. A class lists its fields in wire order:
+This module is pure. A class lists its fields in wire order:
 
     class ListOffsetsTopic(Struct):
         name: str = string()

@@ -1,8 +1,8 @@
 """Generates and compiles the source of a writer: message in, pieces of bytes out.
 
-Room: wire. Pure. The counterpart of `reader`: neighbouring fixed-width fields and the length after
-them are packed by one `struct` call, arrays of structs are loops in place. Pieces are appended to a
-list that the caller joins once, so `records` are never copied.
+This module is pure. The counterpart of `reader`: neighbouring fixed-width fields and the length
+after them are packed by one `struct` call, arrays of structs are loops in place. Pieces are
+appended to a list that the caller joins once, so `records` are never copied.
 """
 
 from collections.abc import Callable

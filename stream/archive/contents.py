@@ -1,9 +1,9 @@
 """The contents of an archive: the pieces of one topic, their offsets, and what is missing.
 
-Pure: it touches no file. A *piece* is some offsets of some partitions that are written together,
-as one Parquet file for each hour in which lines arrived. The *note* of a piece is a small file that
-lists the offsets that the piece covers, including those without a line. A piece belongs to the
-archive as soon as its note exists.
+This module is pure: it touches no file. A *piece* is some offsets of some partitions that are
+written together, as one Parquet file for each hour in which lines arrived. The *note* of a piece is
+a small file that lists the offsets that the piece covers, including those without a line. A piece
+belongs to the archive as soon as its note exists.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Column declarations of users: `level: string`, or `ms: {path: timing.total, type: double}`.
 
-Pure. A *declaration* gives a column its type and its *address*: the json path, key, position, field
-or group where a line has the column's text. Each fault is reported at the key of its own column, so
-the user sees all faults together. The older form, one text such as `'timing.total double'`, is
-still accepted.
+This module is pure. A *declaration* gives a column its type and its *address*: the json path, key,
+position, field or group where a line has the column's text. Each fault is reported at the key of
+its own column, so the user sees all faults together. The older form, one text such as
+`'timing.total double'`, is still accepted.
 """
 
 import dataclasses

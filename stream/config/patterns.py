@@ -1,7 +1,7 @@
 r"""Finds the literal patterns of an expression, and the operand that each is matched against.
 
-Pure. A *literal* pattern is a text that the user wrote. Patterns that an expression computes
-from a line or a column are not found here.
+This module is pure. A *literal* pattern is a text that the user wrote. Patterns that an expression
+computes from a line or a column are not found here.
 """
 
 from collections.abc import Iterator

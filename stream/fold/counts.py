@@ -1,6 +1,7 @@
 """The result of folding a batch: cells for the sinks, lines that were not counted, and offsets.
 
-Pure, no JVM. Cells come as rows, or as blocks (many cells of one window as text).
+This module is pure and needs no JVM. Cells come as rows, or as blocks (many cells of one window as
+text).
 """
 
 import math

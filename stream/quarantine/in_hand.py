@@ -1,6 +1,6 @@
 """Shows the thread that watches the JVM what the JVM is counting for another thread.
 
-Pure except for the monotonic clock. The counting thread calls `take` before it counts a part, and
+This module is pure except for the monotonic clock. The counting thread calls `take` before it counts a part, and
 `let_go` after the part is counted or Java has reported an error. Between these calls the part is
 *in hand*. If the JVM ends, the part in hand is the likely cause. If a part is in hand for too long,
 the JVM hangs.
