@@ -21,19 +21,22 @@ from protocol.wire.primitives import Buffer, read_uvarint
 STREAMS_MAX = 64
 """The most gzip members, or lz4 or zstd frames, in one batch. Clients write one.
 
-Each costs a copy of everything after it, so a megabyte of empty ones would cost seconds.
+Each member costs a copy of everything after it, so a megabyte of empty members would cost seconds.
 """
 
 SNAPPY_BLOCKS_MAX = 16_384
 """The most snappy blocks in one batch.
 
-That is half a gigabyte with the 32 KiB blocks of other clients, 16 MiB with the 1 KiB blocks of old
-ones. Empty blocks would only cost time.
+They have half a gigabyte with the 32 KiB blocks of other clients, and 16 MiB with the 1 KiB blocks
+of old ones. Empty blocks would only cost time.
 """
 
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
-"""The default of zstd's own readers. Levels 20 to 22 announce 32 to 128 MiB, whatever they hold.
-The reader reserves the window but touches only as much of it as the output fills."""
+"""The largest window of a zstd frame, which is the default of zstd's own readers.
+
+Levels 20 to 22 declare windows of 32 to 128 MiB, even for little data. The reader reserves the
+window but uses only as much memory as the output fills.
+"""
 
 GZIP_LEVEL_DEFAULT = -1
 LZ4_LEVEL_DEFAULT = 9
