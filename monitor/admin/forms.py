@@ -1,4 +1,4 @@
-"""The forms of operations: their names and fields. Pure data."""
+"""The names and fields of the forms with which a user changes the cluster."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from monitor.admin.orders import Operation
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name in the form, its label, an example. `is_long` means several lines."""
+    """One field of a form: its name, its label, an example. `is_long` means several lines."""
 
     name: str
     label: str
@@ -18,7 +18,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One operation's page; `is_destructive` if its effect cannot be undone."""
+    """The form of one operation. `is_destructive` is true if its effect cannot be undone."""
 
     operation: Operation
     title: str

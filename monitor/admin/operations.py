@@ -1,9 +1,9 @@
-"""The plan of each order that a user gives on the page. Pure.
+"""The plan of each order that a user gives on the page.
 
-A plan says what an order would change in the cluster as it was read a moment ago, or why the order
-is refused. `basis` holds all values that the plan depends on. If `basis` has changed when the user
-confirms, nothing is done and the page shows the new plan. So the plan that is carried out is
-exactly the plan that was shown, with the same offsets.
+This module is pure. A plan says what an order would change in the cluster as it was read a moment
+ago, or why the order is refused. `basis` holds all values that the plan depends on. If `basis` has
+changed when the user confirms, nothing is done and the page shows the new plan. So the plan that is
+carried out is exactly the plan that was shown, with the same offsets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,7 @@ from protocol.client.group_offset_reset import (
 from protocol.types import TopicPartition
 
 KEPT_TOPICS = frozenset({"millrace.positions"})
-"""The collector's own topic: which line of which file was sent. Without it, lines would come twice.
-"""
+"""The collector's topic of positions. Without its records the collector would send lines twice."""
 
 STAYS = "–"
 
@@ -46,7 +45,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The effects of an order; a plan with a `refusal` is not carried out."""
+    """The effects of an order. A plan with a `refusal` is not carried out."""
 
     order: Order
     says: str
@@ -55,7 +54,7 @@ class Plan:
     refusal: str | None = None
     basis: tuple[object, ...] = ()
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The new offsets of records or commits: where each log, or its reader, will continue."""
+    """The new offsets: where each log will start, or where the group will continue."""
 
     @property
     def subject(self) -> str:
@@ -64,7 +63,10 @@ class Plan:
 
 
 def creation(order: CreateTopic, refused: str | None) -> Plan:
-    """Plan a new topic; `refused` is the controller's answer to a validation."""
+    """Plan a new topic.
+
+    `refused` is the reason with which the controller refused a validation; else None.
+    """
     spec = order.spec
     effects = (
         Effect("partitions", STAYS, _or_default(spec.partitions)),
@@ -204,9 +206,9 @@ def _unread(
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """A group as its coordinator describes it, with the bounds of each partition.
+    """A group as its coordinator describes it, with the offsets of each partition.
 
-    `fault` is why the partitions could not be found.
+    `fault` is the reason why the partitions could not be found.
     """
 
     state: str
@@ -216,7 +218,10 @@ class GroupStanding:
 
 
 def resetting(order: ResetOffsets, standing: GroupStanding, stream_group: str) -> Plan:
-    """Plan a group's new offsets; refuse a group with members, and the stream's own group."""
+    """Plan new offsets of a group.
+
+    A group with members, and the stream's own group, are refused.
+    """
     says = f"Lets the group {order.group_id} go on elsewhere"
     basis = (
         standing.state,
@@ -259,7 +264,8 @@ def _moved(row: TopicPartition, current: int | None, offset: int) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """One partition: its leader or None, its replicas in order, and its in-sync replicas."""
+    """One partition: its leader (None without one), its replicas in order, and its in-sync
+    replicas."""
 
     row: TopicPartition
     leader: int | None

@@ -2,8 +2,8 @@
 
 When a user submits a form, the page shows the plan. When the user confirms the plan, the page shows
 the outcome. Both work without scripts. An order must come from a page of this site (Origin), in a
-session (cookie), with the secret that the session's forms hold. Every order writes two audit lines,
-one before and one after it is carried out, to the log and to the stored events.
+session (cookie), with the secret in the session's forms. Every order writes two audit lines to the
+log and to the stored events: one before and one after it is carried out.
 """
 
 import logging
@@ -39,13 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class NotFromHere(Exception):
-    """A request for a change that was not sent by a page of this site."""
+    """The error for a request to change something that no page of this site sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The objects that the pages use. `show` renders a template; `root` is the path in front of
-    every address.
+    """The objects that the pages use.
+
+    `show` renders a template. `root` is the first part of every path.
     """
 
     door: Door
@@ -69,7 +70,7 @@ class Admin:
         self, request: Request, session: Session, operation: Operation, words: Mapping[str, str],
         code: int = 200, **more: object,
     ) -> Response:  # fmt: skip
-        """Return an operation's form, its plan or its outcome."""
+        """Return the page of an operation: its form, its plan or its outcome."""
         values: Values = {
             "session": session, "form": FORMS[operation], "words": words, "fault": None,
             "plan": None, "ticket": None, "notice": None, "outcome": None, "failed": False,
@@ -77,7 +78,7 @@ class Admin:
         return self.show(request, "operation.html", values | more, code)
 
     def events(self) -> list[Event]:
-        """Return the last orders, newest first."""
+        """Return the audit lines of the last orders, newest first."""
         if self.sampler.recorder is None:
             return []
         try:
@@ -233,8 +234,9 @@ async def _carried_out(
 
 
 async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, str]]:
-    """Return the session and the fields of an order. Raise NotFromHere or Refused unless a page of
-    this site sent it in a session.
+    """Return the session and the fields of an order.
+
+    Raise NotFromHere or Refused unless a page of this site sent it in a session.
     """
     words = await posted(request)
     session = admin.session(request)

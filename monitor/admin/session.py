@@ -1,8 +1,8 @@
-"""Sessions behind a token, and the plans that each session was shown. Pure.
+"""Sessions of users who gave the token, and the plans that each session was shown.
 
-The key of a session is only in its cookie. The session's forms carry another secret, so that a page
-of another site cannot give orders with the browser's cookie. Each plan has a ticket, and a ticket
-can be used once. Sessions and plans are only in memory, so they end with the process.
+This module is pure. The key of a session is only in its cookie. The session's forms have another
+secret, so that a page of another site cannot give orders with the browser's cookie. Each plan has a
+ticket, which can be used once. Sessions and plans are only in memory, so they end with the process.
 """
 
 import hmac
@@ -21,12 +21,15 @@ WHO_CHARS_MAX = 60
 
 
 class Refused(Exception):
-    """The login or the order is refused; the text says why."""
+    """The error for a login or an order that is refused. Its text says why."""
 
 
 @dataclass(slots=True)
 class Session:
-    """One user's session; `who` is the user's name, `form_secret` is in the session's forms."""
+    """The session of one user.
+
+    `who` is the user's name, and `form_secret` is in the session's forms.
+    """
 
     key: str
     form_secret: str
@@ -36,9 +39,7 @@ class Session:
 
 
 class Door:
-    """Opens a session for a user who gives the right token. `draw` returns a new secret that cannot
-    be guessed.
-    """
+    """Opens sessions for users who give the right token. `draw` returns a new random secret."""
 
     def __init__(self, token: str, draw: Callable[[], str]) -> None:
         self._token = token.encode()
@@ -47,7 +48,10 @@ class Door:
         self._wrong_at_ms: list[int] = []
 
     def enter(self, token: str, who: str, now_ms: int) -> Session:
-        """Open a session. Raise Refused, also for a minute after a few wrong tokens."""
+        """Open a session.
+
+        Raise Refused for a wrong token, and for a minute after several wrong tokens.
+        """
         self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
         if len(self._wrong_at_ms) >= WRONG_MAX:
             raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
