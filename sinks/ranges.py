@@ -13,11 +13,14 @@ from typing import NamedTuple
 Ledger = Mapping[tuple[str, int], int]
 
 Topics = Mapping[str, Collection[str]]
-"""The topics of each metric; an empty collection means any topic."""
+"""The topics of each metric. An empty collection means all topics."""
 
 
 class MetricRange(NamedTuple):
-    """Offsets of a partition that a metric has counted; `end_offset` is None while it counts on."""
+    """A range of a partition's offsets that a metric has counted.
+
+    `end_offset` is None as long as the metric continues to count the partition.
+    """
 
     metric: str
     topic: str

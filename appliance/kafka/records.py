@@ -1,4 +1,7 @@
-"""Format keys and values as text, as Kafka's deserializers do. Pure."""
+"""Format keys and values as text, as Kafka's deserializers do.
+
+This module is pure.
+"""
 
 import math
 import struct

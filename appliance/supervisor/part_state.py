@@ -1,4 +1,7 @@
-"""The state of one part. Pure data."""
+"""The state of one part.
+
+This module has only data classes.
+"""
 
 from dataclasses import dataclass
 

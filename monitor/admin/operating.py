@@ -130,7 +130,7 @@ class Operator:
                     await cluster.close()
         except TimeoutError as error:
             raise OperationFailed(
-                f"no answer within {TIMEOUT_S:.0f} s: whether it was done is not known"
+                f"no answer within {TIMEOUT_S:.0f} s: the order may have been carried out"
             ) from error
         except FAILURES as error:
             raise OperationFailed(say(error)) from error
@@ -244,5 +244,5 @@ def _outcomes(found: Mapping[TopicPartition, object]) -> str:
         return "done"
     told = "; ".join(f"{row}: {say(error)}" for row, error in sorted(errors.items())[:5])
     raise OperationFailed(
-        f"{len(found) - len(errors)} of {len(found)} partitions are done, not these: {told}"
+        f"{len(found) - len(errors)} of {len(found)} partitions are done; refused: {told}"
     )

@@ -108,7 +108,9 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
             settings = settings_of(words.get("settings", ""))
             set_ones = {key: value for key, value in settings.items() if value is not None}
             if len(set_ones) != len(settings):
-                raise ValueError("settings: found one to take back, expected key=value")
+                raise ValueError(
+                    "settings: found -key, expected key=value: a new topic has nothing to restore"
+                )
             return CreateTopic(
                 TopicSpec(
                     _required(words, "topic"),

@@ -99,7 +99,9 @@ class Admin:
         try:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
-            raise OperationFailed(f"the order cannot be noted in the history: {error}") from error
+            raise OperationFailed(
+                f"the order was not carried out, because the history cannot be written: {error}"
+            ) from error
 
     def readers(self, order: Order) -> list[Reader]:
         """Return the groups with commits in the topic and their offsets, by the latest snapshot."""
@@ -192,8 +194,15 @@ def _add_operations(router: APIRouter, admin: Admin) -> None:
         try:
             again = await admin.orders.look(plan.order, admin.readers(plan.order))
             if again.refusal is not None or again.basis != plan.basis:
-                notice = "The cluster has changed meanwhile, and nothing was done. This is the plan"
-                return _shown(request, admin, session, operation, again, f"{notice} as of now.")
+                notice = "The cluster has changed since the plan was made, so nothing was done."
+                return _shown(
+                    request,
+                    admin,
+                    session,
+                    operation,
+                    again,
+                    f"{notice} This is the plan as of now.",
+                )
             who = f"{session.who} ({_address(request)})"
             admin.note(who, plan, "begun")
         except OperationFailed as error:
@@ -241,7 +250,7 @@ async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, s
     words = await posted(request)
     session = admin.session(request)
     if session is None:
-        raise Refused("the session is over: enter again")
+        raise Refused("your session has ended: log in again")
     admin.door.check(session, words.get("form_secret", ""))
     return session, words
 
@@ -257,18 +266,18 @@ async def posted(request: Request) -> dict[str, str]:
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
     is_ours = site == "same-origin" if origin is None else urlsplit(origin).netloc in hosts
     if not is_ours or site not in (None, "same-origin"):
-        raise NotFromHere("this form was not sent from this page")
+        raise NotFromHere("the form was not sent by a page of this site: open the page again")
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM_TYPE:
         raise NotFromHere(f"expected {FORM_TYPE}")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_BYTES_MAX:
-            raise NotFromHere(f"expected at most {BODY_BYTES_MAX} bytes")
+            raise NotFromHere(f"the form is too large, expected at most {BODY_BYTES_MAX} bytes")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
     except ValueError as error:
-        raise NotFromHere("expected a form in UTF-8") from error
+        raise NotFromHere("the form is not in UTF-8: open the page again") from error
 
 
 def _changes(plan: Plan) -> str:

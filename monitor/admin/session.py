@@ -59,7 +59,7 @@ class Door:
         # token.
         if not hmac.compare_digest(token.strip().encode(), self._token):
             self._wrong_at_ms.append(now_ms)
-            raise Refused("this is not the token")
+            raise Refused("the token is wrong")
         name = who.strip()
         if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
             raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")
@@ -88,7 +88,7 @@ class Door:
     def check(self, session: Session, form_secret: str) -> None:
         """Raise Refused for a form that does not belong to this session."""
         if not hmac.compare_digest(form_secret.encode(), session.form_secret.encode()):
-            raise Refused("this form is of another session: open it again")
+            raise Refused("the form belongs to another session: open the page again")
 
     def show(self, session: Session, plan: Plan, now_ms: int) -> str:
         """Keep a plan and return its ticket, which the user needs to confirm the plan; drop the
@@ -106,7 +106,7 @@ class Door:
         """
         plan, shown_at_ms = session.tickets.get(ticket, (None, 0))
         if plan is None or now_ms - shown_at_ms > TICKET_MS_MAX:
-            raise Refused("this plan was carried out already, or is too old: make it again")
+            raise Refused("the plan was carried out already or is too old: submit the form again")
         if name.strip() != plan.subject.strip():
             raise Refused(f"found the name {name!r}, expected {plan.subject!r}: nothing was done")
         del session.tickets[ticket]

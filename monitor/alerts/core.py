@@ -18,7 +18,7 @@ from monitor.state.alert import Alert, Digest, Observed, Rule, RuleStanding, Sta
 ALERTS_MAX = 500
 """The most open alerts that are kept. Further breaches are only counted."""
 
-TAKEN_OUT = "the rule was taken out of the configuration"
+TAKEN_OUT = "the rule was removed from the configuration"
 
 Key = tuple[str, str]
 """The name of a rule, and the subject of the alert."""

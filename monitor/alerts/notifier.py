@@ -109,7 +109,7 @@ class Notifier:
             for alert in (*opened, *closed):
                 del self._unanswered[_identity(alert)]
             logger.warning(
-                "alerts count as told: the webhook took them without an answer, or not at all",
+                "webhook did not answer in time, so its alerts are not sent again",
                 extra=fields(alerts=len(opened) + len(closed), tries=UNANSWERED_MAX),
             )
 

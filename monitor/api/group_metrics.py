@@ -34,7 +34,7 @@ FAMILIES: tuple[tuple[str, str, Figure], ...] = (
     ("millrace_group_lag_offsets", "Offsets not yet read", _lag),
     ("millrace_group_lag_seconds", "Age of the oldest unread record", _age),
     ("millrace_group_committed_offset", "Next offset to be read", _committed),
-    ("millrace_group_lost_offsets", "Offsets retention took before the reader", _lost),
+    ("millrace_group_lost_offsets", "Offsets that retention deleted before they were read", _lost),
 )
 
 

@@ -333,7 +333,7 @@ def _add_counts(
     ) -> Response:
         found = asked(name, size)
         if not found:
-            raise HTTPException(404, f"nothing is counted of a metric {name!r}")
+            raise HTTPException(404, f"no counts of a metric {name!r}")
         return answers.give("counts/1", found, format)
 
 

@@ -114,8 +114,8 @@ class _Reading:
         for row, offset in begins.items():
             if self._is_spent():
                 self._problems.append(
-                    f"stopped after {READ_S:.0f} s or {SCAN_BYTES_MAX >> 20} MiB: from partition"
-                    f" {row.partition} on nothing was read"
+                    f"stopped after {READ_S:.0f} s or {SCAN_BYTES_MAX >> 20} MiB: partition"
+                    f" {row.partition} and later ones were not read"
                 )
                 break
             found += [(row, record) for record in await self._partition(row, offset, ends[row])]
@@ -135,7 +135,7 @@ class _Reading:
             if offset > starts.get(row, offset):
                 self._problems.append(
                     f"partition {row.partition}: searched the last {SEARCH_BACK_MAX:,} offsets"
-                    f" only, from {offset:,} on; an earlier beginning finds what lies before"
+                    f" only, from {offset:,} on; choose an earlier start to search more"
                 )
 
     async def _offsets(
@@ -173,7 +173,7 @@ class _Reading:
                 batch = await self._fetch(leader, row, offset)
                 if batch.next_offset <= offset:
                     self._problems.append(
-                        f"partition {row.partition}: the broker gave nothing at offset {offset:,}"
+                        f"partition {row.partition}: the broker sent no batch at offset {offset:,}"
                     )
                     break
                 offset = batch.next_offset

@@ -127,7 +127,9 @@ def wanted_of(topic: str, asked: Asked, partitions: int, now_ms: int) -> Wanted:
     if begin is Begin.OFFSET:
         at = _number(asked.at, "at")
         if partition is None:
-            raise ValueError("partition: found none, expected one, for offsets are those of one")
+            raise ValueError(
+                "partition: found none, expected one, because an offset belongs to one partition"
+            )
     elif begin is Begin.TIME:
         try:
             at = parse_moment_ms(asked.at.strip(), now_ms)

@@ -298,9 +298,7 @@ class Poller:
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
             self._left_out = left_out
-            logger.warning(
-                "groups beyond the limit are not looked at", extra=fields(count=left_out)
-            )
+            logger.warning("too many groups, some are not polled", extra=fields(count=left_out))
         ids = self._turns.due(
             self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
         )

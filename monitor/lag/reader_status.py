@@ -132,11 +132,13 @@ def judge_reader(
     if lag.state is CellState.NO_COMMIT:
         return Judged(ReaderStatus.NO_COMMIT, "nothing was ever committed here")
     if lag.state is CellState.PAST_END:
-        return Judged(ReaderStatus.UNKNOWN, f"the commit lies {lag.past_end:,} past the end")
+        return Judged(
+            ReaderStatus.UNKNOWN, f"the commit is {lag.past_end:,} offsets past the end of the log"
+        )
     if lag.lag is None:
         return Judged(ReaderStatus.UNKNOWN, "the end of the log is not known")
     if lag.lost:
-        reason = f"retention took {lag.lost:,} offsets before they were read"
+        reason = f"retention deleted {lag.lost:,} offsets before they were read"
         return Judged(ReaderStatus.LOST, reason, now_ms)
     if lag.lag == 0:
         return Judged(ReaderStatus.OK, "caught up")

@@ -153,7 +153,7 @@ def _quorum_says(snapshot: Snapshot) -> str:
     quorum = snapshot.quorum
     if quorum is None:
         why = snapshot.quorum_error or "no broker has answered yet"
-        return f"How the quorum stands is not known: {why}."
+        return f"The state of the quorum is unknown: {why}."
     if len(quorum.replicas) < 2:
         return "One broker: there is no quorum to describe."
     committed = render.number(quorum.high_watermark)

@@ -51,7 +51,7 @@ class ColumnSection(BaseModel):
 
     @property
     def address(self) -> str | None:
-        """The address, whichever key it was given under; None if the declaration has none."""
+        """The address, under whichever key it was given; None if the declaration has no address."""
         position = None if self.position is None else str(self.position)
         return self.path or self.key or position or self.field or self.group
 

@@ -29,7 +29,7 @@ class _Where(Enum):
 
 
 class PatternFault(ValueError):
-    """A fault of a pattern: what was found, and what was expected."""
+    """The error for a fault of a pattern: what was found, and what was expected."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(f"found {found}, expected {expected}")

@@ -28,8 +28,8 @@ _SPARK_ESCAPED = re.compile(
 def literal_text(literal: str) -> str:
     r"""Return the text that a literal means by our rules.
 
-    `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them.
-    Before any other character a backslash stands for itself. In `r'…'` it always does.
+    `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them. A
+    backslash before any other character is kept. In `r'…'` every backslash is kept.
     """
     content = _content(literal)
     if content is None:

@@ -26,7 +26,7 @@ HASH_BYTES = 16
 LITERALS_VERSION = 2
 
 _LATER_KEYS = ("comment", "escape", "header", "reader")
-"""Keys of an input that did not exist in earlier versions."""
+"""The keys of an input that earlier versions of the stream did not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class PartitionCount:
     latest_s: int | None
 
     def joined(self, other: "PartitionCount") -> "PartitionCount":
-        """Combine with another count of the same partition."""
+        """Return the combination of this count with another count of the same partition."""
         latest = [one for one in (self.latest_s, other.latest_s) if one is not None]
         return PartitionCount(
             self.topic,

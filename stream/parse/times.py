@@ -31,7 +31,7 @@ TIME_REASON = "time"
 
 @dataclass(frozen=True, slots=True)
 class TimeSql:
-    """A line's time, and the reason if it is NULL."""
+    """The SQL for a line's time, and for the reason if the time is NULL."""
 
     value: str
     fault: str = quote_text(TIME_REASON)

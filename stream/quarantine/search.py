@@ -63,7 +63,7 @@ class FailureKind(StrEnum):
 class PartFailure:
     """Why a part could not be counted: the name of the error, and its message.
 
-    `words` is the message, and can quote the line.
+    `words` is the message, which can quote the line.
     """
 
     kind: FailureKind

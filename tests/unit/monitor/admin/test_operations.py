@@ -64,7 +64,7 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
     ("order", "partitions", "reason"),
     [
         (AlterTopic("gone", {"a": "1"}), None, "does not exist"),
-        (AlterTopic("logs", {}, 3), 3, "can only be given more"),
+        (AlterTopic("logs", {}, 3), 3, "expected a higher number"),
         (AlterTopic("millrace.positions", {"a": "1"}), 1, "the collector's memory"),
         (AlterTopic("__consumer_offsets", {"a": "1"}), 6, "kept by the brokers"),
     ],
@@ -82,7 +82,7 @@ def test_a_deletion_says_from_where_to_where_and_who_has_not_read_it() -> None:
     order = DeleteRecords("logs", None, ResetTarget(To.LATEST))
     plan = deletion(order, LOGS, [("slow", 0, 12), ("quick", 0, 50), ("slow", 1, 0)])
     assert shown(plan) == [("logs-0", "begins at 10", "begins at 50")]
-    assert plan.effects[0].note == "40 offsets go"
+    assert plan.effects[0].note == "40 offsets are deleted"
     assert plan.offsets == {row(0): 50}
     assert plan.warnings == ("The group slow has not read up to 38 of these offsets.",)
     assert plan.refusal is None
