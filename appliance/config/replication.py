@@ -14,7 +14,10 @@ from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.settings import Setting, WrongValue, parse
 
 BROKER_COUNTS = (1, 3)
-"""One broker, or three. Two would stop when either is gone, because one is no majority of two."""
+"""The possible numbers of brokers.
+
+With two, neither could continue alone, because one is no majority.
+"""
 
 BROKERS_MAX = max(BROKER_COUNTS)
 

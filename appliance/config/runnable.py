@@ -30,8 +30,9 @@ ARCHIVED_FILE = "topic/hour/00000001.parquet"
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:
-    """Reject an archive folder inside a watched folder, because archived files would be read,
-    counted and archived again without end.
+    """Reject an archive folder inside a watched folder.
+
+    Otherwise archived files would be read, counted and archived again without end.
     """
     if config.stream.archive is None:
         return

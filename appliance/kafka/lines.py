@@ -9,12 +9,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class LineFault(ValueError):
-    """A line does not have the announced format."""
+    """The error for a line that does not have the expected format."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """The format of a line: `headers⇥key⇥value`, each part only if it is announced."""
+    """The format of a line: `headers⇥key⇥value`. Each part can be left out."""
 
     parse_key: bool = False
     key_separator: str = "\t"

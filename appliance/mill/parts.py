@@ -23,7 +23,7 @@ MYSQL_IN_CONTAINER = 3306
 
 
 class ProbeKind(StrEnum):
-    """The way to ask a part whether it works."""
+    """How to ask a part if it works."""
 
     HTTP = "http"
     REDIS = "redis"
@@ -44,7 +44,10 @@ class Part:
     start_timeout_ms: int
     stop_timeout_ms: int
     takes_turns: bool = False
-    """One of several parts that replace each other: no two of them are stopped at the same time."""
+    """Whether this is one of several parts that replace each other.
+
+    No two such parts are stopped at the same time.
+    """
 
     @property
     def address(self) -> str:

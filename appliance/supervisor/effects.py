@@ -67,7 +67,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write a line to the supervisor's log."""
+    """Write a line about a part to the supervisor's log."""
 
     part: str
     text: str

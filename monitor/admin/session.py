@@ -59,7 +59,7 @@ class Door:
         # token.
         if not hmac.compare_digest(token.strip().encode(), self._token):
             self._wrong_at_ms.append(now_ms)
-            raise Refused("the token is wrong")
+            raise Refused("the text you gave is not the token")
         name = who.strip()
         if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
             raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")

@@ -226,7 +226,7 @@ def test_records_are_deleted_below_what_the_plan_says(
     assert "done" in outcome
     assert start_of(broker, TOPIC) == 10
     kept = page.post("delete-records", words | {"topic": "__consumer_offsets", "below": "end"})
-    assert "kept by the brokers" in kept
+    assert "belongs to the brokers" in kept
 
 
 def test_leaders_that_are_right_are_left_alone(page: Page) -> None:

@@ -237,7 +237,7 @@ def test_what_cannot_be_noted_is_not_done(desk: Desk, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Store, "note", full)
     answer = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert answer.status_code == 503
-    assert "cannot be noted" in answer.text
+    assert "the history cannot be written" in answer.text
     assert desk.orders.done == []
 
 
