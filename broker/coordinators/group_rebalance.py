@@ -1,8 +1,8 @@
-"""How a group gets from one generation to the next: joins, assignment and deadlines.
+"""Moves a group from one generation to the next: joins, assignment and deadlines.
 
 This module is pure. Work goes into the outbox as effects. Deadlines are in a heap that all groups
-of a shard share, and come back as alarms. An alarm is a hint: the group checks whether it is still
-due, so a stale alarm does no harm.
+of a shard share, and come back as alarms. When an alarm comes, the group checks whether the
+deadline still applies, so a stale alarm does no harm.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from protocol.errors import ErrorCode
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a new member can wait in JoinGroup. It sends no heartbeats yet. Without a limit, a
-client that is gone would leave a member behind with every retry.
+"""The time for which a new member can wait in JoinGroup.
+
+A new member sends no heartbeats yet. Without a limit, each retry of a client that has stopped would
+leave a member behind.
 """
 
 ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
 
 
 class AlarmKind(Enum):
-    """The kinds of deadlines."""
+    """The kinds of deadlines of a group."""
 
     JOIN = auto()
     SYNC = auto()
     SESSION = auto()
     PENDING = auto()
-    """A member id was given out, and no member has joined with it."""
+    """The deadline of a member id that was given to a client, until a member joins with this id."""
 
 
 class GroupAlarm(NamedTuple):
-    """An item of the shard's heap of deadlines."""
+    """A deadline in the shard's heap: its group and its kind."""
 
     group: Rebalancing
     kind: AlarmKind
@@ -63,7 +65,7 @@ class GroupAlarm(NamedTuple):
 
 
 class Rebalancing:
-    """The group's state and all moves between states. The requests are in `ClassicGroup`."""
+    """The state of a group, and all moves between states. `ClassicGroup` handles the requests."""
 
     def __init__(
         self,
@@ -78,26 +80,29 @@ class Rebalancing:
         self.state_since_ms = moment.wall_ms
         self.generation_id = 0
         self.protocol_type: str | None = None
-        """The type of the members ("consumer"). It stays when they are gone."""
+        """The protocol type of the members, such as "consumer".
+
+        It is kept when all members have left.
+        """
         self.protocol_name: str | None = None
         self.topics: frozenset[str] | None = None
         """The topics that the members read; None if unknown."""
         self.roster = Roster()
         self.pending: dict[str, Timer[GroupAlarm]] = {}
-        """Member ids that were given out and that no member has joined with."""
+        """Member ids that were given to clients, and with which no member has joined yet."""
         self._limits = limits
         self._timers = timers
         self._outbox = outbox
         self._unsynced: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self._join_timer: Timer[GroupAlarm] | None = None
         self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
-        """The group was empty: it waits the whole initial delay for more members."""
+        """True while a group that was empty waits the whole initial delay for more members."""
         self._first_wait_left_ms = 0
         self._has_newcomer = False
 
-    # Small parts.
+    # Helpers.
 
     def _move(self, state: GroupState, moment: Moment) -> None:
         check_move(self.state, state)
@@ -122,10 +127,10 @@ class Rebalancing:
         return True
 
     def _expect(self, member: Member, timeout_ms: int, moment: Moment) -> None:
-        """Note a sign of life of a member; the next must come within this time.
+        """Start the time-out of a member again, because the member has sent a request.
 
-        Its place in the heap moves only if the deadline gets nearer. Otherwise the alarm finds that
-        it came too early. So a heartbeat costs only this assignment.
+        The entry in the heap moves only if the deadline gets nearer. Otherwise the alarm comes too
+        early, and sets the entry again. So a heartbeat costs only this assignment.
         """
         member.deadline_ms = deadline_ms = moment.now_ms + timeout_ms
         timer = member.timer
@@ -160,7 +165,7 @@ class Rebalancing:
             self._rebalance(moment)
 
     def _rebalance(self, moment: Moment) -> None:
-        """Make all members join again."""
+        """Start a rebalance: all members must join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS, moment)
         self._cancel_sync_timer()
@@ -182,7 +187,7 @@ class Rebalancing:
         self._join_timer = self._alarm(moment.now_ms + wait_ms, AlarmKind.JOIN)
 
     def _try_complete_join(self, moment: Moment) -> None:
-        """Complete the join as soon as all members are there."""
+        """Complete the join as soon as all members have joined."""
         if self.state is not GroupState.PREPARING_REBALANCE or self._is_first_wait:
             return
         if self.roster.waiting_count == len(self.roster) and not self.pending:
@@ -190,8 +195,8 @@ class Rebalancing:
 
     def _join_time_is_up(self, moment: Moment) -> None:
         if self._is_first_wait and self._has_newcomer and self._first_wait_left_ms:
-            # New members are still joining. A generation for each would cause one rebalance after
-            # another.
+            # New members are still joining. A generation for each new member would cause one
+            # rebalance after another.
             self._has_newcomer = False
             wait_ms = min(self._limits.initial_delay_ms, self._first_wait_left_ms)
             self._first_wait_left_ms -= wait_ms
@@ -200,14 +205,14 @@ class Rebalancing:
             self._complete_join(moment)
 
     def _complete_join(self, moment: Moment) -> None:
-        """Form the next generation of the joined members and of absent static members."""
+        """Form the next generation of the members that have joined and of absent static members."""
         self._is_first_wait = self._has_newcomer = False
         roster = self.roster
         for member in roster:
             if member.join_token is None and member.group_instance_id is None:
                 self._remove(member)
         if len(roster) and not self._elect():
-            # Only static members are left, and none has joined. Their sessions will end.
+            # Only static members are left, and no member has joined. Their sessions will end.
             self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
         self._cancel_join_timer()
@@ -230,7 +235,10 @@ class Rebalancing:
         self._sync_timer = self._alarm(moment.now_ms + roster.rebalance_timeout_ms, AlarmKind.SYNC)
 
     def _elect(self) -> bool:
-        """Make sure that the leader has joined. Return False if no member has."""
+        """Make sure that the leader is a member that has joined.
+
+        Return False if no member has joined.
+        """
         leader_id = self.roster.leader_id
         if leader_id is not None and self.roster.members[leader_id].join_token is not None:
             return True
@@ -241,7 +249,7 @@ class Rebalancing:
         return True
 
     def _joined(self, member: Member) -> JoinAnswer:
-        """Return the answer that tells a member the present generation."""
+        """Return the answer to a member's JoinGroup, which names the present generation."""
         is_leader = self.roster.leader_id == member.member_id
         return JoinAnswer(
             ErrorCode.NONE,
@@ -303,14 +311,15 @@ class Rebalancing:
         for member in self.roster:
             answer = self._synced(member) if error is ErrorCode.NONE else SyncAnswer(error)
             if self._answer_sync(member, answer):
-                # While the member waited its session could not end. From here on it can.
+                # While the member waited for its answer, its session could not end. From here on it
+                # can end.
                 self._expect(member, member.session_timeout_ms, moment)
 
     def _synced(self, member: Member) -> SyncAnswer:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def stored(self, store: StoreGroup, error: ErrorCode, moment: Moment) -> None:
-        """Handle a stored generation, or the `error` if it could not be stored."""
+        """Handle the result of storing a generation: NONE, or the error."""
         if isinstance(store.cause, AssignmentStored):
             self._assigned(store.cause, error, moment)
         elif isinstance(store.cause, ReplacementStored):
@@ -320,8 +329,8 @@ class Rebalancing:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
         if self.state is not GroupState.STABLE or self.generation_id != cause.answer.generation_id:
-            # The next generation gets the new id and is stored with it. Other members may have
-            # joined because of the protocols it came back with.
+            # The next generation gets the new member id and is stored with it. Other members can
+            # have joined because of the protocols with which this member came back.
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
@@ -341,7 +350,10 @@ class Rebalancing:
     # Leaving.
 
     def _remove(self, member: Member) -> None:
-        """Remove a member. Its waiting requests get UNKNOWN_MEMBER_ID, so it can join again."""
+        """Remove a member.
+
+        Its waiting requests get UNKNOWN_MEMBER_ID, so that the client can join again.
+        """
         self._answer_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self.roster.remove(member.member_id)
@@ -363,7 +375,7 @@ class Rebalancing:
     # Time.
 
     def ring(self, alarm: GroupAlarm, moment: Moment) -> None:
-        """Handle a deadline of this group."""
+        """Handle a deadline of this group that has passed."""
         subject = alarm.subject
         if alarm.kind is AlarmKind.JOIN:
             timer = self._join_timer
