@@ -43,7 +43,10 @@ SQL = "mysql.sql"
 CONFIG = "millrace.yaml"
 
 LIVE_ROUNDS = 2
-"""The number of rounds before the pause: one for everything, one for what was written meanwhile."""
+"""The number of rounds before the pause.
+
+The first round copies all data, the second the data that was written during the first.
+"""
 
 PAUSES_MAX = 5
 COPY_S_MAX = 2.0

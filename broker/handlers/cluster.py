@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: a client's first requests."""
+"""Handles ApiVersions, Metadata, FindCoordinator and DescribeCluster, a client's first requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
-# Without an authorizer every operation is allowed: the bits of Kafka's operations.
+# Without an authorizer every operation is allowed. The value is the set of Kafka's operations as
+# bits.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
@@ -65,7 +66,8 @@ _API_KEYS = [
 
 
 class ClusterHandlers:
-    """The brokers and topics of the cluster, and the coordinators of groups and transactions."""
+    """Answers requests for the cluster's brokers and topics, and for the coordinators of groups and
+    transactions."""
 
     def __init__(
         self,
@@ -80,7 +82,10 @@ class ClusterHandlers:
         self._transactions = transactions
 
     def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """Return the served APIs, without features, which would enable unsupported protocols."""
+        """Return the APIs that this broker serves.
+
+        The answer has no features, which would enable unsupported protocols.
+        """
         if call.version >= SOFTWARE_SINCE and not (
             _SOFTWARE.match(request.client_software_name)
             and _SOFTWARE.match(request.client_software_version)
@@ -89,7 +94,10 @@ class ClusterHandlers:
         return ApiVersionsResponse(api_keys=_API_KEYS)
 
     def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-        """Return brokers and topics. Creates a missing topic first if node and request allow it."""
+        """Return brokers and topics.
+
+        A missing topic is created first if the settings and the request allow this.
+        """
         if call.version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
         ):
@@ -144,7 +152,7 @@ class ClusterHandlers:
         if wants_all:
             topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
         else:
-            # Each topic once, because a small request must not get a huge answer.
+            # Answer each topic once, because a small request must not get a huge answer.
             asked = {(one.name, one.topic_id): one for one in request.topics or []}
             topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
         response = MetadataResponse(
@@ -166,7 +174,10 @@ class ClusterHandlers:
     def find_coordinator(
         self, call: Call, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | None:
-        """Return who coordinates a group or transactional id. Creates a missing internal topic."""
+        """Return the coordinator of a group or transactional id.
+
+        A missing internal topic is created first.
+        """
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
         shards: GroupCoordinator | TxnCoordinator
         if request.key_type == GROUP_KEY:
@@ -266,7 +277,7 @@ def _asked_topic(
     asked: MetadataRequestTopic,
     refusals: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    """Return one topic by name, or by id from version 12 on."""
+    """Return one topic of a Metadata request, by name or, from version 12 on, by id."""
     if asked.topic_id != ZERO_UUID:
         found = image.topic_by_id(asked.topic_id)
         if found is not None:
@@ -283,7 +294,7 @@ def _asked_topic(
     except ApiError as error:
         code = error.code
     if code is ErrorCode.POLICY_VIOLATION:
-        # This answer does not have that code, and no such topic exists.
+        # The answer of this version does not have this error code, and no such topic exists.
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(error_code=code, name=asked.name or "")
 
@@ -314,7 +325,7 @@ def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> Meta
 
 
 def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
-    """Return why clients of a listener cannot use this leader; NONE if they can."""
+    """Return the error code if clients of a listener cannot use this leader; NONE if they can."""
     broker = image.brokers.get(leader)
     if broker is None or broker.is_fenced:
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -329,7 +340,8 @@ def offline_replicas(image: MetadataImage, listener: str, partition: PartitionIm
 
 
 def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:
-    """Return id, host, port and rack of the brokers with this listener, as advertised."""
+    """Return id, host, port and rack of each broker with this listener, as the broker advertises
+    them."""
     return [
         (broker.node_id, *broker.listeners[listener], broker.rack)
         for broker in image.brokers.values()
@@ -338,11 +350,13 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
 
 
 def controller_on(image: MetadataImage, listener: str, leader_id: int, own_id: int) -> int:
-    """Return the broker that clients of a listener are told is the controller.
+    """Return the broker that clients of a listener get as the controller; -1 if no broker is in
+    service.
 
-    It must be reachable for them: the controller, else this broker, else any, because each broker
-    accepts these requests. -1 if no broker is in service. librdkafka waits a minute for a
-    controller that is not in the list, such as a broker that started but is not yet in service.
+    Clients must be able to reach this broker. It is the controller, else this broker, else any
+    other broker, because each broker accepts requests for the controller. librdkafka waits a minute
+    for a controller that is not in the list of brokers, such as a broker that started but is not
+    yet in service.
     """
     reachable = [one[0] for one in brokers_on(image, listener)]
     wanted = (leader_id, own_id, *reachable)
