@@ -17,10 +17,10 @@ from protocol.errors import ApiError, ErrorCode
 FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 
 GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
-"""The errors of a device or a file system that has failed under a running broker."""
+"""The error numbers of a device or file system that has failed under a running broker."""
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process or the machine has no file descriptor left."""
+"""The error numbers of a process or a machine that has no file descriptor left."""
 
 
 class CorruptionError(Exception):

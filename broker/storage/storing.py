@@ -27,7 +27,8 @@ ZSTD_LARGE_LEVEL_MAX = 9
 
 
 def level_for(config: LogConfig, size_bytes: int) -> int | None:
-    """Return the level at which a topic compresses so many bytes; None is the codec's default."""
+    """Return the level at which a topic compresses a batch of this size; None means the codec's
+    default."""
     level = config.compression_level
     if level is None or size_bytes <= ANY_LEVEL_BYTES_MAX:
         return level

@@ -39,7 +39,7 @@ class TruncationPlan:
 
     folder: str
     unlinked: tuple[str, ...]
-    """Files of the segments to remove, those of the last segment first."""
+    """The files of the segments to remove, those of the last segment first."""
     shortened: tuple[str, int] | None
     """The log file that stays in part, and its new size; None if no segment stays."""
     snapshot_limit: int

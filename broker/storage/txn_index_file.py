@@ -30,7 +30,7 @@ class TxnIndexFile:
 
     @property
     def is_loaded(self) -> bool:
-        """True if entries are held in memory."""
+        """True if the entries are in memory."""
         return self._entries is not None and self.count > 0
 
     def unload(self) -> None:
@@ -63,7 +63,8 @@ class TxnIndexFile:
         self.count += 1
 
     def unwritten(self) -> tuple[int, bytes] | None:
-        """Return the entries that the file lacks, with the byte position; None if complete."""
+        """Return the entries that the file lacks, with their byte position; None if the file is
+        complete."""
         if self._written_count == self.count:
             return None
         assert self._entries is not None, "what is not in the file stays in memory"
