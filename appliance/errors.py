@@ -14,4 +14,4 @@ def reason_of(error: BaseException) -> str:
 
 
 class Failure(Exception):
-    """A condition that the command needs does not hold. The text says which one, and what to do."""
+    """The error when a command cannot continue. Its text says why, and what to do."""

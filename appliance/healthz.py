@@ -1,5 +1,4 @@
-"""The health check of containers: exit with code 0 if a part on this machine answers that it is
-healthy.
+"""The health check of containers: exit with 0 if a part on this machine says that it is healthy.
 
 It is run as a file, `python -I appliance/healthz.py PORT`. It imports as little as possible,
 because containers run it every few seconds.

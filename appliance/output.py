@@ -1,7 +1,7 @@
 """The output of commands: data on standard output, everything else on standard error.
 
-A table on a terminal, plain aligned text in a pipe, JSON in one envelope on request. Text from
-outside is never parsed as markup, and control characters never reach the terminal.
+On a terminal rows are a table, in a pipe plain aligned text, and JSON in one envelope on request.
+Text from outside is never parsed as markup, and control characters never reach the terminal.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """The exit codes; the same for every command."""
+    """The exit codes, which are the same for every command."""
 
     OK = 0
     FAILED = 1
@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked; the text says why and what helps."""
+    """The error when a command cannot do what it was asked to. Its text says why and what to do."""
 
     def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(text)
@@ -95,7 +95,7 @@ def print_table(
 
 PADDED_MAX = 60
 PADDED_MAX_OF_LONG = 160
-"""The same for a column with mostly longer cells, such as paths."""
+"""The widest column whose cells are mostly long, such as paths."""
 
 
 def plain_table(

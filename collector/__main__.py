@@ -8,7 +8,7 @@ from collector.process import Errand, Mode, main
 
 
 def parse_arguments(arguments: list[str]) -> tuple[int, Errand]:
-    """Return the descriptor to read the settings from, and the task."""
+    """Return the file descriptor of the settings, and the task of the process."""
     parser = argparse.ArgumentParser(prog="python -m collector", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     modes = parser.add_mutually_exclusive_group()

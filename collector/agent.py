@@ -1,8 +1,8 @@
-"""The main loop: wakes up, scans, lets the feeder read and the committer send and commit.
+"""The collector's main loop: scan the folders, read files, send their lines and commit them.
 
 Only `process` is above this module. The agent passes the time to all other parts. It starts in this
 order: find the cluster, create missing topics, take over the instance with its stored positions,
-and scan once to match files with positions. Only then it reads the first byte. A fenced agent
+and scan once to match files with positions. Only then does it read the first byte. A fenced agent
 repeats these steps and keeps its open files, unless another collector uses the same instance.
 """
 
@@ -98,11 +98,11 @@ class Agent:
         """How long the agent waits for brokers that do not answer; None means without limit."""
         self.gave_up: str | None = None
         self.is_fenced = False
-        """Whether another collector took over the instance, so this one must end."""
+        """Whether another collector has taken over the instance, so that this agent must end."""
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None
-        """In words why the cluster is not reached, and since when; None if it is reached."""
+        """Why the cluster is not reached, and since when; None if it is reached."""
         self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -123,7 +123,10 @@ class Agent:
         self._wake.set()
 
     async def start(self) -> bool:
-        """Take over the instance and match files with positions; return False if stopped."""
+        """Take over the instance and match files with positions.
+
+        Return False if the agent was stopped.
+        """
         if not await self._take_over():
             return False
         self.lookout.start()
@@ -137,7 +140,7 @@ class Agent:
         return True
 
     async def take_inputs(self, wanted: CollectorUpdate) -> None:
-        """Apply other inputs from the next round on. Raises ClientError or ApiError."""
+        """Apply new inputs in the next round. Raises ClientError or ApiError."""
         update = {"section": wanted.section, "topics": wanted.topics}
         settings = self.settings.model_copy(update=update)
         await self.brokers.change_topics(settings)
@@ -164,7 +167,7 @@ class Agent:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
-        """Do everything that is due now. With `flush`, commit all lines that were read."""
+        """Do everything that is due. With `flush`, commit all lines that were read."""
         if self.committer.lost is not None:
             await self._start_over(self.committer.lost)
             return
@@ -186,7 +189,10 @@ class Agent:
             self.positions.tick(now_ms)
 
     async def finish(self) -> None:
-        """Commit the lines that were read, and close all files and connections, in ten seconds."""
+        """Commit the lines that were read, and close all files and connections.
+
+        This takes at most STOP_DEADLINE_MS.
+        """
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
@@ -207,7 +213,7 @@ class Agent:
     ) -> None:
         """Stop the agent if it has waited since `since_ms` for longer than `patience_ms`.
 
-        `since_ms` is None if it is not waiting.
+        `since_ms` is None if the agent is not waiting.
         """
         if self.patience_ms is None or since_ms is None:
             return
@@ -224,9 +230,8 @@ class Agent:
     async def drain(self, deadline_ms: int | None) -> bool:
         """Commit all lines that were read.
 
-        Returns False if that took too long, or if the transaction was lost.
-
-        Without a deadline, wait until the agent is asked to stop.
+        Return False if that took too long, or if the transaction was lost. Without a deadline, wait
+        until the agent is asked to stop.
         """
         while not self.committer.is_idle:
             if self.committer.lost is not None:
@@ -265,7 +270,7 @@ class Agent:
         self._lag_watch = LagWatch(self.brokers, self.feeder.windows, self.clock, self._wake.set)
 
     async def _take_over(self) -> bool:
-        """Become the instance's only collector; return False if stopped."""
+        """Become the instance's only collector. Return False if the agent was stopped."""
         backoff = DoublingWait(*RETRY_MS)
         since_ms = self.clock()
         while not self._stopping:
@@ -289,13 +294,15 @@ class Agent:
         self.handles.keep(self.registry.files())
 
     async def _start_over(self, reason: Exception) -> None:
-        """Load the stored positions again and continue there, after the transaction was lost.
+        """Load the stored positions and continue there, after the transaction was lost.
 
-        That fences the process that caused the loss. If it is a rival (another collector with the
-        same instance), this agent does that only once and then ends, because two would fence each
-        other for ever.
+        This fences the process that caused the loss. If that process is a rival (another collector
+        with the same instance), this agent fences it only once and then ends. Otherwise the two
+        would fence each other for ever.
         """
-        logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
+        logger.warning(
+            "transaction lost, reading the stored positions again", extra=fields(reason=str(reason))
+        )
         self.registry.counters["started_over"] += 1
         self.is_ready = False
         self.topic_maker.stop()
@@ -327,7 +334,7 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        """Return the longest line that fits in a batch alone."""
+        """Return the length of the longest line that fits in a batch on its own."""
         limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
         return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 

@@ -1,8 +1,7 @@
-"""Changes stored positions on request: forgets a file, or lets it be read again from its start.
+"""Changes stored positions on request: forgets a file, or makes the next start read it again.
 
-It works while the collector is stopped. It takes over the instance in the same way as a collector,
-so that no other process writes positions in the meantime. It commits all changed records in one
-transaction.
+It works while the collector is stopped. It takes over the instance as a collector does, so that no
+other process writes positions in the meantime. It commits all changed records in one transaction.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from protocol.errors import ApiError
 
 
 class Amendment(StrEnum):
-    """The change to the position record of a file."""
+    """A change to the position record of a file."""
 
     FORGET = "forget"
     AGAIN = "again"
@@ -43,7 +42,10 @@ class Amendment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """A generation that the user named. `refusal` says why it is not changed; None if it is."""
+    """A generation that the user named.
+
+    `refusal` says why it is not changed; None if it is changed.
+    """
 
     checkpoint: Checkpoint
     refusal: str | None
@@ -52,9 +54,9 @@ class Amended:
 def chosen(
     stored: Iterable[Checkpoint], present: Mapping[str, FileId], wanted: str, what: Amendment
 ) -> list[Amended]:
-    """Return the generations that the user named, and what prevents changing them.
+    """Return the generations that the user named, each with the reason if it cannot be changed.
 
-    `present` are the names that inputs match now. A file that exists is not forgotten, because it
+    `present` are the paths that inputs match now. A file that exists is not forgotten, because it
     would then be read from its start. A missing file cannot be read again.
     """
     found = []
@@ -68,13 +70,13 @@ def chosen(
         elif not is_there and what is Amendment.AGAIN:
             refusal = "there is no file to read: it is gone, or no input matches it"
         elif what is Amendment.AGAIN and not one.fingerprint.position:
-            refusal = "no line of it has been sent yet"
+            refusal = "no line of the file has been sent yet"
         found.append(Amended(one, refusal))
     return found
 
 
 def amended(instance: str, found: Iterable[Amended], what: Amendment, now_ms: int) -> Records:
-    """Return the position records to write, by key; a value of None deletes the record."""
+    """Return the position records to write, by key. The value None deletes the record."""
     records: Records = {}
     for one in found:
         if one.refusal is None:
@@ -134,9 +136,9 @@ async def amend(
     *,
     execute: bool,
 ) -> dict[str, object]:
-    """Change the records, or only show the change, and return a report of plain JSON values.
+    """Change the records, or only show the change. Return a report of plain JSON values.
 
-    `reason` in the report says why the cluster did not answer or refused; None if it did not.
+    `reason` in the report says why the cluster refused or did not answer; None if it answered.
     """
     try:
         return await _amend(settings, instance, wanted, what, now_ms, execute=execute)
@@ -150,7 +152,7 @@ def _decoded(values: Mapping[str, bytes]) -> list[Checkpoint]:
         try:
             found.append(decode(generation, value))
         except UnreadableCheckpoint:
-            # Skip it, because its path is unknown. `collector check` reports it.
+            # Skip the record, because its path is unknown. `collector check` reports it.
             continue
     return found
 

@@ -1,7 +1,7 @@
 """Reports what the collector would read: matching files, their identity, positions and lag.
 
-It reads files and stored positions, but writes nothing, sends nothing and takes no lock. So it can
-run while the collector runs.
+The check reads files and stored positions. It writes nothing, sends nothing and takes no lock, so
+it can run while the collector runs.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
 UNREAD_MAX = 10
-"""The most unread files of a kind that are named. Of further ones only the number is given."""
+"""The most unread files of a kind that are named. For further files only the number is given."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
@@ -65,7 +65,7 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
 async def _stored(
     settings: CollectorSettings, instance: str | None
 ) -> tuple[dict[str, bytes], bool, str | None]:
-    """Return stored positions, whether a broker answered, and why they could not be read."""
+    """Return the stored positions, whether a broker answered, and why they could not be read."""
     brokers = Brokers(settings, "millrace-collector-check")
     try:
         await brokers.reach(REACH_TIMEOUT_MS)
@@ -87,7 +87,7 @@ def _living(registry: Registry) -> list[Generation]:
 
 
 def _unroutable(registry: Registry) -> list[str]:
-    """Describe the files that would not be read because they have no topic."""
+    """Return one text for each file that would not be read because it has no topic."""
     found = [generation for generation in _living(registry) if generation.unroutable]
     told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNREAD_MAX]]
     more = len(found) - len(told)
@@ -95,7 +95,7 @@ def _unroutable(registry: Registry) -> list[str]:
 
 
 def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
-    """Describe the files whose content is not read."""
+    """Return one text for each file whose content would not be read."""
     found = [
         f"{shown(known.path)}: {head.problem}"
         for known in _living(registry)

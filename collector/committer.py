@@ -1,8 +1,8 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
 Full batches are sent in the open transaction at any time. When the transaction is due (`rhythm`),
-all other lines are sent too, with the positions of their files. Then a task ends the transaction,
-and files are read for the next one in the meantime. The lines of a failed transaction are sent
+all other lines are sent too, with the positions of their files. Then a task ends the transaction.
+In the meantime files are read for the next transaction. The lines of a failed transaction are sent
 again, which is possible because they stay in memory until their commit. If the result of a commit
 is unknown, the commit is repeated until the result is known.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Sent:
-    """A batch of the open transaction."""
+    """A batch that was sent in the open transaction."""
 
     batch: SendBatch
     future: "asyncio.Future[BatchMetadata]"
@@ -50,9 +50,9 @@ class _Sent:
 class Committer:
     """Runs the transactions of one collector, from one takeover of the instance to the next.
 
-    `lost` is set when another producer with the same id, or a time-out, has ended the transaction.
-    Then the stored positions must be read again. `on_progress` is called when `step` can have more
-    to do. `on_refusal` is called with the reason when a broker has refused a batch.
+    `lost` is set when another producer with the same transactional id, or a time-out, has ended the
+    transaction. Then the stored positions must be read again. `on_progress` is called when `step`
+    can have more to do. `on_refusal` is called with the reason when a broker has refused a batch.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Committer:
         self.refused: dict[TopicPartition, str] = {}
         """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
-        """Why the result of the open transaction is unknown; None if it is not."""
+        """Why the result of the open transaction is unknown; None if it is known."""
         self.waiting_since_ms: int | None = None
-        """Since when a batch lacks its acknowledgement, or a commit its answer."""
+        """Since when a batch has waited for its acknowledgement, or a commit for its answer."""
         self.unsettled_since_ms: int | None = None
-        """Since when lines wait for a commit, including all aborted transactions before it."""
+        """Since when lines have waited for a commit, including the time of aborted transactions."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -89,21 +89,21 @@ class Committer:
         self._backoff = DoublingWait(*RETRY_MS)
         self._resume_at_ms = 0
         self._failures = 0
-        """Transactions aborted since the last commit."""
+        """The number of transactions aborted since the last commit."""
 
     @property
     def is_ending(self) -> bool:
-        """Whether a transaction is being ended, so the next one must wait."""
+        """Whether a transaction is being ended, so that the next transaction must wait."""
         return self._ending is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything read and every changed position is committed."""
+        """Whether all lines that were read and all changed positions are committed."""
         return not self._is_open and self._outbox.is_empty and not self._positions.has_changes
 
     @property
     def deadline_ms(self) -> int | None:
-        """The time at which `step` must be called again; None if it waits for an event."""
+        """When `step` must be called again; None if it waits for an event."""
         if self.is_ending:
             return None
         times = (self._rhythm.deadline_ms, self._outbox.retry_at_ms)
@@ -193,7 +193,10 @@ class Committer:
         await self._give_up(futures)
 
     async def _until_clear(self, ask: Callable[[int], Coroutine[Any, Any, None]]) -> bool:
-        """Repeat a commit or abort until the answer is clear; False if the transaction was lost."""
+        """Repeat a commit or abort until its result is known.
+
+        Return False if the transaction was lost.
+        """
         backoff = DoublingWait(*RETRY_MS)
         while True:
             try:
@@ -246,7 +249,7 @@ class Committer:
         """Return the outbox queues that made the transaction fail, each with the reason.
 
         If no batch was refused and none acknowledged, the cause is unknown. Then all queues are
-        sent again unchanged the first time, and each is tried alone after that.
+        sent again unchanged once. If that fails too, each queue is tried alone.
         """
         faults: dict[TopicPartition, Exception] = {}
         for sent in self._sent:
@@ -286,9 +289,9 @@ class Committer:
 
 
 def commit_bytes(held_bytes_max: int) -> int:
-    """Return the size of one transaction.
+    """Return the most bytes of lines in one transaction.
 
-    It is a part of the memory for lines, so that reading can continue while it is committed.
+    It is a part of the memory for lines, so that reading can continue during the commit.
     """
     return held_bytes_max // COMMIT_SHARE
 

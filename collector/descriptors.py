@@ -1,16 +1,13 @@
-"""The number of files that this process can open.
-
-This module changes a limit of the process.
-"""
+"""Raise the limit on the number of files that this process can open."""
 
 import resource
 
 OTHERS_MAX = 256
-"""The descriptors reserved for sockets, watches, logs and files that are opened briefly."""
+"""The file descriptors reserved for sockets, watches, logs and files that are opened briefly."""
 
 
 def room_for(open_files: int) -> int:
-    """Raise the limit of the process if needed; return how many log files can be open at once."""
+    """Raise the limit of the process if needed. Return how many log files can be open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = open_files + OTHERS_MAX
     if soft < wanted:

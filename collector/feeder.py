@@ -1,7 +1,7 @@
 """Moves lines from files to batches: decides which file is read next, and where its lines go.
 
-It is synchronous and uses no socket, so tests can run it in memory: `step` reads files and fills
-the outbox, and the committer sends the content of the outbox.
+The module is synchronous and uses no socket, so tests can run it in memory. `step` reads files and
+fills the outbox. The committer sends the content of the outbox.
 """
 
 import heapq
@@ -32,11 +32,11 @@ from protocol.types import TopicPartition
 LIVE_TURNS = 64  # turns of live files before one backfill turn and before other tasks run
 
 Partitioner = Callable[[str, bytes], TopicPartition | None]
-"""Returns the partition of a topic for a key; None while the topic must still be created."""
+"""A function that returns the partition for a key; None while the topic must be created."""
 
 
 class Feeder:
-    """Gives files their turns, within the limits of the outbox."""
+    """Reads the files in turn, within the limits of the outbox."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Feeder:
         self.windows = LagWindows()
         self._schedule: Schedule[str, TopicPartition] = Schedule()
         self._held: dict[TopicPartition, dict[str, None]] = {}
-        """By partition, the files that wait for its window."""
+        """The files that wait for the lag window of their partition, by partition."""
         self._unmade: dict[str, dict[str, None]] = {}
-        """By topic, the files that wait for its creation."""
+        """The files that wait for the creation of their topic, by topic."""
         self._paces: dict[int, tuple[InputSection, ReadLimit]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
@@ -70,7 +70,8 @@ class Feeder:
             self._schedule.ready(generation.name, generation.read_queue)
 
     def step(self, now_ms: int) -> None:
-        """Give turns to live files and one backfill file; their lines go to the outbox."""
+        """Read the live files that are ready and one backfill file, and put their lines in the
+        outbox."""
         expired = self._schedule.expire(now_ms)
         self._paced.difference_update(expired)
         self.wake(self._named(expired))
@@ -91,22 +92,22 @@ class Feeder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether some file is ready for a turn."""
+        """Whether a file is ready to be read."""
         return any(self._schedule.waiting(one) for one in ReadQueue)
 
     @property
     def held_files(self) -> int:
-        """The number of files that wait for the window of their partition."""
+        """The number of files that wait for the lag window of their partition."""
         return sum(map(len, self._held.values()))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some file waits for a rate limit, the window of its partition, or its topic."""
+        """Whether a file waits for a rate limit, the lag window of its partition, or its topic."""
         return bool(self._paced or self._held or self._unmade)
 
     @property
     def wanted_topics(self) -> list[str]:
-        """The topics that files wait for."""
+        """The topics for which files wait."""
         return list(self._unmade)
 
     def topic_made(self, topic: str) -> None:
@@ -115,12 +116,12 @@ class Feeder:
 
     @property
     def deadline_ms(self) -> int | None:
-        """The time at which `step` must be called again; None if it waits for an event."""
+        """When `step` must be called again; None if it waits for an event."""
         times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
         return min((time for time in times if time is not None), default=None)
 
     def committed(self, batch: SendBatch) -> None:
-        """Count a committed batch, and free its space in the outbox."""
+        """Add a committed batch to the counters, and free its space in the outbox."""
         self.outbox.settled(batch)
         for entry in batch.entries:
             block = entry.piece.block
@@ -133,9 +134,9 @@ class Feeder:
             self.windows.settled(batch.place, batch.record_count)
 
     def covers(self, generation: Generation) -> bool:
-        """Tell whether the open transaction has all lines handed out of a generation.
+        """Tell whether the open transaction has all lines that were handed out of a file.
 
-        For a copy, it must also have those of its original. Otherwise the collector could crash
+        For a copy, it must also have the lines of its original. Otherwise the collector could crash
         before they are sent, and this copy could be the only file that still has them.
         """
         original = generation.copy_of
@@ -157,7 +158,7 @@ class Feeder:
             self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
-        """Queue one file of each partition whose window has room again."""
+        """Queue one file of each partition whose lag window has room again."""
         for place, names in list(self._held.items()):
             name = next(iter(names))
             if self.windows.may_go_on(place, name, now_ms):
@@ -176,7 +177,8 @@ class Feeder:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
-                # Lines in flight belong to the old topic, and one commit covers one topic only.
+                # Lines in flight belong to the old topic, and one commit must concern only one
+                # topic.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
             key = self._addresses.key_of(generation) or file_key(generation)
@@ -222,7 +224,7 @@ class Feeder:
             self._schedule.ready(name, generation.read_queue)
 
     def _pace_of(self, generation: Generation) -> ReadLimit | None:
-        """Return the rate limit that all files of its input share."""
+        """Return the rate limit that all files of the input share; None if there is none."""
         section = generation.section
         if section.max_bytes_per_second is None:
             return None
@@ -236,24 +238,27 @@ class Feeder:
         return None if pace is None else pace.wait_until_ms(now_ms)
 
     def _give(self, generation: Generation, turn: Turn, read_queue: ReadQueue, now_ms: int) -> bool:
-        """Put a turn's blocks into batches; return False if there was no room for all."""
+        """Put the blocks of a read into batches.
+
+        Return False if there was no room for all of them.
+        """
         joined = turn.joined
         for block in turn.blocks:
             if not self._pass_on(generation, block, read_queue, now_ms):
-                # Rewind, so that the file is read again later. A file that has ended cannot be read
-                # again, so its lines stay in memory.
+                # Rewind, so that the lines are read again later. A file that has ended cannot be
+                # read again, so its lines stay in memory.
                 if generation.tailer is not None and not generation.state.has_ended:
                     generation.tailer.rewind()
                 return False
             if joined is not None:
-                # Hand it out before the next cut, so that the record and the positions of both
-                # files are in one transaction.
+                # Hand out both now. So the record and the positions of both files are in one
+                # transaction.
                 self._hand_out_beside(joined)
                 joined = None
         return True
 
     def _hand_out_beside(self, known: Generation) -> None:
-        """Hand out a file's open event, which was joined with the next file's first record."""
+        """Hand out a file's open event, which was joined with the first record of the next file."""
         assert known.tailer is not None and known.tailer.pending is not None
         assert known.delivery is not None
         known.delivery.send(known.tailer.hand_out(known.tailer.pending), 0)
@@ -263,7 +268,7 @@ class Feeder:
     def _pass_on(
         self, generation: Generation, block: Block, read_queue: ReadQueue, now_ms: int
     ) -> bool:
-        """Put a block into batches; return False if there was no room for all of it."""
+        """Put a block into batches. Return False if there was no room for all of it."""
         place = generation.partition
         assert place is not None
         partition, piece = self._address(generation, block)
@@ -279,7 +284,8 @@ class Feeder:
                 self.windows.handed_out(place, taken.block.count)
             if generation.keeps_up:
                 self.windows.wrote_live(place, generation.name, now_ms)
-            # Do not wait for a backfill commit: a window is smaller than one commit.
+            # Do not wait for a backfill commit, because a lag window is smaller than one such
+            # commit.
             is_shared = self.windows.is_shared(place, generation.name, now_ms)
             self.rhythm.handed_out(
                 ReadQueue.LIVE if is_shared else read_queue, len(taken.block.data), now_ms

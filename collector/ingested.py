@@ -1,9 +1,8 @@
-"""Moves or deletes files whose lines are all committed, if their input asks for that.
+"""Moves or deletes files whose lines are all committed, if their input is configured so.
 
-Room: above `registry` and `files`, through which it touches the disk. Three conditions must hold:
-the commit that covers the file's end is known, nothing has changed for a while, and at this moment
-it is still the file that was read, with the same length. The handle stays open, so lines that a
-writer adds in the meantime are read.
+Three conditions must hold. The end of the file is committed. Nothing has changed for a while. And
+the name still belongs to the file that was read, with the same length. The handle stays open, so
+lines that a writer adds in the meantime are read.
 """
 
 import logging
@@ -21,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ingested:
-    """Removes or moves files. `problems` names those that could not be, with the reason."""
+    """Moves or deletes files. `problems` has the reason for each file where that failed."""
 
     def __init__(self, registry: Registry, handles: Handles, home: str):
         self.problems: dict[str, str] = {}
@@ -30,7 +29,10 @@ class Ingested:
         self._home = home
 
     def step(self, now_ms: int) -> bool:
-        """Do what is due; return True if a name is gone, so a scan is needed."""
+        """Move or delete all files that are due.
+
+        Return True if a name is gone, so a scan is needed.
+        """
         if all(section.after_ingest == "keep" for section in self._registry.inputs):
             return False
         has_gone = False
@@ -68,7 +70,7 @@ class Ingested:
                     generation.name, path, generation.file, generation.birth_ns
                 )
             if generation.stamp is None or handle.look().stamp != generation.stamp:
-                # It changed since it was read to its end, so the change is read first.
+                # The file changed after it was read to its end, so the change is read first.
                 self._registry.counters["ingested_kept"] += 1
                 generation.grown_at_ms = now_ms
                 return False
@@ -90,6 +92,6 @@ class Ingested:
         return True
 
     def _target(self, path: str, section: InputSection) -> Path:
-        """Return the new path: the tree below `watched/`, or below the root, is kept."""
+        """Return the new path of a file, in the same subfolder as below `watched/` or the root."""
         folder = Path(self._home) / section.move_to
         return folder / record_key(path, self._home).removeprefix(HOME_PREFIX).lstrip("/")

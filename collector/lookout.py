@@ -1,7 +1,7 @@
-"""Watches the files: events of inotify wake the agent, but only its scans decide.
+"""Scans the folders of the inputs; inotify events only make the next scan come sooner.
 
-Room: above `reader`. A scan runs in a thread. If a folder cannot be watched, files that were read
-recently are examined between scans.
+A scan runs in a thread. If a folder cannot be watched, files that were read recently are examined
+between scans.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ Wakes = Callable[[Iterable[Generation]], None]
 class Lookout:
     """Scans the files of the inputs.
 
-    It calls `wakes` with the files that may have something to read, and `on_event` when the agent
-    must act at once. `last` is the last scan.
+    It calls `wakes` with the files that may have unread lines, and `on_event` when the agent must
+    act at once. `last` is the last scan.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Lookout:
         self.change(settings)
 
     def start(self) -> None:
-        """Start to watch for changes."""
+        """Start to watch folders for changes."""
         self._watch = Watch(asyncio.get_running_loop(), self._changed)
         self._watch.start()
 
@@ -78,7 +78,8 @@ class Lookout:
         return min(self._scan_at_ms, self._hot_at_ms) if self.watch_problems else self._scan_at_ms
 
     def change(self, settings: CollectorSettings) -> None:
-        """Use the inputs of these settings from the next scan on, which becomes due at once."""
+        """Use the inputs of these settings from the next scan on, and make that scan due at
+        once."""
         patterns = plan(self._registry.inputs, settings.home)
         self._interval_ms = settings.section.scan_interval
         self._is_matched = partial(is_matched, patterns)
@@ -87,7 +88,7 @@ class Lookout:
         self._scan_at_ms = self._unmatched_at_ms = 0
 
     def leave_unmatched(self) -> int:
-        """Close the files that no input reads; return their number."""
+        """Close the files that no input reads any more, and return their number."""
         left = self._registry.leave_unmatched(self._is_matched, self._clock())
         for generation in left:
             self._reader.close(generation)
@@ -98,7 +99,7 @@ class Lookout:
         return now_ms >= self._scan_at_ms
 
     def heed_reader(self, now_ms: int) -> None:
-        """Scan soon if only a scan can tell the reader what happened."""
+        """Scan soon if the reader needs a scan to find out what happened to a file."""
         if self._reader.wants_scan:
             self._scan_soon(now_ms + RESCAN_GAP_MS)
 
@@ -109,7 +110,7 @@ class Lookout:
             self._wakes(self._hot(now_ms))
 
     async def scan(self) -> None:
-        """Scan all names, and judge what became of each file."""
+        """Scan all folders, and decide what happened to each file."""
         started_ms = self._clock()
         overflows = 0 if self._watch is None else self._watch.overflows
         self.last = await asyncio.to_thread(self._walker.scan)

@@ -1,13 +1,10 @@
-"""Matches a file with the text that the user typed for it.
-
-Pure.
-"""
+"""Tell whether a file is meant by the text that the user typed."""
 
 from fnmatch import fnmatch
 
 
 def is_meant(path: str | None, wanted: str) -> bool:
-    """Tell whether `wanted` is a file's path, the end of it, or a matching glob."""
+    """Tell whether `wanted` is a file's path, the end of the path, or a glob that matches it."""
     if path is None:
         return False
     return path == wanted or path.endswith(f"/{wanted}") or fnmatch(path, wanted)

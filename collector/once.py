@@ -1,7 +1,7 @@
 """A one-shot run: read all matching files to their end, commit, and exit.
 
-Room: above `agent`. The unfinished last line of a file is sent too, as a record with the header
-`millrace.unfinished`, because this process will not see its end.
+The unfinished last line of a file is sent too, as a record with the header `millrace.unfinished`,
+because this process will not see its end.
 """
 
 import asyncio
@@ -24,11 +24,15 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
-        # No later read follows, so NULs are taken as they are now.
+        # The files are read only once, so NULs are handled without waiting for text to replace
+        # them.
         agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:
-        """Return the files that could not be read to their end, each with the reason."""
+        """Read all files.
+
+        Return those that could not be read to their end, each with the reason.
+        """
         agent = self._agent
         for generation in agent.registry.generations.values():
             self._begun[generation.name] = generation.safe_position
@@ -63,9 +67,9 @@ class OneShot:
             if file_error(generation) is not None
         ]
         for topic, reason in self._agent.topic_maker.problems.items():
-            found.append(f"{topic} is not made: {reason}")
+            found.append(f"topic {topic} could not be created: {reason}")
         if self._agent.is_stopping:
-            found.append(self._agent.gave_up or "stopped before the end")
+            found.append(self._agent.gave_up or "stopped before all files were read")
         return [*found, *self._agent.lookout.last.problems]
 
     def _alive(self) -> list[Generation]:

@@ -1,6 +1,6 @@
-"""The current problems in words, with the remedy if there is one.
+"""Describe the collector's current problems for the user, each with its remedy if there is one.
 
-It only reads the state of the agent.
+The module only reads the state of the agent.
 """
 
 from collector.agent import Agent
@@ -24,7 +24,7 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     for place, reason in agent.committer.refused.items():
         add("refused", f"{place}: {reason}")
     for topic, reason in list(agent.topic_maker.problems.items())[:PLACES_MAX]:
-        add("topic", f"{topic} is not made: {reason}; its files wait")
+        add("topic", f"topic {topic} could not be created: {reason}; its files wait")
     for code, text in agent.positions.problems.items():
         add(code.split(" ")[0], text)
     add("config", None if agent.reloading is None else agent.reloading.problem)
@@ -33,14 +33,20 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     for place_text in agent.lookout.last.problems[:PLACES_MAX]:
         add("unreadable", place_text)
     for path, text in list(agent.reader.refused.items())[:PLACES_MAX]:
-        add("unreadable", f"{path}: {text}; it waits, because it may be a copy of a known file")
+        add(
+            "unreadable",
+            f"{path}: {text}; the file waits, because it may be a copy of a known file",
+        )
     for path, text in agent.lookout.watch_problems.items():
         add("watch", f"{path}: {text}; changes are found by scans instead")
     return tuple(found)
 
 
 def brokers_away(committer: Committer, now_ms: int) -> str | None:
-    """Return since when lines wait for the brokers, if that is long or has a reason."""
+    """Return since when lines have waited for the brokers; None if they have not waited long.
+
+    A wait with a known reason is always returned.
+    """
     since_ms = committer.unsettled_since_ms
     if since_ms is None:
         return None

@@ -1,8 +1,8 @@
 """The collector process, from reading its settings to the exit code.
 
-Room: top. Exit codes: 0 after a clean stop or a complete one-shot run; 1 if the data folder is in
-use or a one-shot run is incomplete; 2 for wrong settings; 5 if a one-shot run waited too long for
-the brokers; 75 if another collector of the same instance has taken over.
+The exit code is 0 after a clean stop or a complete one-shot run. It is 1 if the data folder is in
+use or a one-shot run is incomplete, and 2 for wrong settings. It is 5 if a one-shot run waited too
+long for the brokers. It is 75 if another collector of the same instance has taken over.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """The arguments of the process. `wanted` names the files of an amendment.
+    """The task and arguments of the process. `wanted` names the files of an amendment.
 
     Without `execute`, an amendment is only shown.
     """
@@ -62,13 +62,13 @@ class Errand:
 
 
 def main(descriptor: int, errand: Errand) -> int:
-    """Read the settings, do the task, return the exit code."""
+    """Read the settings, perform the task, and return the exit code."""
     try:
         with os.fdopen(descriptor, "rb") as source:
             settings = CollectorSettings.model_validate_json(source.read())
     except (OSError, ValidationError) as error:
         configure("collector")
-        logger.error("settings are wrong: %s", error)
+        logger.error("the settings are not valid: %s", error)
         return EXIT_SETTINGS
     configure(settings.part)
     if errand.mode is Mode.CHECK:
@@ -76,7 +76,7 @@ def main(descriptor: int, errand: Errand) -> int:
         return EXIT_CLEAN
     folder = DataFolder(settings.data_dir)
     if errand.mode is Mode.AMEND and not errand.execute:
-        # Only showing it needs no lock.
+        # To only show an amendment needs no lock.
         instance = settings.section.instance or folder.stored_instance() or ""
         return _amend(settings, instance, errand)
     try:
@@ -106,7 +106,7 @@ def _print(report: dict[str, object]) -> None:
 
 
 async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
-    """Run until a signal, or to the end of the files."""
+    """Run the agent until a signal arrives, or to the end of the files."""
     patience_ms = settings.patience_ms if mode is Mode.ONCE else None
     agent = Agent(settings, instance, ForwardClock(), patience_ms)
     loop = asyncio.get_running_loop()
@@ -115,7 +115,8 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     failures: list[str] = []
 
     def fail(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        # An error in our own code: stop, so that the next start continues from stored positions.
+        # This is an error in our own code. Stop, so that the next start continues from the stored
+        # positions.
         failures.append(str(context.get("exception") or context.get("message")))
         loop.default_exception_handler(context)
         agent.stop()
@@ -152,6 +153,6 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     if agent.is_fenced:
         return EXIT_FENCED
     if agent.gave_up is not None:
-        logger.error("gave up: %s", agent.gave_up)
+        logger.error("stopped waiting: %s", agent.gave_up)
         return EXIT_UNREACHABLE
     return EXIT_FAILED if failures else code

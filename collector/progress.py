@@ -1,9 +1,9 @@
-"""The progress of a one-shot run: JSON lines for a program, a bar for a person.
+"""Report the progress of a one-shot run: JSON lines for a program, a bar for a person.
 
-Room: beside `status`. Writes only to the given stream. Each event is one object:
+The module writes only to the given stream. Each event is one object:
 `{"event":"progress","files":…,"files_done":…,"bytes_total":…,"bytes_done":…,"lines":…,
-"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`. The last one has the event `done` and the key
-`incomplete`: the files that could not be read to their end.
+"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`. The last event has the name `done`. Its key
+`incomplete` lists the files that could not be read to their end.
 """
 
 import json
@@ -23,7 +23,7 @@ from rich.progress import (
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a one-shot run has come. Rates are averages over the whole run."""
+    """The progress of a one-shot run. Rates are averages over the whole run."""
 
     files: int
     files_done: int
@@ -49,23 +49,23 @@ class RunProgress:
 
 
 class Reporter(Protocol):
-    """Shows the progress of a run."""
+    """An object that shows the progress of a run."""
 
     def show(self, run: RunProgress) -> None:
-        """Show the present progress."""
+        """Show the current progress."""
 
     def done(self, run: RunProgress, incomplete: list[str]) -> None:
         """Show the end of the run."""
 
 
 class JsonReporter:
-    """Writes one JSON object per line."""
+    """Writes each event as one JSON object per line."""
 
     def __init__(self, out: TextIO):
         self._out = out
 
     def show(self, run: RunProgress) -> None:
-        """Write the present progress."""
+        """Write the current progress."""
         self._write(run.event("progress"))
 
     def done(self, run: RunProgress, incomplete: list[str]) -> None:
@@ -78,7 +78,7 @@ class JsonReporter:
 
 
 class BarReporter:
-    """Shows a bar with bytes, rate and time left."""
+    """Shows a bar with bytes, rate and remaining time."""
 
     def __init__(self, out: TextIO):
         self._progress = Progress(
@@ -112,5 +112,5 @@ class BarReporter:
 
 
 def reporter(out: TextIO) -> Reporter:
-    """Return a bar for a terminal, and JSON lines for anything else."""
+    """Return a bar for a terminal, and JSON lines for any other output."""
     return BarReporter(out) if out.isatty() else JsonReporter(out)

@@ -1,7 +1,7 @@
 """Show the records that a collector would make of one file, without a broker.
 
-Room: above `read/reader`. Reads the file with the same registry, reader and tailer as the
-collector, but on a simulated clock, which skips the times when the collector would wait.
+It reads the file with the same registry, reader and tailer as the collector. A simulated clock
+skips the times when the collector would wait.
 """
 
 import socket
@@ -30,15 +30,15 @@ from collector.text.lines import Block
 
 
 class UnreadableFile(Exception):
-    """The collector would make no record of the file; the text says why."""
+    """The error for a file of which the collector would make no record. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSample:
     """The last records of a file, in order, and the number of all its records.
 
-    `dead_letters` counts lines for the dead letters. `open_bytes` is the length of an unfinished
-    last line, for whose end the collector would wait.
+    `dead_letters` counts the lines that go to the dead letters. `open_bytes` is the length of an
+    unfinished last line, for whose end the collector would wait.
     """
 
     key: str
@@ -52,7 +52,7 @@ class FileSample:
 def sample_file(
     path: str, section: InputSection, topics: Collection[TopicSettings], home: str, most: int
 ) -> FileSample:
-    """Read a file to its end as a file of this input; keep its last `most` records.
+    """Read a file to its end as a file of this input, and keep its last `most` records.
 
     Raises UnreadableFile.
     """
@@ -81,10 +81,10 @@ def sample_file(
 def first_records(
     path: str, section: InputSection, home: str, most: int, most_bytes: int
 ) -> tuple[list[bytes], bool]:
-    """Read the first records of a file as a file of this input; the file is read no further.
+    """Read the first records of a file as a file of this input, but not the rest of the file.
 
-    Return them, and whether the file goes on behind them. Records beyond `most_bytes` are not kept.
-    Raises UnreadableFile.
+    Return the records, and whether the file continues after them. At most `most_bytes` of records
+    are kept. Raises UnreadableFile.
     """
     reader, generation = _opened(path, section, (), home)
     records: list[bytes] = []
@@ -132,7 +132,7 @@ def _opened(
 
 
 def _batch_bytes(section: InputSection, topics: Collection[TopicSettings]) -> int:
-    """Return the topic's largest batch by the configuration alone."""
+    """Return the size of the topic's largest batch according to the configuration."""
     for topic in topics:
         if topic.name == section.topic and MAX_MESSAGE_BYTES in topic.settings:
             return int(topic.settings[MAX_MESSAGE_BYTES])
@@ -141,7 +141,7 @@ def _batch_bytes(section: InputSection, topics: Collection[TopicSettings]) -> in
 
 
 def _blocks(reader: Reader, generation: Generation) -> Iterator[Block]:
-    """Yield all blocks of a file; skip the times when the collector would wait."""
+    """Yield all blocks of a file, and skip the times when the collector would wait."""
     now_ms = 0
     while True:
         turn = reader.turn(generation, now_ms)

@@ -1,7 +1,7 @@
-"""What the collector reports: the details of `/status` and the text of `/metrics`.
+"""Reports the state of the collector: the details of `/status` and the text of `/metrics`.
 
-Room: above `agent`. Reads only. Files are listed with the largest lag first, at most a thousand;
-the totals count all files.
+The module only reads the agent's state. Files are listed with the largest lag first, at most a
+thousand. The totals include all files.
 """
 
 import heapq
@@ -25,7 +25,7 @@ def shown(path: str) -> str:
 
 
 def file_state(generation: Generation) -> str:
-    """Return one word for the state of reading a file."""
+    """Return one word for the state of a file."""
     archive = generation.archive
     if generation.error:
         return "unreadable"
@@ -39,7 +39,7 @@ def file_state(generation: Generation) -> str:
 
 
 def file_error(generation: Generation) -> str | None:
-    """Describe what is wrong with a file; None if nothing is."""
+    """Return why a file is not read; None if it is read."""
     archive = generation.archive
     if archive is not None and archive.damage is not None:
         return f"damaged after byte {archive.content_size} of its content: {archive.damage}"
@@ -49,7 +49,7 @@ def file_error(generation: Generation) -> str | None:
 
 
 def evidence_of(generation: Generation) -> dict[str, object]:
-    """Return what identifies a file: its place, and how many of its bytes were hashed."""
+    """Return what identifies a file: device, inode, and how many of its bytes were hashed."""
     print_ = generation.raw_print() or generation.read_print()
     return {
         "device": generation.file.device,
@@ -62,7 +62,7 @@ def evidence_of(generation: Generation) -> dict[str, object]:
 
 
 def file_row(generation: Generation) -> dict[str, object]:
-    """Return one file as the status shows it."""
+    """Return the row of one file for the status."""
     return {
         "path": shown(generation.path),
         "topic": generation.topic,
@@ -79,9 +79,9 @@ def file_row(generation: Generation) -> dict[str, object]:
 
 
 def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
-    """Map the names of files that repeat another file's bytes to the path of that file.
+    """Map the path of each file that repeats another file's bytes to the path of that other file.
 
-    Both were read from their start, so the lines of the copy count twice.
+    Both files were read from their start, so the lines of the copy are included twice.
     """
     first: dict[tuple[int, int], Generation] = {}
     found = {}
@@ -97,7 +97,7 @@ def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
 
 
 def living(agent: Agent) -> list[Generation]:
-    """Return the generations that are read, or could be."""
+    """Return the files that are read, or could be read."""
     found = agent.registry.generations.values()
     return [generation for generation in found if not generation.state.has_ended]
 
@@ -105,7 +105,7 @@ def living(agent: Agent) -> list[Generation]:
 def held_deleted(generations: Iterable[Generation]) -> tuple[int, int]:
     """Return the number and size of deleted files that are still being read.
 
-    A full disk gets these bytes back only when the files are closed.
+    The file system frees these bytes only when the files are closed.
     """
     sizes = [one.size for one in generations if one.state is State.DRAINING]
     return len(sizes), sum(sizes)
@@ -127,7 +127,7 @@ def busy(agent: Agent) -> float:
 
 
 def details(agent: Agent) -> dict[str, object]:
-    """Return the collector's details of its status."""
+    """Return the collector's part of its status."""
     alive = living(agent)
     furthest_behind = heapq.nlargest(
         STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes
@@ -159,7 +159,7 @@ def details(agent: Agent) -> dict[str, object]:
 
 
 def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
-    """Return the whole status."""
+    """Return the complete status of the collector."""
     problems = problems_of(agent)
     unreadable = [generation for generation in living(agent) if generation.error]
     if unreadable:
@@ -181,7 +181,7 @@ def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
 
 
 class _AgentMetrics(Collector):
-    """The agent's metrics for Prometheus, collected when requested."""
+    """The agent's metrics for Prometheus, computed when they are requested."""
 
     def __init__(self, agent: Agent):
         self._agent = agent
@@ -208,15 +208,15 @@ class _AgentMetrics(Collector):
         deleted_files, deleted_bytes = held_deleted(alive)
         for name, text, figure in (
             ("files", "Files known and read", len(alive)),
-            ("held_files", "Old files waiting for the stream beside live lines",
+            ("held_files", "Old files that wait for the stream, because live lines come first",
              agent.feeder.held_files),
             ("open_files", "Open handles", len(agent.handles)),
-            ("lag_bytes", "Bytes not committed", sum(g.lag_bytes for g in alive)),
-            ("held_deleted_files", "Files without a name being read to their end", deleted_files),
-            ("held_deleted_bytes", "Bytes on the disk that these hold", deleted_bytes),
+            ("lag_bytes", "Bytes of files that are not committed", sum(g.lag_bytes for g in alive)),
+            ("held_deleted_files", "Deleted files that are still being read", deleted_files),
+            ("held_deleted_bytes", "Disk bytes of deleted files still being read", deleted_bytes),
             ("held_bytes", "Bytes of lines in memory", agent.outbox.bytes_held),
-            ("busy_share", "Processor time of the last ten seconds, of one core", busy(agent)),
-            ("ready", "Whether the collector is at work", int(agent.is_ready)),
+            ("busy_share", "Share of one core used in the last ten seconds", busy(agent)),
+            ("ready", "1 if the collector reads and sends lines, else 0", int(agent.is_ready)),
         ):  # fmt: skip
             yield GaugeMetricFamily(f"millrace_collector_{name}", text, figure)
 

@@ -40,7 +40,7 @@ COLLECT_AFTER = 10_000
 
 
 def clock_ms() -> int:
-    """Epoch milliseconds."""
+    """Return the current time in Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -98,7 +98,7 @@ def rest_what_stays() -> None:
     """Make Python's garbage collector run rarely, and exclude the objects that exist by now.
 
     In a large cluster a polling cycle makes a hundred thousand objects without reference cycles. At
-    Python's default threshold the garbage collector took a third of the processor's time for them.
+    Python's default threshold the garbage collector took a third of the processor time.
     """
     gc.collect()
     gc.freeze()

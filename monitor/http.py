@@ -1,7 +1,7 @@
-"""The application: pages, JSON, Prometheus and ticks, all from the sampler's latest snapshot.
+"""The web application: pages, JSON, Prometheus metrics and ticks, from the latest snapshot.
 
-A function of the settings makes the application; there are no globals. The site serves everything a
-page needs itself: no foreign host, no inline script or style, no user-given HTML.
+A function makes the application from the settings; there are no globals. The site serves all files
+that a page needs: nothing from other hosts, no inline script or style, no HTML from users.
 """
 
 import asyncio
@@ -65,7 +65,8 @@ PAGES = {
     "/collector": "Collector",
     "/alerts": "Alerts",
 }
-"""The pages in the order of the navigation; clusters and orders follow, if there are any."""
+"""The pages in the order of the navigation. Pages for clusters and orders follow, if there are
+any."""
 
 
 def create_app(
@@ -81,10 +82,10 @@ def create_app(
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
-    """Make the whole site over one sampler, which starts and stops with it.
+    """Make the whole site over one sampler, which starts and stops with the site.
 
-    `on_failure` is called when the sampler dies, because pages that quietly grow old would mislead.
-    `/admin` exists only with `orders` and the token in the settings.
+    `on_failure` is called when the sampler dies, because pages with old values would mislead.
+    `/admin` exists only if there are `orders`, and the token is in the settings.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:

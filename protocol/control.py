@@ -1,8 +1,8 @@
-"""Client of the supervisor: one JSON line each way on the Unix socket in the mill's data folder.
+"""Client of the supervisor: one JSON object per line on the Unix socket in the mill's data folder.
 
-`appliance/supervisor/driver.py` is the server. Only the owner can use the socket. Its path can be
-longer than the system allows for a socket, so both sides open it relative to a file descriptor of
-the folder.
+`appliance/supervisor/driver.py` is the server. Only the owner of the folder can use the socket. The
+path of the socket can be longer than the system allows. So both sides open it relative to a file
+descriptor of the folder.
 """
 
 import json
@@ -18,12 +18,12 @@ TIMEOUT_S = 10.0
 
 
 class NoSupervisor(Exception):
-    """The supervisor does not answer on the socket."""
+    """The error when the supervisor does not answer on the socket."""
 
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a short name for a socket's path, valid inside the block."""
+    """Yield a short name for the path of a socket. The name is valid inside the `with` block."""
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{path.name}"
@@ -32,7 +32,7 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 def ask(path: Path, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Send one request and return the answer. Raises NoSupervisor if there is none."""
+    """Send one request to the supervisor and return its answer. Raises NoSupervisor."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)

@@ -24,19 +24,23 @@ from enum import IntEnum
 
 
 class WireError(Exception):
-    """The peer sent bytes that break the protocol. Close that connection and warn once."""
+    """The peer sent bytes that break the protocol. The connection is closed with one warning."""
 
 
 class BufferUnderflow(WireError):
-    """A field would end beyond the bytes there are."""
+    """A field would end after the last received byte."""
 
 
 class FrameTooLarge(WireError):
-    """A frame announces a negative size or one above the limit; nothing was allocated for it."""
+    """A frame declares a negative size or a size above the limit.
+
+    No memory was allocated for it.
+    """
 
 
 class BadVarint(WireError):
-    """A variable-length number is longer than its type allows, overlong or overflowing."""
+    """A variable-length number is longer than its type allows, not in its shortest form, or too
+    large."""
 
 
 class BadString(WireError):
@@ -44,19 +48,19 @@ class BadString(WireError):
 
 
 class BadLength(WireError):
-    """A length or count is negative, above its cap, or more than the bytes left can hold."""
+    """A length or count is negative, above its limit, or more than the remaining bytes can hold."""
 
 
 class BadTags(WireError):
-    """More tagged fields than allowed, or a tagged field whose size contradicts its content."""
+    """There are too many tagged fields, or a tagged field's size contradicts its content."""
 
 
 class NullNotAllowed(WireError):
-    """Null where the schema of that version does not allow it."""
+    """A field is null although the schema of this version does not allow null."""
 
 
 class UnknownVersion(WireError):
-    """An API key or version that this side does not support."""
+    """The version of a request, or its API key, is not supported here."""
 
 
 class CorruptBatch(WireError):
@@ -64,19 +68,19 @@ class CorruptBatch(WireError):
 
 
 class UnsupportedMagic(CorruptBatch):
-    """A batch in message format 0 or 1, which Kafka 4 refuses too."""
+    """A batch has message format 0 or 1, which Kafka 4 refuses too."""
 
 
 class UnsupportedCodec(CorruptBatch):
-    """Compression bits that name no codec."""
+    """The compression bits of a batch stand for no codec."""
 
 
 class DecompressionFailed(CorruptBatch):
-    """Compressed bytes that their codec cannot read."""
+    """The codec cannot decompress the bytes."""
 
 
 class DecompressionTooLarge(CorruptBatch):
-    """Compressed bytes that would grow beyond the output limit."""
+    """The decompressed bytes would exceed the output limit."""
 
 
 class EncodeError(Exception):
@@ -86,11 +90,11 @@ class EncodeError(Exception):
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, and what a client can do about each.
+    """Kafka's error codes, and what a client can do about each of them.
 
     `retriable`: the same request can succeed later. `refreshes_metadata`: retriable, and the client
-    must refresh its metadata first. `description`: one line for people, in Kafka's own words if
-    scripts search for these.
+    must refresh its metadata first. `description`: one line for people. It has Kafka's own words if
+    scripts search for them.
     """
 
     retriable: bool
@@ -244,11 +248,11 @@ class ErrorCode(IntEnum):
 
 
 TEXT_CHARS_MAX = 1_000
-"""The limit of an error's text. It can quote a client, and must fit into any answer."""
+"""The most characters of an error's text. It can quote a client, and must fit into any answer."""
 
 
 class ApiError(Exception):
-    """A refusal by the rules. Cores raise it before they change anything.
+    """The error with which a core refuses a request, before it changes anything.
 
     Only the dispatcher and the per-partition helpers catch it and write `code` into the answer.
     `message` goes into answers that have a field for it. Our logs show the code as well.
@@ -261,7 +265,8 @@ class ApiError(Exception):
 
     @property
     def message(self) -> str:
-        """The text for an answer: the detail, or else the description of the code."""
+        """The text for an answer: the detail, or the description of the code if there is no
+        detail."""
         return _clipped(self.detail or self.code.description)
 
     def __str__(self) -> str:

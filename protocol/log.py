@@ -2,7 +2,7 @@
 
 `2026-11-21T04:00:00.123Z INFO broker-1 partition opened topic=logs.access partition=0`
 
-Uses only standard logging. A part calls `configure(part)` once. All other code uses
+It uses only standard logging. A part calls `configure(part)` once. All other code uses
 `logging.getLogger(__name__)` and passes structured values with `extra=fields(...)`. Text from
 outside (client ids, topics, paths) is escaped here, so that no peer can forge a line or send
 control codes to a terminal.
@@ -20,16 +20,18 @@ _FIELDS_ATTRIBUTE = "mill_fields"
 
 
 def fields(**values: object) -> dict[str, object]:
-    """Return values for the `extra` argument of a logging call; they appear as `key=value` on the
-    line.
+    """Return values for the `extra` argument of a logging call.
+
+    The log line has them as `key=value`.
     """
     return {_FIELDS_ATTRIBUTE: values}
 
 
 def configure(part: str, *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send the whole process's log to `stream` (standard error by default) under the part's name.
+    """Send the log of the whole process to `stream` (by default standard error), with the part's
+    name.
 
-    Replaces handlers set before, so a second call does not write every line twice.
+    Handlers that were set before are replaced, so a second call does not write every line twice.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(LineFormatter(part))
@@ -44,7 +46,8 @@ class LineFormatter(logging.Formatter):
         self.part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line: time in UTC, level, part, message, then fields in the order given."""
+        """Return the line: time in UTC, level, part, message, then the fields in the given
+        order."""
         moment = datetime.fromtimestamp(record.created, UTC)
         time_text = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
         pieces = [time_text, record.levelname, self.part, escape(record.getMessage())]
@@ -68,7 +71,7 @@ def escape(text: str) -> str:
 
 
 def quote(value: str) -> str:
-    """Return the value for the text after `key=`: escaped, shortened, quoted if needed."""
+    """Return a value for the text after `key=`: escaped, shortened, and quoted if needed."""
     if len(value) > VALUE_CHARACTERS_MAX:
         value = value[:VALUE_CHARACTERS_MAX] + "…"
     escaped = escape(value)

@@ -1,6 +1,6 @@
-"""Decides when to read a file that others write: after it has changed and then stayed unchanged.
+"""Decides when to read a file that other programs write: once it has stopped changing.
 
-Reads the file's attributes from the disk; time is an argument.
+The module reads the file's attributes from the disk. Time is an argument.
 """
 
 import hashlib
@@ -8,15 +8,18 @@ from pathlib import Path
 
 LOOK_EVERY_S = 0.25
 
-# A file that was just written can still change, because editors and copies write in pieces.
+# A file that was just written can still change, because editors and copy programs write in steps.
 SETTLED_S = 0.5
 
 Signature = tuple[int, int, int]
-"""Values that change with every write of a file."""
+"""The attributes of a file that change with every write."""
 
 
 class Settling:
-    """`known` is the signature of the file when it was last read; None: read it in any case."""
+    """Decides when to read one file.
+
+    `known` is the signature of the file when it was last read. None means: read it in any case.
+    """
 
     def __init__(self, known: Signature | None, settled_s: float = SETTLED_S) -> None:
         self._known = known
@@ -25,8 +28,9 @@ class Settling:
         self._settled_s = settled_s
 
     def look(self, signature: Signature | None, now_s: float) -> bool:
-        """Take the file's present signature (None if it is missing); return whether
-        to read it now.
+        """Return whether to read the file now.
+
+        `signature` is its current signature, None if it is missing.
         """
         if signature != self._seen:
             self._seen, self._since_s = signature, now_s
@@ -39,7 +43,7 @@ class Settling:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """Return the present signature of a file; None if it is missing."""
+    """Return the current signature of a file; None if it is missing."""
     try:
         found = path.stat()
     except OSError:

@@ -1,8 +1,9 @@
 """The status of a part: the schema of `/status`, and a client for it.
 
-Data only, except `fetch_status`, the small synchronous client of the command line.
-`protocol/status_http.py` is the server. `details` differs from part to part. Everything else is the
-same for all, so `millrace status`, the monitor and container health checks need only one reader.
+The module has only data classes, except for `fetch_status`, the small synchronous client of the
+command line. `protocol/status_http.py` is the server. `details` differs from part to part. All
+other fields are the same for all parts, so `millrace status`, the monitor and container health
+checks need only one reader.
 """
 
 import json
@@ -20,7 +21,10 @@ _READ_BYTES = 64 * 1024
 
 
 class PartState(StrEnum):
-    """The state of a part; `degraded` means that it works but something it needs does not."""
+    """The state of a part.
+
+    `degraded` means that the part works, but something that it needs does not.
+    """
 
     STARTING = "starting"
     RUNNING = "running"
@@ -30,19 +34,22 @@ class PartState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: a stable code for programs, and a sentence with the remedy."""
+    """One problem: a stable code for programs, and a sentence with the remedy for users."""
 
     code: str
     text: str
 
 
 class StatusUnavailable(Exception):
-    """A part returned no usable status; the text says why."""
+    """The error when a part returned no usable status. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """One part's answer at `now_ms` (epoch milliseconds). `details` must be plain JSON values."""
+    """The status of one part at `now_ms` (Unix milliseconds).
+
+    `details` must be plain JSON values.
+    """
 
     part: str
     state: PartState
@@ -55,7 +62,7 @@ class PartStatus:
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, object]:
-        """The object served under `/status`."""
+        """Return the object that is served under `/status`."""
         return {
             "schema": SCHEMA,
             "part": self.part,
@@ -70,7 +77,7 @@ class PartStatus:
         }
 
     def encode(self) -> bytes:
-        """`to_json` as UTF-8 text with a final line end."""
+        """Return the status as JSON in UTF-8, with a final line end."""
         return json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n"
 
     def reason_not_ready(self) -> str:
@@ -79,12 +86,12 @@ class PartStatus:
         return "; ".join(texts) if texts else f"{self.part} is {self.state}"
 
     def reason_degraded(self) -> str:
-        """Return a sentence for a part that is ready but degraded."""
+        """Return a sentence about what is wrong with a part that is ready but degraded."""
         return f"degraded: {self.reason_not_ready()}"
 
     @classmethod
     def decode(cls, body: bytes) -> "PartStatus":
-        """Read what `encode` wrote. Unknown keys of later versions are ignored.
+        """Decode the JSON text of a status. Unknown keys of later versions are ignored.
 
         Raises StatusUnavailable if the text is not such an object.
         """
@@ -108,9 +115,9 @@ class PartStatus:
 
 
 def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:
-    """Ask a part for its status; wait at most `timeout_s` for the whole answer.
+    """Ask a part for its status. Wait at most `timeout_s` for the whole answer.
 
-    Raises StatusUnavailable if there is no listener, if the answer is late or larger than
+    Raises StatusUnavailable if nothing listens at the address, if the answer is late or larger than
     STATUS_BYTES_MAX, or if it is not a status.
     """
     # A broker imports this module for PartStatus alone; http.client would cost it 3 MB.

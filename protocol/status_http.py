@@ -1,9 +1,9 @@
 """A very small HTTP server for `/healthz`, `/status` and `/metrics` of one part.
 
-asyncio without a framework, because a broker must stay small. GET only, one request per connection.
-Everything is limited: the request size, the time to send it, the time to take the answer, and the
-number of connections (others are closed at once). `status` and `metrics` are called in the loop and
-must not block.
+It uses asyncio without a framework, because a broker must stay small. It supports only GET, with
+one request per connection. The request size, the time to send the request, the time to take the
+answer, and the number of connections are limited. Connections beyond the limit are closed at once.
+`status` and `metrics` are called in the loop and must not block.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The answer to one request."""
+    """The answer to one HTTP request."""
 
     code: int
     content_type: str
     body: bytes
 
     def encode(self) -> bytes:
-        """Return head and body as sent; the connection is closed afterwards."""
+        """Return head and body as bytes. The connection is closed after they are sent."""
         allow = "Allow: GET\r\n" if self.code == 405 else ""
         head = (
             f"HTTP/1.1 {self.code} {_REASONS[self.code]}\r\n"
@@ -60,8 +60,9 @@ class HttpAnswer:
 
 
 class StatusServer:
-    """Serves one part's status. `port` 0 takes a free port; after the start, `port` is the real
-    one.
+    """Serves the status of one part. With `port` 0 it listens on any free port.
+
+    After the start, `port` is the real port.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class StatusServer:
         if len(self._tasks) >= self._connections_max:
             writer.transport.abort()
             return
-        # A task of our own, because asyncio's would report its cancellation as an error.
+        # The task is created here, because asyncio would report the cancellation of its own task as
+        # an error.
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -141,8 +143,9 @@ class StatusServer:
         return self.answer(head)
 
     def answer(self, head: bytes) -> HttpAnswer:
-        """Return the answer to one request head. An exception in `status` or
-        `metrics` becomes 500.
+        """Return the answer to the head of one request.
+
+        An exception in `status` or `metrics` becomes 500.
         """
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -179,6 +182,6 @@ def _text(code: int, sentence: str) -> HttpAnswer:
 
 
 async def _discard(reader: asyncio.StreamReader, bytes_max: int) -> None:
-    """Read until the peer ends its side, or has sent more than `bytes_max`."""
+    """Read until the peer closes its side, or has sent more than `bytes_max`."""
     while bytes_max > 0 and (chunk := await reader.read(REQUEST_BYTES_MAX)):
         bytes_max -= len(chunk)

@@ -1,6 +1,6 @@
-"""Small types that all rooms share: names of partitions, ids, and the numbers that mean "none".
+"""Small types that all rooms share: names of partitions, ids, and the values that mean "none".
 
-Pure data; imports nothing of Millrace.
+This module has only data types and imports no other module of Millrace.
 """
 
 import base64
@@ -12,7 +12,7 @@ NodeId = NewType("NodeId", int)
 Uuid: TypeAlias = uuid.UUID
 
 ZERO_UUID = uuid.UUID(int=0)
-"""Kafka's null id: an unknown topic id."""
+"""Kafka's null id, which stands for an unknown topic id."""
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -30,7 +30,7 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
 INT64_MAX = 2**63 - 1
-"""The largest offset, and the latest timestamp, that Kafka's int64 holds."""
+"""The largest number that Kafka's int64 can hold, and so the largest offset and timestamp."""
 
 
 class TopicPartition(NamedTuple):
@@ -49,9 +49,7 @@ def uuid_to_base64(value: uuid.UUID) -> str:
 
 
 def uuid_from_base64(text: str) -> uuid.UUID:
-    """Read an id as written by `uuid_to_base64` and Kafka's tools. Raises ValueError for other
-    texts.
-    """
+    """Return the id in a text of `uuid_to_base64` or of Kafka's tools. Raises ValueError."""
     value: uuid.UUID | None
     try:
         value = uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

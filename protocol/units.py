@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: "100ms", "7d", "1MiB".
 
-Pure. All rooms use it for their settings, so the spelling is the same everywhere.
+This module is pure. All rooms use it for their settings, so the notation is the same everywhere.
 """
 
 import re
@@ -49,10 +49,10 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_moment_ms(text: str, now_ms: int) -> int:
-    """Return Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC by default) or a number.
+    """Return the Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC by default) or a number.
 
-    Times before 1970 become 0, because brokers take a negative timestamp for an end of the log.
-    Raises ValueError for anything else, and for a number that does not fit into Kafka's int64.
+    Times before 1970 become 0, because brokers interpret a negative timestamp as an end of the log.
+    Raises ValueError for other texts, and for a number that does not fit into Kafka's int64.
     """
     expected = (
         f"found {text!r}, expected a duration ago such as 1h, a time such as"
@@ -76,7 +76,7 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
 
 
 def format_moment_ms(moment_ms: int) -> str:
-    """Return RFC 3339 in UTC, to the second."""
+    """Return the time as RFC 3339 in UTC, to the second."""
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -11,7 +11,7 @@ Ranking = Sequence[tuple[Key, Number]]
 
 
 class CellReader(Protocol):
-    """Reads cells and windows from the truth. Every method raises SinkUnavailable."""
+    """Reads cells and windows from the truth (MySQL). Every method raises SinkUnavailable."""
 
     def check_ours(self) -> None:
         """Raise FencedWriter or LedgerMismatch unless the writer row still names this driver."""
@@ -20,7 +20,8 @@ class CellReader(Protocol):
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:
         """Return the cells written by merges after `seq`, sorted by window.
 
-        None if there are more than `cells_max`, or if `seq` is too old to tell.
+        Return None if there are more than `cells_max`, or if `seq` is so old that they cannot be
+        found.
         """
         ...
 

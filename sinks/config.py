@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 
 class RedisSection(BaseModel):
-    """`sinks.redis` of configs/millrace.yaml; every key is optional."""
+    """The section `sinks.redis` of configs/millrace.yaml. Every key is optional."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -21,7 +21,7 @@ class RedisSection(BaseModel):
 
 
 class MySqlSection(BaseModel):
-    """`sinks.mysql` of configs/millrace.yaml; every key is optional."""
+    """The section `sinks.mysql` of configs/millrace.yaml. Every key is optional."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class MySqlSection(BaseModel):
 
 
 class SinksSection(BaseModel):
-    """`sinks:` of configs/millrace.yaml."""
+    """The section `sinks:` of configs/millrace.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +48,7 @@ class SinksSection(BaseModel):
 
 
 class RedisSettings(BaseModel):
-    """One Redis server, with a user who may write."""
+    """The address of one Redis server, and a user with the right to write."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,7 +59,10 @@ class RedisSettings(BaseModel):
 
 
 class MySqlSettings(BaseModel):
-    """One MySQL or MariaDB database, with a user who may write; `reader` is granted SELECT."""
+    """The address of one MySQL or MariaDB database, and a user with the right to write.
+
+    `reader` is a user who is granted SELECT.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

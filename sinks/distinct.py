@@ -1,9 +1,10 @@
-"""Sketches of distinct values: exact sets for few values, HyperLogLog for many. Pure.
+"""Sketches of distinct values: exact sets for few values, HyperLogLog for many.
 
-A value is represented by 64 bits of its hash, its *word*: the low 26 bits of the first half of a
-MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. An HLL sketch of Apache
-DataSketches reads the same bits. So a set of words can be converted to an HLL sketch, and united
-with sketches that older versions stored. `java/Distinct.java` writes the same octets.
+This module is pure. A value is represented by 64 bits of its hash, its *word*: the low 26 bits of
+the first half of a MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. An
+HLL sketch of Apache DataSketches reads the same bits. So a set of words can be converted to an HLL
+sketch, and united with sketches that older versions stored. `java/Distinct.java` writes the same
+octets.
 
 A sketch that begins with `E` is the sorted set of words. If it begins with `M`, it is an HLL sketch
 of more than UNIQUE_EXACT_MAX values. Any other is an HLL sketch that an older version wrote. The

@@ -14,11 +14,11 @@ SinkError
 
 
 class SinkError(Exception):
-    """Any error of the sinks."""
+    """The base class of all errors of the sinks."""
 
 
 class FencedWriter(SinkError):
-    """Another driver raised the epoch, or another query owns the writer row."""
+    """Another driver has raised the epoch, or another query owns the writer row."""
 
 
 class LedgerMismatch(SinkError):
@@ -44,7 +44,7 @@ class DefinitionChanged(SinkError):
 
 
 class UnknownMetric(SinkError):
-    """No metric of this name is stored; the text lists the stored metrics."""
+    """No metric with this name is stored. The text lists the stored metrics."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(known) or "none yet"
@@ -82,7 +82,10 @@ class SchemaTooNew(SinkError):
 
 
 class SinkUnavailable(SinkError):
-    """A sink did not answer in time. The work can be repeated, because it is done wholly or not."""
+    """A sink did not answer in time.
+
+    The work can be repeated, because it is done completely or not at all.
+    """
 
     def __init__(self, sink: str, reason: str) -> None:
         self.sink = sink

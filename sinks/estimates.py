@@ -1,6 +1,7 @@
-"""The measures whose values can be estimates: from which size on, and with which error. Pure.
+"""The measures whose values can be estimates: from which size on, and with which error.
 
-Decision 0115 has the measurements. `docs/measures.md` gives users the same facts.
+This module is pure. Decision 0115 has the measurements. `docs/measures.md` gives users the same
+facts.
 """
 
 from decimal import Decimal

@@ -1,4 +1,7 @@
-"""The state of the sinks, as the stream's status shows it. Pure."""
+"""The state of the sinks, as the stream's status shows it.
+
+This module is pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

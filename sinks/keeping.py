@@ -1,9 +1,10 @@
-"""Decides from when on MySQL deletes windows that are older than their `keep`. Pure.
+"""Decides from when on MySQL deletes windows that are older than their `keep`.
 
-A deletion cannot be undone, so it is announced. A `keep` that would delete existing windows takes
-effect a week after it was first seen (decision 0098). Until then the sinks merge as if these
-windows were kept for ever, so late lines are still added to them. A user who changes the `keep` to
-`forever` within that week has lost nothing. A `keep` that deletes nothing takes effect at once.
+This module is pure. A deletion cannot be undone, so it is announced. A `keep` that would delete
+existing windows takes effect a week after it was first seen (decision 0098). Until then the sinks
+merge as if these windows were kept for ever, so late lines are still added to them. A user who
+changes the `keep` to `forever` within that week has lost nothing. A `keep` that deletes nothing
+takes effect at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

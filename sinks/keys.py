@@ -1,9 +1,10 @@
-"""Converts keys to identities, hashes, displayed columns and fields of Redis. Pure.
+"""Converts keys to identities, hashes, displayed columns and fields of Redis.
 
-MySQL's collations ignore case, accents and trailing blanks, so a key is not found by its text but
-by a hash. The hash is computed over the displayed columns, each preceded by its length. Spark and
-MySQL have the same hash function, so a query can compute the hash of a row or of a line. In MySQL,
-a key that is one short text needs no hash, because its octets are its identity (decision 0087).
+This module is pure. MySQL's collations ignore case, accents and trailing blanks, so a key is not
+found by its text but by a hash. The hash is computed over the displayed columns, each preceded by
+its length. Spark and MySQL have the same hash function, so a query can compute the hash of a row or
+of a line. In MySQL, a key that is one short text needs no hash, because its octets are its identity
+(decision 0087).
 """
 
 from functools import lru_cache

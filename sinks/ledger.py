@@ -1,7 +1,7 @@
-"""Compares a batch's offsets with the counted ones: the batch is new, a replay, or wrong. Pure.
+"""Compares a batch's offsets with the counted ones: the batch is new, a replay, or wrong.
 
-The offsets decide, not the batch id. A power failure can remove the end of Spark's own log, and
-Spark then plans a batch with the same id but more offsets.
+This module is pure. The offsets decide, not the batch id. A power failure can remove the end of
+Spark's own log, and Spark then plans a batch with the same id but more offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Ledger = Mapping[tuple[str, int], int]
 
 
 class BatchKind(Enum):
-    """A batch is new or a replay."""
+    """Whether a batch is new or a replay."""
 
     NEW = "new"
     REPLAY = "replay"
@@ -48,5 +48,5 @@ def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool)
 
 
 def after(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], int]:
-    """Return the ends that the ledger has after this batch."""
+    """Return the end offsets that the ledger has after this batch."""
     return {(one.topic, one.partition): one.end for one in ranges}

@@ -1,4 +1,7 @@
-"""Formats numbers as text for Redis, the command line and the API. Pure."""
+"""Formats numbers as text for Redis, the command line and the API.
+
+This module is pure.
+"""
 
 from decimal import Context, Decimal
 

@@ -1,9 +1,9 @@
 """The offsets that each metric has counted, as stored in the table `metric_ranges`.
 
-Pure. Metrics can be added to and removed from the configuration while lines arrive. A change takes
-effect at the ledger's ends at the time when a driver opens the sinks: lines before these offsets
-were counted with the old metrics, later lines with the new ones. A partition without a row was
-counted from its first line on.
+This module is pure. Metrics can be added to and removed from the configuration while lines arrive.
+A change takes effect at the ledger's ends at the time when a driver opens the sinks: lines before
+these offsets were counted with the old metrics, later lines with the new ones. A partition without
+a row was counted from its first line on.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,11 +13,14 @@ from typing import NamedTuple
 Ledger = Mapping[tuple[str, int], int]
 
 Topics = Mapping[str, Collection[str]]
-"""The topics of each metric; an empty collection means any topic."""
+"""The topics of each metric. An empty collection means all topics."""
 
 
 class MetricRange(NamedTuple):
-    """Offsets of a partition that a metric has counted; `end_offset` is None while it counts on."""
+    """A range of a partition's offsets that a metric has counted.
+
+    `end_offset` is None as long as the metric continues to count the partition.
+    """
 
     metric: str
     topic: str

@@ -1,6 +1,7 @@
-"""Merges aggregates, and computes the value of each measure from them. Pure.
+"""Merges aggregates, and computes the value of each measure from them.
 
-Numbers are added, extremes compared, sketches united. No result depends on the order of merging.
+This module is pure. Numbers are added, extremes compared, sketches united. No result depends on the
+order of merging.
 """
 
 from collections.abc import Mapping, Sequence

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the settings and run the chosen mode; return the exit code."""
+    """Read the settings and run the chosen mode. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m stream", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     modes = parser.add_mutually_exclusive_group()
@@ -97,7 +97,8 @@ def run(settings: StreamSettings) -> int:
 
 
 def check(settings: StreamSettings) -> int:
-    """Print faults as a JSON list and return 2 if there are any. Without faults, print notes."""
+    """Print the faults of expressions as a JSON list, and return 2 if there are any; else print
+    notes."""
     from stream.plan_check import check_configuration, notes_on
     from stream.spark import java_classes
     from stream.spark.session import start_session

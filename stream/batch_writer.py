@@ -1,9 +1,9 @@
-"""foreachBatch: fold one batch of lines, fetch the result once, and pass it to the sinks.
+"""Counts one batch for Spark's foreachBatch: folds the lines, and passes the result to the sinks.
 
-Runs on a thread of the JVM bridge. If a batch cannot be counted as a whole, `bisection.py` counts
-it in parts and leaves out the lines that cause the error; the sinks still receive one batch. If a
-sink is away, the batch waits here until the sink is back, because a query that ended would have to
-read and fold the lines again.
+It runs on a thread of the JVM bridge. If a batch cannot be counted as a whole, `bisection.py`
+counts it in parts and leaves out the lines that cause the error. The sinks still receive one batch.
+If a sink is away, the batch waits here until the sink is back. If the query ended instead, it would
+have to read and fold the lines again.
 """
 
 import logging
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Destination(Protocol):
-    """The receiver of batches; implemented by `sinks.store.Sinks`."""
+    """An object that receives batches. `sinks.store.Sinks` implements it."""
 
     taken: BatchCost
 
@@ -195,13 +195,13 @@ class BatchWriter:
     def _counted(
         self, ranges: Sequence[OffsetRange], count: Callable[[], BatchCounts], parts: SparkParts
     ) -> tuple[CountedBatch, Spent]:
-        """Count a batch or piece; return the result, and the time of each step."""
+        """Count a batch or piece. Return the result, and the time that each step took."""
         begin = time.monotonic()
         counted = self._bisection.count(ranges, count, parts)
         return counted, counted.counts.spent.within(time.monotonic() - begin)
 
     def _hand_over(self, counted: CountedBatch, spent: Spent, *, is_last: bool) -> int:
-        """Pass what was counted to the sinks; return the number of lines."""
+        """Pass the counts of a batch to the sinks. Return the number of lines."""
         counts = counted.counts
         exact = exact_ranges(counted.ranges, counts.partitions)
         batch = Batch(
@@ -321,7 +321,7 @@ def work_of(
 
 
 def _held(ranges: Sequence[OffsetRange]) -> Part:
-    """Return the ranges that are not empty."""
+    """Return the offset ranges that are not empty."""
     return tuple(one for one in ranges if one.start < one.end)
 
 

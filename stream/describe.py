@@ -1,4 +1,7 @@
-"""Describes in words how each metric is compiled, for `--plan`. Pure, no JVM."""
+"""Describes in words how each metric is compiled, for `--plan`.
+
+This module is pure and needs no JVM.
+"""
 
 from collections.abc import Iterator
 

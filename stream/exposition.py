@@ -1,4 +1,7 @@
-"""Writes the stream's own metrics in Prometheus's text format. Pure."""
+"""Writes the stream's own metrics in Prometheus's text format.
+
+This module is pure.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

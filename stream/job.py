@@ -82,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamJob:
-    """One driver, from start to end."""
+    """One driver process, from its start to its end."""
 
     def __init__(self, settings: StreamSettings, state: StreamState, stop: threading.Event) -> None:
         self._settings = settings
@@ -102,7 +102,7 @@ class StreamJob:
         state.watch_sinks(lambda: self._configuration.now.sinks.facts)
 
     def run(self) -> int:
-        """Run until told to stop; return the exit code."""
+        """Run the stream until it is stopped. Return the exit code."""
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         lock = take_lock(self._settings.data_dir / "lock")
         try:

@@ -137,10 +137,8 @@ class LiveConfiguration:
     def can_go_on(self, names: Sequence[str], why: str) -> bool:
         """Continue although the sinks refuse the changed definition of these metrics.
 
-        Returns False if the stream cannot continue.
-
         If an adopted change has caused the refusal, that change is reverted. Otherwise these
-        metrics are stopped.
+        metrics are stopped. Returns False if the stream cannot continue.
         """
         if self.go_back(why):
             return True

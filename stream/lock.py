@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class StreamRunning(Exception):
-    """Another stream uses this data folder."""
+    """The error when another stream uses this data folder."""
 
 
 def take_lock(path: Path) -> int:

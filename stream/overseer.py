@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class JvmGone(Exception):
-    """The JVM no longer answers."""
+    """The error when the JVM does not answer any more."""
 
 
 class Overseer:

@@ -1,8 +1,9 @@
 """Divides a large batch into pieces, so that one piece is written while the next is folded.
 
-Pure. Folding uses all cores and writing uses only one, so cores would be idle if a batch were first
-folded and then written. Pieces go to the sinks in order. Each has its own transaction, which moves
-the ledger, so after a crash between two pieces the stream resumes with the second one.
+This module is pure. Folding uses all cores and writing uses only one, so cores would be idle if a
+batch were first folded and then written. Pieces go to the sinks in order. Each has its own
+transaction, which moves the ledger, so after a crash between two pieces the stream resumes with the
+second one.
 """
 
 import math

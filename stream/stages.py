@@ -1,11 +1,11 @@
 """Measures the time of batches by stage, and the age of lines when the sinks have them.
 
-Pure. A batch has six stages: `source` (asking for offsets, reading records), `parse` (judging
-lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark reports
-the times of `source` and `commit`; the tasks and the sinks measure the others. Time that none of
-them measures (planning, starting jobs, waiting for a sink) is part of the batch's time, but of no
-stage. A large batch is folded and written at the same time, so the sum of its stages can exceed the
-time of the batch.
+This module is pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
+(judging lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
+reports the times of `source` and `commit`; the tasks and the sinks measure the others. Time that
+none of them measures (planning, starting jobs, waiting for a sink) is part of the batch's time, but
+of no stage. A large batch is folded and written at the same time, so the sum of its stages can
+exceed the time of the batch.
 
 A line is *live* if `Admission` took all lines of its partition in this batch and in the one before.
 Such a line did not wait for older lines, but only for delays of the stream (decision 0099). Its age
@@ -26,14 +26,19 @@ SPARK_TIMES = {"source": ("latestOffset", "getBatch"), "commit": ("walCommit", "
 
 SLOT_S = 10
 WINDOWS = {"1m": 6, "10m": 60}
-"""The number of slots in each window. The last slot is still being filled, so a window can be up to
-one slot shorter."""
+"""The number of slots in each window.
+
+The last slot is still being filled, so a window can be up to one slot shorter.
+"""
 
 BATCHES_KEPT = 200
 """The most batches per slot that are kept for medians. Only very short batches exceed it."""
 
 UNFINISHED_MAX = 4
-"""The most batches in the sinks that wait for Spark's report; older ones are forgotten."""
+"""The most batches that wait for Spark's report after the sinks have stored them.
+
+Older batches are forgotten.
+"""
 
 AGE_MS_MAX = 3_600_000
 """Older live lines are ignored, because their time stamp cannot be the time of sending."""
@@ -73,7 +78,7 @@ class FinishedBatch:
     stages_ms: Mapping[str, float]
 
     def told(self) -> dict[str, object]:
-        """Return the batch in the form that `/status` shows."""
+        """Return the batch as `/status` shows it."""
         rounded = {name: round(ms, 1) for name, ms in self.stages_ms.items()}
         return {
             "batch_id": self.batch_id,
@@ -94,7 +99,7 @@ def _add(sums: Seconds, more: Mapping[str, float]) -> None:
 
 @dataclass(slots=True)
 class _Sums:
-    """The sums over some batches."""
+    """The sums of times, lines and cells over some batches."""
 
     batches: int = 0
     replays: int = 0

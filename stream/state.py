@@ -33,7 +33,7 @@ ENDED_TOLD_MS = 600_000
 
 
 def clock_ms() -> int:
-    """Epoch milliseconds."""
+    """Return the current time in Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -48,7 +48,7 @@ class QueryPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """What the archive holds of a topic; `lost` offsets were deleted before they were archived."""
+    """What the archive has of a topic. `lost` offsets were deleted before they were archived."""
 
     topic: str
     pieces: int

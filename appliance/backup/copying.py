@@ -21,11 +21,15 @@ PIECE_BYTES = 1 << 20
 
 
 class TooSlow(Exception):
-    """A round was not finished at its deadline; the text says how much was copied."""
+    """The error when a round was not finished at its deadline.
+
+    Its text says how much was copied.
+    """
 
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes copied so far and the total number of bytes, as far as it is known."""
+"""A function that is called with the number of bytes copied so far, and the total as far as
+known."""
 
 
 def no_progress(done: int, of: int) -> None:
@@ -77,7 +81,7 @@ class Copier:
         return done
 
     def prune(self) -> None:
-        """Remove folders that did not exist any more in the last round; they are empty."""
+        """Remove empty folders that did not exist any more in the last round."""
         for folder, _, _ in os.walk(self._target, topdown=False):
             path = Path(folder).relative_to(self._target)
             if path != Path() and str(path) not in self.folders:
@@ -119,8 +123,9 @@ class Copier:
         return seen
 
     def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, WholeBatches | None]:
-        """Copy one file. Return the number of bytes read and, for a log, the end of its batches
-        that were checked to be whole.
+        """Copy one file. Return the number of bytes read, and how far a log has whole batches.
+
+        The second value is None for files that are not logs.
         """
         source, target = self._source / step.path, self._target / step.path
         known = WholeBatches(0, 0)
@@ -167,8 +172,9 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
 
 
 def whole_batches(log: Path, known: WholeBatches) -> WholeBatches:
-    """Return up to which byte a copied log has whole batches with a valid checksum. The check
-    continues after the batches in `known`.
+    """Return up to which byte a copied log has whole batches with a valid checksum.
+
+    The check continues after the batches in `known`.
     """
     try:
         file = OsDisk().open(str(log))

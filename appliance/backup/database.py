@@ -31,7 +31,7 @@ POLL_S = 0.1
 def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
     """Yield a root connection to the mill's own database, which is created if it does not exist.
 
-    The server inherits the descriptor `holds`. So if the command is killed, its lock is held until
+    The server inherits the descriptor `holds`. So if the command is killed, its lock is kept until
     the server has ended too. When the block ends, the server has stopped and all data is on the
     disk. Raises DatabaseFailed and ServerError.
     """

@@ -1,7 +1,7 @@
 """The manifest of a backup: the mill, the time, and every file with its size and checksum.
 
-Pure: text in, values out. The manifest is written after everything else is on the disk, so a folder
-without a manifest is not a backup. The manifest also contains its own checksum.
+This module is pure: text in, values out. The manifest is written after everything else is on the
+disk, so a folder without a manifest is not a backup. The manifest also contains its own checksum.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from appliance.errors import Failure
 
 FILE_NAME = "manifest.json"
 FORMAT = 1
-"""Version of the folder's layout. A reader must refuse a later version."""
+"""The version of the backup folder's layout. A reader must refuse a later version."""
 
 
 class BadBackup(Failure):
-    """The folder is not a backup, or the backup is damaged; the text names the file."""
+    """The error for a folder that is not a backup, or a damaged backup. Its text names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file: its path in the backup, size, SHA-256 in hexadecimal, and mode bits."""
+    """One file of a backup: its path in the backup, size, SHA-256 in hexadecimal, and mode bits."""
 
     path: str
     size_bytes: int
@@ -33,7 +33,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredFolder:
-    """One folder below the data folder, and its mode bits."""
+    """One folder of a backup: its path below the data folder, and its mode bits."""
 
     path: str
     mode: int
@@ -41,7 +41,7 @@ class StoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One backup. The mill was paused at `made_at_ms` for `paused_ms`."""
+    """The description of one backup. The mill was paused at `made_at_ms` for `paused_ms`."""
 
     version: str
     made_at_ms: int

@@ -10,16 +10,22 @@ from appliance.mill.home import Home
 from appliance.supervisor import control
 
 LEASE_MS = 4_000
-"""After this time the supervisor resumes all parts without being asked."""
+"""The time after which the supervisor resumes all parts, even if it is not asked to."""
 
 
 class PauseFailed(Failure):
-    """The mill was not paused, or it resumed before the end of the block. The text says why."""
+    """The error when the mill was not paused, or not until the end of the block.
+
+    Its text says why.
+    """
 
 
 @dataclass(slots=True)
 class Pause:
-    """`length_ms` is how long the parts were paused; 0 until the pause is over."""
+    """A pause of the mill.
+
+    `length_ms` is how long the parts were paused; 0 until the pause is over.
+    """
 
     length_ms: int = 0
 

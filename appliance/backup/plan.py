@@ -1,8 +1,8 @@
 """Decide which files of a data folder belong to a backup, and what a round of copying must do.
 
-Pure. A backup is made in rounds. Each round copies what changed since the previous round, and only
-the last round runs while the mill is paused. To keep the pause short, the last round skips
-unchanged files, and of a log's last segment it copies only the new bytes.
+This module is pure. A backup is made in rounds. Each round copies what changed since the previous
+round, and only the last round runs while the mill is paused. To keep the pause short, the last
+round skips unchanged files, and of a log's last segment it copies only the new bytes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,11 @@ from typing import NamedTuple
 LOG = ".log"
 
 SETTLED_NS = 2_000_000_000
-"""A file that was modified less than this before it was examined can change again under the same
-time stamp: kernels count ticks, and some file systems whole seconds."""
+"""The age from which a file is unchanged if its time stamp is unchanged.
+
+A younger file can change again under the same time stamp: kernels count ticks, and some file
+systems whole seconds.
+"""
 
 LEFT_OUT = frozenset(
     {
@@ -33,22 +36,22 @@ LEFT_OUT = frozenset(
         "stream/scratch",
     }
 )
-"""Paths below the data folder that are left out, with everything below them."""
+"""Paths below the data folder that are left out of a backup, with everything below them."""
 
 REDIS = "redis"
-"""Left out if the mill has MySQL: Redis then only shows what is in MySQL, and is refilled from it.
-"""
+"""The folder of Redis. It is left out if the mill has MySQL, from which Redis is refilled."""
 
 LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
-"""Lock files, which mean nothing without their process, and files that only reserve space."""
+"""The names of files that are left out: lock files, and files that only reserve space."""
 
 HISTORY = "monitor/history.db"
 """The monitor's history: it can change anywhere inside, and it can be large."""
 
 
 class FileStamp(NamedTuple):
-    """A file's identity, size and time stamp. If they are the same as before, the file is
-    unchanged.
+    """A file's identity, size and time stamp.
+
+    If they are equal to earlier ones, the file is unchanged.
     """
 
     device: int
@@ -59,8 +62,7 @@ class FileStamp(NamedTuple):
 
 
 class WholeBatches(NamedTuple):
-    """The end of the whole batches of a copied log, as far as they were checked, and the position
-    of the last one.
+    """How far the batches of a copied log are whole, and the position of the last whole batch.
 
     Written batches do not change unless a follower truncates the log. After a truncation, the batch
     at the position of the last one has another leader epoch.
@@ -72,7 +74,7 @@ class WholeBatches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A file that has been copied: its stamp from before the copy, and the time of that stamp."""
+    """A file that has been copied: its stamp before the copy, and when that stamp was read."""
 
     seen: FileStamp
     looked_at_ns: int
@@ -81,7 +83,7 @@ class CopiedFile:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy a file from its beginning."""
+    """The step that copies a file from its beginning."""
 
     path: str
     is_active: bool
@@ -89,9 +91,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Copy the bytes after the whole batches of a log, if the last whole batch is still the
-    same.
-    """
+    """The step that copies the bytes after the whole batches of a log, if the last one is
+    unchanged."""
 
     path: str
     whole: WholeBatches
@@ -99,7 +100,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete the copy of a file that no longer exists."""
+    """The step that deletes the copy of a file that no longer exists."""
 
     path: str
 
@@ -133,9 +134,7 @@ def steps(copied: Mapping[str, CopiedFile], seen: Mapping[str, FileStamp]) -> li
 
 
 def active_logs(paths: Iterable[str]) -> set[str]:
-    """Return the last segment of each log, the one with the highest name. Only this segment
-    grows.
-    """
+    """Return the last segment of each log, which has the highest name. Only this segment grows."""
     last: dict[str, str] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")

@@ -1,5 +1,4 @@
-"""Restore a data folder from a backup: first verify the whole backup, then make the folder visible
-in one step.
+"""Restore a data folder from a backup: verify the backup first, then make the folder visible.
 
 The folder gets its final name at the end, so a mill cannot be started from an interrupted restore.
 The next restore removes the files that a killed restore left behind.
@@ -30,7 +29,7 @@ from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
 class RestoreFailed(Failure):
-    """Nothing was restored; the text says why, and no files are left behind."""
+    """The error when nothing was restored. Its text says why. No files are left behind."""
 
 
 def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
@@ -119,8 +118,8 @@ def verify(backup: Path, found: Manifest, report: Report) -> None:
 
 @contextmanager
 def _staging(target: Path) -> Iterator[tuple[Path, int]]:
-    """Yield a folder in the target's parent folder. After the block, its subfolder `data` is
-    renamed to the target.
+    """Yield a folder beside the target. After the block, its subfolder `data` is renamed to the
+    target.
 
     The yielded descriptor locks the folder while any process has it open, even if the command is
     killed.
@@ -143,7 +142,10 @@ def _staging(target: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _locked(staging: Path, target: Path) -> int:
-    """Return the folder, created if needed, and locked. Raises RestoreFailed."""
+    """Create and lock the folder of a restore, and return a descriptor of it.
+
+    Raises RestoreFailed.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir(mode=0o700, exist_ok=True)

@@ -15,11 +15,13 @@ from appliance.errors import Failure
 from sinks.mysql.link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
 
 AS_WRITTEN: dict[Any, Any] = dict(encoders)
-"""Conversions for a connection that returns values as the server writes them. PyMySQL's conversions
-to numbers and dates are slow, and the values must become text again here."""
+"""Conversions for a connection that returns values as the server writes them.
+
+PyMySQL's conversions to numbers and dates are slow, and the values must become text again here.
+"""
 
 STATEMENT_BYTES = 1 << 20
-"""About how long an INSERT becomes: far below the 16 MiB that a server accepts by default."""
+"""The length of an INSERT statement: far below the 16 MiB that a server accepts by default."""
 
 HEAD = (
     "SET NAMES utf8mb4",
@@ -30,7 +32,7 @@ HEAD = (
 
 
 class DatabaseFailed(Failure):
-    """The database could not be read or restored. The text says why."""
+    """The error when the database could not be read or restored. Its text says why."""
 
 
 def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:

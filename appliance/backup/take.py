@@ -5,8 +5,8 @@ mill can continue from that (decision 0082). Only MySQL keeps running. Its snaps
 the pause and written to the backup later.
 
 The copy is consistent because the writers are paused (`supervisor/pausing`). So the last round
-copies every file again that was copied by its path, unless the file's time stamp proves that no
-process can have changed it since (`plan.SETTLED_NS`).
+copies every file again, unless the file's time stamp proves that no process can have changed it
+since (`plan.SETTLED_NS`).
 """
 
 import hashlib
@@ -43,25 +43,29 @@ SQL = "mysql.sql"
 CONFIG = "millrace.yaml"
 
 LIVE_ROUNDS = 2
-"""The first round copies everything, the second what was written in the meantime."""
+"""The number of rounds before the pause.
+
+The first round copies all data, the second the data that was written during the first.
+"""
 
 PAUSES_MAX = 5
 COPY_S_MAX = 2.0
-"""How long one pause for copying can last. If that is too short, the backup pauses again later."""
+"""The longest pause for copying. If it is too short, the backup pauses again later."""
 
 HASH_BYTES = 1 << 20
 
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, the bytes done, and the total number of bytes."""
+"""A function that is called with the present step, the bytes done, and the total number of
+bytes."""
 
 
 class BackupFailed(Failure):
-    """No backup was made and no files are left behind. The text says why."""
+    """The error when no backup was made. Its text says why. No files are left behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBackup:
-    """The manifest of a backup, and the data of the mill that the backup does not contain."""
+    """The manifest of a backup, and which data of the mill it does not contain."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
@@ -109,8 +113,9 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """Yield a folder in the target's parent folder. It is renamed to the target at the end, or
-    removed after an error.
+    """Yield a folder beside the target. At the end it is renamed to the target.
+
+    After an error the folder is removed.
     """
     draft = target.with_name(f"{target.name}.partial")
     try:
@@ -134,7 +139,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 
 class _BackupRun:
-    """One backup in progress."""
+    """The state of one backup while it is being made."""
 
     def __init__(self, mill: Mill, draft: Path, report: Report) -> None:
         self._mill = mill
@@ -184,8 +189,10 @@ class _BackupRun:
         return pause
 
     def _cut(self, view: Any) -> Pause:
-        """Copy the last round while all parts are paused. Raises BackupFailed after too many
-        attempts."""
+        """Copy the last round while all parts are paused.
+
+        Raises BackupFailed after too many attempts.
+        """
         home = self._mill.home
         for _ in range(PAUSES_MAX):
             names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
@@ -260,8 +267,9 @@ class _BackupRun:
 
 
 def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
-    """Copy the monitor's history with SQLite's backup. If the history cannot be read, return the
-    reason.
+    """Copy the monitor's history with SQLite's backup function.
+
+    Return the reason if the history cannot be read; otherwise return nothing.
     """
     source, target = home.data / plan.HISTORY, data / plan.HISTORY
     if not source.exists():

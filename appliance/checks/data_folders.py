@@ -33,6 +33,6 @@ def brokers_of(folder: Path, node_id: int) -> tuple[int, ...]:
 
 
 def _beginning(path: Path) -> bytes:
-    """Read the beginning of a log, as long as the header of its first batch."""
+    """Read the beginning of a log, up to the end of its first batch header."""
     with path.open("rb") as file:
         return file.read(HEADER_BYTES)

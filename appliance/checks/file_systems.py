@@ -1,6 +1,6 @@
 """Find watched folders on network file systems, and say what such a file system does not guarantee.
 
-Pure except for the one function that reads `/proc/self/mountinfo`.
+This module is pure except for the one function that reads `/proc/self/mountinfo`.
 """
 
 import re
@@ -12,7 +12,7 @@ from appliance.mill.settings import Mill
 from collector.identity.discovery import plan
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre"})
-"""File systems whose inode numbers, sizes and events come from another machine."""
+"""The kinds of file systems whose inode numbers, sizes and events come from another machine."""
 NETWORK_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone")
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -43,8 +43,7 @@ def watched_folders(mill: Mill, mounts: str) -> Iterator[Check]:
 
 def is_network(kind: str) -> bool:
     """Return whether this kind of file system is on a network, so that other machines can change
-    its files.
-    """
+    it."""
     return kind in NETWORK or kind.startswith(NETWORK_FUSE)
 
 

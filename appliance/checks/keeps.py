@@ -27,8 +27,9 @@ PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 
 
 def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
-    """Return a sentence for each metric and window size that would lose windows. If `asks` is true,
-    query MySQL.
+    """Return a sentence for each metric and window size that would lose windows.
+
+    If `asks` is true, query MySQL.
     """
     if mill.config.sinks.mysql is None:
         return []

@@ -28,7 +28,7 @@ CONTAINER_PROXY = "docker-proxy"
 
 
 class CheckLevel(StrEnum):
-    """The result of a check."""
+    """The result of a check: passed, a warning, or failed."""
 
     OK = "ok"
     WARNING = "warning"
@@ -81,8 +81,9 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
-    """Find a restore that was killed or is still running, because `up` would create an empty mill
-    in the folder that the restore is about to fill.
+    """Find a restore that was killed or is still running.
+
+    `up` would otherwise create an empty mill in the folder that the restore is about to fill.
     """
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
@@ -97,8 +98,9 @@ def unfinished_restore(home: Home) -> Iterator[Check]:
 
 
 def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
-    """Find Spark's Kafka connector in the cache. Compare its checksums only if `check_sums` is
-    true, because this is slower.
+    """Find Spark's Kafka connector in the cache.
+
+    Its checksums are compared only if `check_sums` is true, because this is slower.
     """
     if not mill.config.stream.metrics:
         return
@@ -134,9 +136,8 @@ def spark_master(mill: Mill) -> Iterator[Check]:
 
 
 def data_ownership(mill: Mill) -> Iterator[Check]:
-    """Check that each broker's folder has the cluster id in the mill's secrets and names as many
-    brokers as configured.
-    """
+    """Check that each broker's folder has the mill's cluster id and the configured number of
+    brokers."""
     yield from _cluster_sizes(mill)
     for part in mill.parts:
         if not part.name.startswith("broker-"):
@@ -157,8 +158,7 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
 
 
 def _cluster_sizes(mill: Mill) -> Iterator[Check]:
-    """Compare the brokers that the data folders name, and find folders whose broker is not
-    configured."""
+    """Compare the brokers that the data folders name with the configured ones."""
     configured = set(range(1, len(broker_names(mill.config)) + 1))
     if not configured:
         return

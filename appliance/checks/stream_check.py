@@ -27,7 +27,9 @@ from appliance.supervisor.logs import end_of
 TIMEOUT_S = 180.0
 LINES_OF_LOG = 8
 MEMORY = "checked-expressions"
-"""The file in `data/` with the hashes. It is the only file that is written before the mill exists.
+"""The file in `data/` with the hashes of checked expressions.
+
+It is the only file that is written before the mill exists.
 """
 STREAM_VERSION_FILES = (
     "stream/config/expression.py",
@@ -42,13 +44,14 @@ STREAM_VERSION_FILES = (
 
 
 class CheckFailed(Failure):
-    """Spark could not check the expressions. The text says why."""
+    """The error when Spark could not check the expressions. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkAnswer:
-    """Spark's notes on valid expressions. `asked` is false if all answers were already stored, so
-    Spark did not run.
+    """Spark's notes on valid expressions.
+
+    `asked` is false if all answers were already stored, so that Spark did not run.
     """
 
     was_asked: bool

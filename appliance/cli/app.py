@@ -1,4 +1,4 @@
-"""The entry of the command line. It is the only place that turns errors into exit codes."""
+"""The entry point of the command line. Only this module turns errors into exit codes."""
 
 import os
 import sys

@@ -86,7 +86,7 @@ def restore(
 
 
 def _as_it_runs() -> "Mill":
-    """Return the mill with the configuration it was started with; the file can differ by now."""
+    """Return the mill with the configuration it was started with. The file can differ by now."""
     home = context.home()
     if lifecycle.is_running(home):
         home = replace(home, config_file=home.started_config, edited=home.config_file)
@@ -114,7 +114,8 @@ def _row(found: "Manifest", folder: Path) -> dict[str, object]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Return a progress line: rewritten in place on a terminal, one every few seconds elsewhere."""
+    """Yield a function that shows progress: one line rewritten on a terminal, else a line now and
+    then."""
     began = time.monotonic()
     told_s = began
     shown = False

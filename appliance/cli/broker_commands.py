@@ -125,7 +125,7 @@ def _words(counted: dict[str, int]) -> str:
 
 
 def _short(row: Row) -> Row:
-    """A broker's row without the columns that make the table too wide; JSON has them all."""
+    """Return a broker's row without the columns that make the table too wide. JSON has them all."""
     return {key: value for key, value in row.items() if key not in ("listeners", "incarnation")}
 
 
@@ -145,7 +145,7 @@ def _statuses() -> list[dict[str, Any]]:
 def _describe_one(
     broker: int, bootstrap: str | None, output: OutputFormat, as_json: bool, timeout: float
 ) -> None:
-    """The logs of one broker: where they are, how large they are, how far behind."""
+    """Show the logs of one broker: where they are, how large they are, how far behind."""
     from protocol.client.log_admin import describe_log_dirs
 
     async def work(cluster: "Cluster") -> list[Row]:

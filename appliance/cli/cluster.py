@@ -1,4 +1,4 @@
-"""Shared by the commands about a Kafka cluster: which cluster, how to print rows, how to confirm.
+"""The common code of the commands about a Kafka cluster: choose it, print rows, ask for consent.
 
 Importing this module loads no Kafka client, because completion imports it.
 """
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 COMPLETED_MAX = 2_000
-"""How many names are kept for completion; more would only slow it down."""
+"""The most names that are stored for completion. More names would slow it down."""
 
 
 class OutputFormat(StrEnum):
-    """The output format of rows."""
+    """The formats in which rows can be printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -56,7 +56,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would b
 
 TIMEOUT_S = 10.0
 LOOPBACK_TIMEOUT_S = 1.0
-"""A listener on this machine accepts a connection within this time."""
+"""The time within which a listener on this machine accepts a connection."""
 
 
 def servers(bootstrap: str | None) -> str:
@@ -129,7 +129,7 @@ def with_cluster(
 
 
 def _is_ours(bootstrap: str | None) -> bool:
-    """Return whether the command asks the mill's own brokers, not another cluster."""
+    """Return whether the command is for the mill's own brokers, not for another cluster."""
     return not bootstrap and context.mill_as_it_runs().config.cluster.bootstrap_servers is None
 
 
@@ -143,7 +143,7 @@ def emit(
     nothing: str = "",
     errors: Sequence[str] = (),
 ) -> None:
-    """Print rows. Without rows, print `heads` as CSV, or `nothing` to a person."""
+    """Print rows. Without rows, print `heads` as CSV, or the text `nothing` to a person."""
     names = list(rows[0] if rows else heads)
     if as_json or output is OutputFormat.JSON:
         print_json(schema, list(rows), errors)
@@ -192,8 +192,10 @@ def _plain(value: object) -> object:
 
 
 def confirm(plan: Sequence[str], yes: bool) -> None:
-    """Show what would be destroyed and continue only after consent. Raises CommandError and
-    Abort."""
+    """Show what would be deleted, and continue only after consent.
+
+    Raises CommandError and Abort.
+    """
     for line in plan:
         say(line)
     if yes:

@@ -34,13 +34,13 @@ ALTERED = {
     "overlong_cut": "overlong lines cut",
     "overlong_piece": "pieces of overlong lines",
 }
-"""Lines that were not sent unchanged, by the collector's counters."""
+"""The collector's counters of lines that were not sent unchanged, each with its text."""
 
 SAME_MAX = 10
-"""How many files with the content of other files are named."""
+"""The most files with the content of other files that are named."""
 
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
-"""Columns that need a file's stored position."""
+"""The columns that need a file's stored position."""
 
 app = group_of_commands("The collector and its files.")
 app.command("dead-letters")(dead_letters)
@@ -86,7 +86,7 @@ def _cell(entry: dict[str, Any], head: str) -> object:
 
 
 def known_by(evidence: dict[str, Any] | None) -> str | None:
-    """Say in a few words how a file is recognised."""
+    """Return in a few words how a file is recognised."""
     if evidence is None:
         return None
     words = [f"inode {evidence['inode']}"]

@@ -77,7 +77,7 @@ def script() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command that is not hidden, by the words that lead to it."""
+    """Yield every command that is not hidden, with the words that lead to it."""
     from appliance.cli.app import app
 
     root: Any = typer.main.get_command(app)

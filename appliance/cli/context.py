@@ -33,12 +33,12 @@ def in_containers() -> bool:
 
 
 def typed(words: str) -> str:
-    """Return how the user types one of our commands here, in containers or not."""
+    """Return how the user types this command here, which differs in containers."""
     return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
 
 
 def not_answered(text: str) -> str:
-    """Say why a part gives no answer, and whether the whole mill is stopped."""
+    """Return why a part does not answer, or that the whole mill is stopped."""
     from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
@@ -65,11 +65,12 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
 
 
 def mill_as_it_runs() -> "Mill":
-    """Return the mill as it was started if it runs, else as the file describes it.
+    """Return the mill as it was started if it runs; otherwise as the file describes it.
 
-    Use this in every command that only asks the mill something. A change in the file that waits for
-    `up --apply`, or is being typed, has reached no part yet, so it must not decide which parts are
-    asked. A file that is named with `--config` is always taken. Raises ConfigFaults.
+    Use this in every command that only asks the mill something. The file can have a change that
+    waits for `up --apply`, or that is still being typed. Such a change has reached no part, so it
+    must not decide which parts are asked. A file named with `--config` is always used. Raises
+    ConfigFaults.
     """
     from dataclasses import replace
 

@@ -92,7 +92,7 @@ def _refuse(reason: str | None, lacks_replay: bool) -> None:
 
 
 def _beginning(since: str | None) -> "Beginning":
-    """Return where to begin: at the first dead letter, or at a moment."""
+    """Return where to begin to read: at the first dead letter, or at a time."""
     from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 

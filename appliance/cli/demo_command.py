@@ -17,7 +17,7 @@ from appliance.output import CommandError, say
 from appliance.traffic.demo import access_line
 
 SIGNALLED = 128
-"""The exit code of a command that a signal ended is this plus the signal's number."""
+"""The number that is added to a signal's number for the exit code of a command that it ended."""
 
 
 def demo(
@@ -68,7 +68,10 @@ def _write(file: FileIO, path: Path, data: bytes) -> None:
 
 
 class _stop_flag:
-    """Becomes true at SIGINT or SIGTERM (`number`); the old handlers are restored at the end."""
+    """A flag that becomes true at SIGINT or SIGTERM. The old handlers are restored at the end.
+
+    `number` is the signal that came.
+    """
 
     def __init__(self) -> None:
         self.number = 0

@@ -112,7 +112,7 @@ def _detected(file: Path, formats: "Mapping[str, Format]", encoding: str | None)
 
 
 def _applied(found: "Detection", name: str, file: Path, *, yes: bool, quick: bool) -> "ConfigEdit":
-    """Write a proposal as the person consents."""
+    """Show a proposal and, after consent, write it into the configuration."""
     from appliance.detect.applying import NotApplied, planned, write
 
     assert found.proposal is not None
@@ -126,7 +126,7 @@ def _applied(found: "Detection", name: str, file: Path, *, yes: bool, quick: boo
 
 
 def _check(change: "ConfigEdit") -> None:
-    """Have Spark and MySQL judge the new file, as `config check` does."""
+    """Check the new file with Spark and MySQL, as `config check` does."""
     import hashlib
 
     from appliance.cli.judging import judge
@@ -164,7 +164,7 @@ def _say_applied(change: "ConfigEdit", file: Path) -> None:
 
 
 def _keys_for_a_restart(change: "ConfigEdit") -> list[str]:
-    """What of a change no part takes over while it runs: a first metric, for one."""
+    """Return the changed keys that take effect only at a restart, such as a first metric."""
     from appliance.config.load import load_bytes
     from appliance.supervisor.following import keys_for_a_restart
 
@@ -197,7 +197,7 @@ def _undo(name: str, yes: bool, as_json: bool) -> None:
 
 
 def _print_json(files: list[Path], found: "list[Detection]", change: "ConfigEdit | None") -> None:
-    """One object for one file, a list of them for several."""
+    """Print one JSON object for one file, or a list of objects for several files."""
     from appliance.detect.yaml_text import to_paste
 
     rows: list[dict[str, Any]] = [
@@ -247,7 +247,7 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
 
 
 def _print_rows(found: "Detection") -> None:
-    """The first rows, below the columns' names and types."""
+    """Print the first rows under the names and types of the columns."""
     columns = found.columns
     heads = [column.name for column in columns]
     types = [column.type for column in columns]

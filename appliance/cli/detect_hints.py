@@ -1,4 +1,4 @@
-"""Files of which `millrace detect` should be asked, as collector and stream tell of them."""
+"""Name files that `millrace detect` should examine, from the reports of collector and stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
@@ -11,11 +11,14 @@ from protocol.status import StatusUnavailable, fetch_status
 TIMEOUT_S = 2.0
 HEALTHY = ("healthy", "degraded")
 WRONG_FORMAT = "format:"
-"""How the reasons begin of lines that are none of their input's format."""
+"""The prefix of the reasons of lines that do not have the format of their input."""
 
 
 def detect_hints(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each kind of such files, with the command; parts that are away say none."""
+    """Return one sentence for each kind of such files, with the command to type.
+
+    A part that does not answer gives no sentence.
+    """
     hints: list[str] = []
     for row in rows:
         if row["part"] in ("collector", "stream") and row["state"] in HEALTHY:
@@ -30,7 +33,10 @@ def detect_hints(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def unmatched_hints(details: Mapping[str, object]) -> Iterator[str]:
-    """Files in the watched folder that no input matches, of the collector's details."""
+    """Yield a sentence about files in the watched folder that no input matches.
+
+    `details` is the collector's status.
+    """
     files, total = details.get("unmatched"), details.get("unmatched_total")
     if isinstance(files, list) and files and isinstance(total, int):
         verb = "matches" if total == 1 else "match"
@@ -42,7 +48,10 @@ def unmatched_hints(details: Mapping[str, object]) -> Iterator[str]:
 
 
 def not_parsed_hints(details: Mapping[str, object]) -> Iterator[str]:
-    """The file with the most lines that are none of their format, of the stream's details."""
+    """Yield a sentence about the file with the most lines that do not have their input's format.
+
+    `details` is the stream's status.
+    """
     found = details.get("unparsed")
     rows = [
         row
@@ -61,5 +70,5 @@ def not_parsed_hints(details: Mapping[str, object]) -> Iterator[str]:
 
 
 def watched_path(key: str) -> str:
-    """Where a file is, by the key of its records."""
+    """Return the path of a file from the key of its records."""
     return key if key.startswith("/") else f"watched/{key}"

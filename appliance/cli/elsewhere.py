@@ -1,6 +1,6 @@
-"""Refuse commands that compose does in containers, or that belong into a part's own container.
+"""Refuse commands that compose replaces in containers, or that need a part's own container.
 
-The service `cli` has neither Spark nor a supervisor nor other parts' secrets. This is checked
+The service `cli` has neither Spark nor a supervisor nor the secrets of other parts. This is checked
 before a command is loaded, because loading some commands already needs Spark.
 """
 
@@ -26,7 +26,7 @@ OF_COMPOSE = {
     "start": "start",
     "stop": "stop",
 }
-"""What compose does instead, for the whole mill or for the named part."""
+"""What to type for compose instead of a command, for the whole mill or for the named part."""
 
 OF_ONE_PART = ("restart", "start", "stop")
 
@@ -37,8 +37,10 @@ OF_THE_STREAM: dict[tuple[str, ...], str] = {
     ("stream", "purge"): "",
     ("stream", "dry-run"): "-v ./watched:/mill/watched:ro ",
 }
-"""Commands that need Spark or the right to write counts, with the mounts that the stream's
-container lacks."""
+"""Commands that need Spark or the right to write counts, and must run in the stream's container.
+
+The value has the mounts that this container lacks.
+"""
 
 
 def refuse_elsewhere(words: Sequence[str]) -> None:
@@ -51,7 +53,10 @@ def refuse_elsewhere(words: Sequence[str]) -> None:
 
 
 def _of_compose(words: Sequence[str]) -> str | None:
-    """Also for `--help`, because none of the command's options apply in containers."""
+    """Return what to type instead.
+
+    This also answers `--help`, because no option applies in containers.
+    """
     if words[0] not in OF_COMPOSE:
         return None
     typed = ["docker compose", OF_COMPOSE[words[0]]]

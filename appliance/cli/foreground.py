@@ -49,7 +49,7 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came. It is no Exception, so no handler catches it as an error, as with Ctrl-C."""
+    """Raised at SIGTERM. It is not an Exception, so that no handler treats it as an error."""
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The layout of help: plain text, one line for each command, no word cut.
+"""The layout of help texts: plain text, one line for each command, no word cut.
 
 This module loads nothing of the mill, because help and completion import it.
 """
@@ -12,13 +12,13 @@ from typer.core import TyperGroup
 
 _ENDS_OF_THOUGHTS = (re.compile(r"[;:.] "), re.compile(r", "))
 _AROUND_NAMES = 6
-"""Columns in a list of commands that are neither name nor text."""
+"""The number of columns in a list of commands that are neither name nor text."""
 
 
 def in_one_line(text: str, limit: int) -> str:
     """Shorten a text to a number of characters, at the end of a sentence or at least of a word.
 
-    No full stop at the end, because texts that were cut between words would lack it.
+    The result has no full stop at its end, because a text that was shortened lacks it too.
     """
     text = text.removesuffix(".")
     if len(text) <= limit:

@@ -17,7 +17,11 @@ def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
-    """Also ask MySQL whether a metric's definition has changed under its name. Raises as above."""
+    """Check the configuration with Spark and MySQL, and return notes.
+
+    MySQL is asked if the definition of a metric has changed under its name. Raises ConfigFaults and
+    CheckFailed.
+    """
     from appliance.checks.definitions import check_definitions
 
     notes = judge_expressions(mill, loaded)

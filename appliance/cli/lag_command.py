@@ -30,8 +30,10 @@ TIMEOUT_S = 10.0
 
 STALE_MS = 30_000
 LOOKS_MISSED = 2
-"""One cycle of a large cluster takes some seconds. A monitor that missed two cycles knows no
-lag."""
+"""The number of missed cycles after which the monitor's lags are not used.
+
+One cycle of a large cluster takes some seconds.
+"""
 
 Row = dict[str, Any]
 
@@ -79,7 +81,7 @@ def lag(
 def _rows(
     mill: Mill, per: str, groups: list[str], topic: str | None
 ) -> tuple[list[Row], list[str], str | None]:
-    """Return the rows, what could not be read, and why no lag is known, if so."""
+    """Return the rows, the sources that could not be read, and why no lag is known (else None)."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
     faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
     age_ms = round(time.time() * 1000) - answer["ts_ms"]
@@ -142,7 +144,7 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
 
 
 _FOR_PROGRAMS = frozenset({"looked_at_ms"})
-"""Columns for programs that compare moments; the table leaves them out."""
+"""Columns for programs that compare times. The table leaves them out."""
 
 _HEADS = {"time_lag_ms": "TIME_LAG", "eta_s": "ETA"}
 

@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.2
 LINES = 50
 
 Shape = Callable[[str, str], str]
-"""Formats one line of a part's log, given the part's name."""
+"""A function that formats one line of a part's log, given the part's name."""
 
 
 def logs(

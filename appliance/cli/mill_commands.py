@@ -94,7 +94,7 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
 
 
 def _start(mill: Mill, loaded: LoadedConfig) -> None:
-    """Start the supervisor, unless the file or the machine is not fit for it."""
+    """Start the supervisor, unless the configuration or the machine has a fault."""
     judge_expressions(mill, loaded)
     try:
         with waiting("starting the supervisor"):
@@ -106,7 +106,7 @@ def _start(mill: Mill, loaded: LoadedConfig) -> None:
 
 
 def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mill, Differences]:
-    """Have a running mill look at its file and, with `apply`, apply it.
+    """Make a running mill check its file and, with `apply`, apply it.
 
     Returns the mill as it runs afterwards, and the differences between the configuration before and
     the file.
@@ -159,7 +159,7 @@ def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None
 
 
 def summary(mill: Mill) -> list[str]:
-    """Say where everything is, and how to stop it."""
+    """Return lines that say where everything is, and how to stop the mill."""
     config, folder = mill.config, mill.home.folder
     ports = config.ports
     lines = []

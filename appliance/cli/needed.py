@@ -11,7 +11,7 @@ from appliance.supervisor.effects import PartPhase
 from appliance.supervisor.turns import not_in_sync_text
 
 IN_SYNC_WAIT_S = 30.0
-"""How long replicas may take to get in sync while all brokers are up."""
+"""How long to wait until replicas are in sync while all brokers are up."""
 
 LOOK_EVERY_S = 0.5
 

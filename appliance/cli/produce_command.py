@@ -99,8 +99,10 @@ def produce(
 
 
 async def _tell(line: ProgressLine, tally: "ProduceTally") -> None:
-    """Show the progress, also while the brokers accept nothing; print nothing if it is
-    unchanged."""
+    """Show the progress, also while the brokers accept nothing.
+
+    Print nothing if it is unchanged.
+    """
     told = 0
     while True:
         await asyncio.sleep(LOOK_EVERY_S)

@@ -39,7 +39,7 @@ class ProgressLine:
         return self._clock_s() - self._began_s
 
     def show(self, text: str | Callable[[], str]) -> None:
-        """Show the text if it is time to; a function is called only then."""
+        """Show the text if the next update is due. A function is called only then."""
         now_s = self._clock_s()
         if now_s < self._due_s:
             return
@@ -75,7 +75,7 @@ def progress_line() -> Iterator[ProgressLine]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show what the command waits for while the block reports no progress of its own."""
+    """Show what the command waits for, as long as the block reports no progress."""
     line = ProgressLine()
     is_over = threading.Event()
 

@@ -21,7 +21,8 @@ from protocol.units import parse_duration_ms
 FOLLOW_EVERY_S = 0.5
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
-"""A rate over a shorter time says nothing, because the stream counts in steps of some seconds."""
+"""The shortest time over which a rate is computed, because the stream counts in steps of
+seconds."""
 
 
 def recount(
@@ -119,7 +120,8 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
 
 def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
-    """Return how many offsets are left and why the stream gave up; None when it is done."""
+    """Return how many offsets are left, and why the stream stopped the recount; None when it is
+    done."""
     from sinks.mysql.recounts import wanted
 
     for one in in_mysql(mill, "a recount", wanted):
@@ -150,7 +152,8 @@ def _follow(mill: Mill, metric: str, asked: int) -> None:
 
 
 def _has_left(mill: Mill, metric: str) -> bool:
-    """Return whether the stream no longer counts the metric, so that its recount ended."""
+    """Return whether the stream does not count the metric any more, so that its recount has
+    ended."""
     from sinks.mysql.metric_changes import read_ranges
     from sinks.ranges import is_away
 

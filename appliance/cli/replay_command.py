@@ -42,9 +42,9 @@ def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
 
 
 def edits_of(text: str) -> dict[LetterPlace, bytes | None]:
-    """Parse standard input: which letters, with which line; the envelope of `--json`, or rows.
+    """Return the letters on standard input, each with its new line or None.
 
-    Raises CommandError for anything else.
+    The input is the envelope of `--json`, or its rows. Raises CommandError for other input.
     """
     try:
         rows = _rows(text)

@@ -1,4 +1,4 @@
-"""Have another room do a command's work: in a process of that room, or by its `/status`."""
+"""Run another room's command in a process of its own, or ask a part by its `/status`."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def cell(value: object) -> str:
 
 
 def cell_or_dash(value: object) -> str:
-    """The same for values that are often missing."""
+    """Format a value of a status for a table. A missing value becomes a dash."""
     return "-" if value is None else str(value)
 
 

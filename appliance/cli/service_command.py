@@ -95,7 +95,7 @@ def _config_home() -> Path:
 
 
 def _state(path: Path, text: str) -> str:
-    """Compare what is at the unit's place: nothing, the same, an older unit of ours, or another
+    """Return what is at the unit's path: nothing, the same text, an older unit of ours, or another
     file."""
     try:
         found = path.read_text(errors="replace")

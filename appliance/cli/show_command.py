@@ -69,8 +69,10 @@ def show(
 
 
 def _mill() -> Mill:
-    """Load the mill of the file, because a metric may just have been added; as it runs, if that
-    has faults."""
+    """Return the mill of the configuration file, because a metric may just have been added.
+
+    If the file has faults, return the mill as it runs.
+    """
     try:
         return context.load_mill()[0]
     except ConfigFaults:
@@ -86,7 +88,7 @@ def _rounds(watch: bool) -> Iterator[bool]:
 
 
 def _window(mill: Mill, name: str, size: str | None) -> str:
-    """Return the window to show: the one asked for, else `all`, else the metric's largest."""
+    """Return the window to show: the requested one, else `all`, else the metric's largest."""
     stream = mill.config.stream
     metrics = {metric.name: metric for metric in stream.metrics}
     if name not in metrics:

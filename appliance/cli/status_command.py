@@ -72,7 +72,8 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def notices() -> list[str]:
-    """Return what a person should know even if all is well: metrics that a saved file removed."""
+    """Return notices for the user even if all is well, such as metrics that a saved file
+    removed."""
     if context.in_containers():
         return []
     try:
@@ -83,7 +84,7 @@ def notices() -> list[str]:
 
 
 def _container_rows() -> list[dict[str, Any]]:
-    """Without a supervisor, in containers, ask every part itself."""
+    """Ask every part for its state, because there is no supervisor in containers."""
     import asyncio
 
     from appliance.supervisor.effects import ProbeResult
@@ -113,7 +114,7 @@ def _container_rows() -> list[dict[str, Any]]:
 
 
 def _used(pid: int | None) -> dict[str, Any]:
-    """The columns of memory and CPU; unknown if the part has no process of its own here."""
+    """Return memory and CPU time of a part; unknown if the part has no process of its own here."""
     usage = usage_of(pid)
     if usage is None:
         return {"memory_bytes": None, "cpu_s": None}
@@ -147,13 +148,14 @@ def _note(row: dict[str, Any]) -> str:
 
 
 def logs_hint(part: str) -> str:
-    """Say where a part logs more about what it does."""
+    """Return a sentence with the command that shows the part's log."""
     logs = "docker compose logs" if context.in_containers() else "./millrace logs"
     return f"`{logs} {part}` shows more"
 
 
 def _as_they_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge what the parts say of themselves with the parts that the monitor reports as stuck."""
+    """Add to the rows what the parts report about themselves, and parts that the monitor calls
+    stuck."""
     told = [_as_it_says_itself(row) for row in rows]
     stuck: dict[str, str] = {}
     for row in told:
@@ -168,10 +170,10 @@ def _as_stuck(row: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
-    """Ask a part that the supervisor calls healthy whether all is well.
+    """Ask a part that the supervisor calls healthy if all is well.
 
-    Of the monitor's own problems only `part-stuck` counts here, because no stuck part reports that
-    itself. Where the monitor names the part (`stuck_parts`), its row gets the text.
+    Of the monitor's own problems only `part-stuck` counts here, because a stuck part does not
+    report that itself. If the monitor names the part (`stuck_parts`), its row gets the text.
     """
     row = {**row, "is_stuck": False}
     if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):

@@ -75,7 +75,7 @@ def _look(mill: "Mill", before: Frame | None) -> Frame:
 
 
 def _told(mill: "Mill") -> MonitorAnswer:
-    """Ask the monitor for what it knows; if it does not answer, the frame says so."""
+    """Return the monitor's parts, groups and findings. If it does not answer, the frame says so."""
     try:
         parts, groups, findings = (
             ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")
@@ -94,7 +94,7 @@ def _screen() -> Any:
 
 
 def painted(frame: Frame) -> Any:
-    """Render a frame for a terminal; what does not fit is cut at its edges."""
+    """Return a frame for a terminal. Text that does not fit is cut at its edges."""
     from rich.console import Group
     from rich.text import Text
 

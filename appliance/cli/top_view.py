@@ -1,7 +1,7 @@
 """One frame of `top`: parts with resources and rates, readers with their lag.
 
-Pure. The rows come from the supervisor, the parts and the monitor. If the monitor does not answer,
-what only it knows is null, shown as unknown and never as 0.
+This module is pure. The rows come from the supervisor, the parts and the monitor. If the monitor
+does not answer, what only it knows is null, shown as unknown and never as 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ RATES = {
     "stream": ("rows_per_second", "lines/s"),
     "broker": ("bytes_in_per_s", "B/s in"),
 }
-"""By the beginning of a part's name: which detail is its rate, and the unit."""
+"""The detail that is a part's rate, and its unit, by the beginning of the part's name."""
 
 WARNING_LEVELS = ("bad", "warn")
 
@@ -49,7 +49,7 @@ class Frame:
 
     @property
     def data(self) -> Row:
-        """The same for programs."""
+        """Return the frame as plain values for programs."""
         return {"parts": self.parts, "readers": self.readers, "warnings": self.warnings}
 
 
@@ -97,7 +97,7 @@ def _kind(part: str) -> str:
 
 
 def _rate(part: str, details: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Return what a part processes per second, by its last status; None if it does not say."""
+    """Return what a part processes per second, from its last status; None if it is not known."""
     key, _ = RATES.get(_kind(part), ("", ""))
     value = details.get(part, {}).get(key)
     return float(value) if isinstance(value, int | float) else None
@@ -130,7 +130,7 @@ def head_of(frame: Frame) -> str:
 
 
 def parts_table(frame: Frame) -> Table:
-    """Every part: its state, resources and rate."""
+    """Return the table of the parts: state, resources and rate."""
     heads = ["PART", "STATE", "UPTIME", "RESTARTS", "CPU", "MEMORY", "RATE", "NOTE"]
     rows = [
         [
@@ -149,7 +149,7 @@ def parts_table(frame: Frame) -> Table:
 
 
 def readers_table(frame: Frame) -> Table:
-    """Every group: its lag in messages and in time, and its rate."""
+    """Return the table of the groups: lag in messages and in time, and rate."""
     heads = ["READER", "STATUS", "LAG", "TIME_LAG", "ETA", "READ", "WRITTEN"]
     rows = [
         [

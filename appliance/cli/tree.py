@@ -1,7 +1,7 @@
-"""The table of all commands, and where each is loaded from when it is used.
+"""The table of all commands, and the module from which each is loaded.
 
-A command loads what it needs and nothing of the others. Help and completion load no command. So the
-lines of help are repeated here, and a test compares them with the commands' own.
+Each command loads only what it needs. Help and completion load no command. So the first lines of
+help texts are repeated here, and a test compares them with the commands' own texts.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The checks between sections: each compares values from several sections of the file.
 
-Pure. Each check appends to the document's faults. All checks run, so that the user sees every
-fault.
+This module is pure. Each check appends to the document's faults. All checks run, so that the user
+sees every fault.
 """
 
 import ipaddress
@@ -115,8 +115,10 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
 
 
 def _check_sources(config: MillConfig, document: Document) -> None:
-    """Append a fault for each topic that the stream reads but no input writes and `topics` does not
-    list. In an existing Kafka cluster other programs can write a topic, so there this is no fault.
+    """Append a fault for each topic that the stream reads but no input writes.
+
+    A topic listed in `topics` is no fault. In an existing Kafka cluster other programs can write a
+    topic, so there a missing input is no fault either.
     """
     if config.cluster.bootstrap_servers is not None:
         return

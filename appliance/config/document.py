@@ -1,4 +1,4 @@
-"""Parse YAML text into plain values that remember their place.
+"""Parse YAML text into plain values, and keep the place of each value in the file.
 
 It accepts only what a settings file needs: mappings with text keys, lists, and the scalars null,
 true/false, integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create
@@ -46,8 +46,9 @@ class Document:
     faults: list[ConfigFault] = field(default_factory=list)
 
     def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
-        """Return the place of the value (or the key) at a path. If the path has no place, return
-        that of the closest mapping or list around it.
+        """Return the place of the value (or the key) at a path.
+
+        If the path has no place, return the place of the closest mapping or list around it.
         """
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):

@@ -1,7 +1,7 @@
 """The faults of a configuration, and their texts: all faults at once, one line for each.
 
-Pure data. A fault names its place, the key, what was found and what was expected, so that the user
-can correct it without looking anything up.
+This module has only data classes. A fault names its place, the key, what was found and what was
+expected, so that the user can correct it without looking anything up.
 """
 
 import difflib
@@ -31,7 +31,7 @@ class ConfigFault:
 
 
 class ConfigFaults(Exception):
-    """The configuration cannot be used; `faults` holds everything that is wrong with it."""
+    """The error for a configuration that cannot be used. `faults` has everything that is wrong."""
 
     def __init__(self, faults: Iterable[ConfigFault]) -> None:
         self.faults = sorted(set(faults), key=lambda f: (f.source, f.line, f.column, f.key))
@@ -66,8 +66,9 @@ def found_text(value: object) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return the end of a sentence with the known word that is closest to a mistyped one; empty if
-    no word is close.
+    """Return the end of a sentence with the known word that is closest to a mistyped one.
+
+    Return an empty text if no word is close.
     """
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

@@ -1,7 +1,7 @@
 """Translate pydantic's errors into faults that a user can act on.
 
-Pure. The sections' own checks raise ValueError("found …, expected …"). This module puts all other
-errors of pydantic into the same form, and names the known keys and values.
+This module is pure. The sections' own checks raise ValueError("found …, expected …"). This module
+puts all other errors of pydantic into the same form, and names the known keys and values.
 """
 
 import re
@@ -53,7 +53,10 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "invalid_key": "text as the name of a key",
 }
-"""What each pydantic error type expects; placeholders in braces are filled from the error."""
+"""What pydantic expects for each type of error.
+
+Placeholders in braces are filled from the error.
+"""
 
 _ANOTHER_FORM = "a value of another form; see the key in configs/README.md"
 
@@ -70,7 +73,7 @@ _TEXTS = {
     "windows": "a window such as 10s, 1m, 1h or all",
     "keep": "a duration such as 30d, or forever",
 }
-"""Keys whose text values have a form of their own."""
+"""Keys whose text values have a format of their own, with an example."""
 
 
 def is_secret(path: Path) -> bool:
@@ -123,8 +126,9 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
 
 
 def place_of_second(path: Path, found: str, given: object) -> Path:
-    """Return the place of the second entry with the same name, in a list that was rejected because
-    of that name.
+    """Return the place of the second entry with the same name in a list.
+
+    The list was rejected because of that name.
     """
     match = _TWICE.match(found)
     if match is None or not isinstance(given, list | tuple):

@@ -1,7 +1,7 @@
-"""Values that come from outside of the configuration file: `${VAR}`, `${file:path}`, MILLRACE_….
+"""Replace references (`${VAR}`, `${file:path}`) and apply overrides (MILLRACE_…) from outside.
 
-Pure except for the one reader of `${file:…}`. The original text of each replaced value is kept, so
-that `config show` prints the reference and never the secret that it stands for.
+This module is pure except for the one reader of `${file:…}`. The original text of each replaced
+value is kept, so that `config show` prints the reference and never the secret.
 """
 
 import re

@@ -1,5 +1,4 @@
-"""Load the configuration file: parse the text, apply overrides, replace references, check each
-section, and check the sections against each other.
+"""Load the configuration file: parse, apply overrides, replace references, check all sections.
 
 Only the file itself and the files that `${file:…}` names are read. The result is a `LoadedConfig`,
 or an exception with all faults.
@@ -33,12 +32,14 @@ class LoadedConfig:
     config: MillConfig
     document: Document
     references: Mapping[Path, str]
-    """The original text of every value that held `${…}`."""
+    """The original text of every value that had a reference `${…}`."""
     notes: tuple[str, ...] = ()
     """Notes on settings that are valid but have no effect."""
     data: bytes = b""
-    """The bytes that were read. Copy or hash these instead of reading the file again, because the
-    file can change in between (`Mill.sha256` is their hash)."""
+    """The bytes that were read. Copy or hash these instead of reading the file again.
+
+    The file can change in between. `Mill.sha256` is the hash of these bytes.
+    """
 
 
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> LoadedConfig:
@@ -59,8 +60,9 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
 ) -> LoadedConfig:
-    """Check a configuration as `load` does, from the bytes of the file. A caller that needs the
-    bytes later must keep them, because the file can change in the meantime.
+    """Check a configuration as `load` does, from the bytes of the file.
+
+    A caller that needs the bytes later must keep them, because the file can change in the meantime.
     """
     source = _shown(path)
     try:

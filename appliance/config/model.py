@@ -18,7 +18,7 @@ class _FileModel(BaseModel):
 
 
 class ClusterSection(_FileModel):
-    """`cluster:`, the bundled brokers, or an existing Kafka cluster in their place."""
+    """The section `cluster:`: the bundled brokers, or an existing Kafka cluster instead."""
 
     brokers: int = 1
     bootstrap_servers: str | None = None
@@ -51,7 +51,10 @@ class TopicSection(_FileModel):
 
 
 class PortsSection(_FileModel):
-    """`ports:`, for a second mill on one machine; broker N listens on the broker ports plus N-1."""
+    """The section `ports:`, for a second mill on one machine.
+
+    Broker N listens on the broker ports plus N-1.
+    """
 
     host: int = Field(default=9092, ge=1, le=65535)
     mill: int = Field(default=19092, ge=1, le=65535)
@@ -64,7 +67,7 @@ class PortsSection(_FileModel):
 
 
 class MillConfig(_FileModel):
-    """`configs/millrace.yaml`, checked."""
+    """The checked content of `configs/millrace.yaml`."""
 
     cluster: ClusterSection = Field(default_factory=ClusterSection)
     topics: tuple[TopicSection, ...] = ()

@@ -1,8 +1,8 @@
 """The replication settings of the bundled brokers, and the limits of those that the file can set.
 
-Pure. The number of brokers decides: with three, each partition has three replicas, two of which
-must be in sync before a write is acknowledged. A Kafka key in the file overrides this, if there are
-enough brokers for it.
+This module is pure. The number of brokers decides: with three, each partition has three replicas,
+two of which must be in sync before a write is acknowledged. A Kafka key in the file overrides this,
+if there are enough brokers for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,10 @@ from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.settings import Setting, WrongValue, parse
 
 BROKER_COUNTS = (1, 3)
-"""One broker, or three. Two would stop when either is gone, because one is no majority of two."""
+"""The possible numbers of brokers.
+
+With two, neither could continue alone, because one is no majority.
+"""
 
 BROKERS_MAX = max(BROKER_COUNTS)
 

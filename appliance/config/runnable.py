@@ -1,6 +1,7 @@
 """Find settings that are well formed but cannot work, and report what would happen.
 
-Pure. A fault is reported only if it is certain without Spark and without reading any file.
+This module is pure. A fault is reported only if it is certain without Spark and without reading any
+file.
 """
 
 import posixpath
@@ -29,8 +30,9 @@ ARCHIVED_FILE = "topic/hour/00000001.parquet"
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:
-    """Reject an archive folder inside a watched folder, because archived files would be read,
-    counted and archived again without end.
+    """Reject an archive folder inside a watched folder.
+
+    Otherwise archived files would be read, counted and archived again without end.
     """
     if config.stream.archive is None:
         return

@@ -25,7 +25,7 @@ from collector.identity.discovery import plan
 
 
 class NotApplied(Failure):
-    """Nothing was written. The text says why."""
+    """The error when nothing was written. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,9 @@ def _plain(section: InputSection) -> dict[str, object]:
 
 
 def _paths_of(home: Home, loaded: LoadedConfig, name: str, file: Path) -> list[str]:
-    """Return a glob for the file's folder if the file is in `watched/` and no input matches it;
-    otherwise an empty list.
+    """Return a glob for the file's folder if the file is in `watched/` and no input matches it.
+
+    Otherwise return an empty list.
     """
     folder = home.folder.resolve()
     path = file.resolve()

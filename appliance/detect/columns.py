@@ -1,7 +1,7 @@
 """Columns of logs whose lines name their fields: JSON, logfmt, and tables with a header.
 
-Pure. Each field that occurs becomes a column whose type fits all its values. The field with the
-line's time is recognised by its name and its values.
+This module is pure. Each field that occurs becomes a column whose type fits all its values. The
+field with the line's time is recognised by its name and its values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,10 +94,9 @@ def _is_time(column: SeenColumn, *, numbers: bool) -> bool:
 def declarations(
     seen: FieldsSeen, reader: str, word: str, without: Sequence[Path] = ()
 ) -> tuple[dict[str, object], int]:
-    """Return the `columns` of an input, and the number of fields that were left out because there
-    are too many.
+    """Return the `columns` of an input, and the number of fields that were left out.
 
-    `word` is the reader's key for a field's address.
+    Fields are left out if there are too many. `word` is the reader's key for a field's address.
     """
     there = [
         (path, column)
@@ -143,8 +142,9 @@ def address_of(path: Path, reader: str) -> str:
 
 
 def _is_address(path: Path, reader: str) -> bool:
-    """Return whether the configuration file can name a field. Some names contain characters that an
-    address cannot have.
+    """Return whether the configuration file can name a field.
+
+    Some names contain characters that an address cannot have.
     """
     try:
         parse_address(address_of(path, reader), reader)
@@ -183,9 +183,7 @@ def is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_one_text(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether most fields begin with blanks. Then the rows are sentences with commas and not
-    a table.
-    """
+    """Return whether most fields begin with blanks. Then the rows are sentences with commas."""
     blanks = sum(field.startswith(" ") for row in rows for field in row[1:])
     fields = sum(len(row) - 1 for row in rows)
     return blanks * 2 > fields

@@ -1,6 +1,6 @@
 """Detect the format of some lines. Other packages call only this module for that.
 
-Pure: lines and formats in, a `Detection` out.
+This module is pure: lines and formats in, a `Detection` out.
 """
 
 import re

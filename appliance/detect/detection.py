@@ -1,6 +1,6 @@
 """The result of a detection, as data.
 
-Pure.
+This module is pure.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Detection:
     reason: str = ""
     remedy: str = ""
     is_part: bool = False
-    """Whether the file goes on behind the lines that were read."""
+    """Whether the file has more lines than those that were read."""
 
     def as_json(self) -> dict[str, object]:
         """Return the detection as plain JSON values."""

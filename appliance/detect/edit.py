@@ -1,8 +1,8 @@
 """Inserts a proposal into the text of a configuration file, and removes it again.
 
-Pure. Text is only inserted, at the positions of the sections that the YAML parser reports. So all
-other lines keep their comments, order, blanks and quotes. The new text is then parsed and compared
-with the expected values.
+This module is pure. Text is only inserted, at the positions of the sections that the YAML parser
+reports. So all other lines keep their comments, order, blanks and quotes. The new text is then
+parsed and compared with the expected values.
 """
 
 import copy
@@ -20,12 +20,12 @@ _SOURCE = "the configuration file"
 
 
 class EditRefused(Exception):
-    """The configuration cannot be edited safely. The text says why."""
+    """The error when the configuration cannot be edited safely. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The new text, and the inserted pieces in the order in which they were inserted."""
+    """The new text, and the inserted texts in the order in which they were inserted."""
 
     text: str
     inserted: tuple[str, ...]
@@ -33,8 +33,9 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class _Addition:
-    """The text to insert into a list or a mapping of a section: `lines` if it is a block, `pieces`
-    if it is written in brackets.
+    """The text to insert into a list or a mapping of a section.
+
+    `lines` is used if the list or mapping is a block, `pieces` if it is written in brackets.
     """
 
     section: str
@@ -222,9 +223,7 @@ def _child(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | N
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Return whether a key has no text after it. The text `null` counts as text and is refused
-    later.
-    """
+    """Return whether a key has no text after it. `null` counts as text and is refused later."""
     return isinstance(node, yaml.ScalarNode) and node.start_mark.index == node.end_mark.index
 
 

@@ -1,7 +1,6 @@
-"""Joins lines to events by the rules of the collector, and finds out which rule a log probably
-needs.
+"""Joins lines to events by the rules of the collector, and finds the rule that a log needs.
 
-Pure.
+This module is pure.
 """
 
 import re
@@ -12,7 +11,7 @@ from collector.config.multiline import PRESETS, By, EventRules
 from collector.config.settings import MultilineSection
 
 Rule = str | Mapping[str, object]
-"""`multiline` of an input: the name of a preset, or its keys."""
+"""The value of `multiline` of an input: the name of a preset, or its keys."""
 
 TRACE_SIGNS = {
     "java": re.compile(r"^(?:\s+at [\w$.<>/]+\(|Caused by: |\s+\.\.\. \d+ (?:more|common))"),
@@ -24,9 +23,8 @@ _CONTINUES = re.compile(r"^(?:[ \t]|Caused by: |Traceback |goroutine )")
 
 @dataclass(frozen=True, slots=True)
 class LineEvent:
-    """The lines of one record: its text, the number of its first line (counted from 1), and the
-    number of its lines.
-    """
+    """The lines of one record: its text, its first line's number (from 1), and the number of
+    lines."""
 
     first: int
     size: int
@@ -67,8 +65,6 @@ def likely_presets(lines: Sequence[str]) -> list[str]:
 
 
 def stretches(events: Sequence[LineEvent], most: int) -> list[tuple[int, int]]:
-    """Return the numbers of the first and the last line of events with several lines, for at most
-    `most` events.
-    """
+    """Return the first and the last line number of at most `most` events with several lines."""
     long = [event for event in events if event.size > 1]
     return [(event.first, event.first + event.size - 1) for event in long[:most]]

@@ -62,9 +62,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _lines(path: Path, encoding: str | None) -> tuple[list[str], str | None, bool]:
-    """Return the first lines, the encoding that the file's input must name, and whether the file
-    has more lines.
-    """
+    """Return the first lines, the encoding to configure, and whether the file has more lines."""
     try:
         records, is_part = _records(path, encoding or UTF_8)
     except UnreadableFile:
@@ -100,8 +98,8 @@ def _order_of(path: Path) -> str | None:
 
 
 def _is_western(records: Sequence[bytes]) -> bool:
-    """Return whether lines that are not UTF-8 have single non-ASCII letters, as texts in western
-    languages do.
+    """Return whether lines that are not UTF-8 have single non-ASCII letters, as in western
+    languages.
 
     Encodings with two bytes for a letter, and languages in another script, have several such bytes
     in a row.

@@ -1,9 +1,9 @@
 """Derives a regular expression from the lines of an unknown log that have a time.
 
-Pure. The pattern is built from left to right. A piece that nearly all lines have at the same place
-becomes a group: the time, a level, an address, a text in brackets, `key=value`. The rest of the
-line is the message. A piece on which the lines differ gets no group, so the pattern never assumes
-more than the lines show.
+This module is pure. The pattern is built from left to right. A piece that nearly all lines have at
+the same place becomes a group: the time, a level, an address, a text in brackets, `key=value`. The
+rest of the line is the message. A piece on which the lines differ gets no group, so the pattern
+never assumes more than the lines show.
 """
 
 import re
@@ -17,7 +17,7 @@ from stream.config.groups import python_pattern
 from stream.config.headers import column_name
 
 AGREE = 0.95
-"""The share of the lines that must have a piece."""
+"""The share of the lines that must have a group at the same place."""
 PIECES_MAX = 8
 BEFORE_TIME_MAX = 60
 LINES_MIN = 2
@@ -52,7 +52,7 @@ _NAMED_TOKENS = (
     ("logger", r"[A-Za-z_][\w$.-]*(?=: )", r"[\w$.-]+", ""),
 )
 FEW_WORDS = 15
-"""A word in front of the message is a column where it has so few values, each many times."""
+"""The most different values that a word before the message may have to become a column."""
 _FEW_LINES = 100
 
 
@@ -173,8 +173,9 @@ def _types(pattern: str, lines: Sequence[str]) -> dict[str, str]:
 
 
 def _to_the_time(making: _Pattern, spelling: Spelling) -> bool:
-    """Add the pieces before the time and the time itself. Return False if too few lines have it at
-    the same place.
+    """Add the groups before the time, and the time itself.
+
+    Return False if too few lines have the time at the same place.
     """
     for _ in range(PIECES_MAX):
         if not _separator(making):
@@ -189,7 +190,7 @@ def _to_the_time(making: _Pattern, spelling: Spelling) -> bool:
 
 
 def _separator(making: _Pattern) -> bool:
-    """Add the text between two pieces. Return False if the lines differ in that text."""
+    """Add the text between two groups. Return False if the lines differ in that text."""
     runs = [
         "" if (match := _SEPARATORS.match(line, place)) is None else match[0]
         for line, place in zip(making.lines, making.places, strict=True)
@@ -239,8 +240,9 @@ def _piece(making: _Pattern) -> bool:
 
 
 def _piece_behind_word(making: _Pattern) -> bool:
-    """Add a word that all lines have here and the number after it, as in `took 12ms`. Return
-    whether there is one.
+    """Add a word that all lines have here and the number after it, as in `took 12ms`.
+
+    Return whether there is one.
     """
     words = Counter(
         match[0]
@@ -265,8 +267,9 @@ def _piece_behind_word(making: _Pattern) -> bool:
 
 
 def _few_words(making: _Pattern) -> bool:
-    """Add the first word of the message as a group if there are only a few different ones. Return
-    whether there are.
+    """Add the first word of the message as a group if it has only a few different values.
+
+    Return whether that is so.
     """
     words = Counter(
         match[0]

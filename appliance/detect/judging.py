@@ -1,9 +1,9 @@
 """Computes how many lines each format parses, and chooses the format that fits best.
 
-Pure. A format is tried on a sample first, and on all lines if it parses enough of the sample. Among
-formats that parse nearly the same share of the lines, the most specific one wins. A format with its
-own pattern or columns comes before `combined`, and `combined` before `json` and `syslog`, because
-these two also parse lines of many other formats.
+This module is pure. A format is tried on a sample first, and on all lines if it parses enough of
+the sample. Among formats that parse nearly the same share of the lines, the most specific one wins.
+A format with its own pattern or columns comes before `combined`, and `combined` before `json` and
+`syslog`, because these two also parse lines of many other formats.
 """
 
 import re
@@ -17,17 +17,21 @@ from stream.config.recognition import Verdict, plain_text
 SAMPLE_LINES = 900
 _STRETCH = 225
 CLAIM_MIN = 0.5
-"""The least share of lines of a format that is named."""
+"""The least share of lines that a format must parse to be named."""
 SPECIFIC_MIN = 0.4
 RUNNER_UP_MIN = 0.2
 NEARLY = 0.1
-"""A less specific format must read so many more of the lines to win."""
+"""The share of lines by which a less specific format must be better to win."""
 _SIGNS_MIN = 0.1
 EVENT_LINES = 40
-"""Behind a line that begins an event, a whole file of anything else can follow."""
+"""The number of lines after the first line of an event that are compared with the format.
+
+A whole file of other text can follow that line.
+"""
 
 CHARACTERS_MAX = 8_192
-"""Patterns look at no more of a line, because some take the square of its length."""
+"""The most characters of a line that patterns examine, because some take the square of its
+length."""
 _SHORT = 2_048
 _FEW = 15
 _LINEAR = ("json", "csv", "w3c")
@@ -53,9 +57,8 @@ _NOT_ALONE = ("csv", "tsv", "raw")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well a format fits: its rule for events, the events with their verdicts, and the share
-    that it parses.
-    """
+    """How well a format fits: its rule for events, its verdicts, and the share of events it
+    parses."""
 
     format: Format
     rule: Rule | None
@@ -63,11 +66,11 @@ class Fit:
     verdicts: tuple[Verdict, ...]
     share: float
     evidence: float
-    """As `share`, but of a long event only its first lines speak for the format."""
+    """The share of parsed events, in which only the first lines of a long event count."""
 
     @property
     def specificity(self) -> tuple[int, int]:
-        """The specificity of the format: formats that parse few kinds of lines rank higher."""
+        """The rank of the format. Formats that parse few kinds of lines rank higher."""
         return specificity_of(self.format)
 
     @property
@@ -169,9 +172,7 @@ def _rule(hashable: object) -> Rule | None:
 
 
 def _probe(sample: Sequence[str]) -> list[str]:
-    """Return a few lines by which formats can be excluded. Prefer short lines, because these are
-    fast to try.
-    """
+    """Return a few short lines by which formats can be excluded. Short lines are fast to try."""
     width = _STRETCH // 15
     stretches = range(0, len(sample), max(width, len(sample) // 8))
     lines = [line for at in stretches for line in sample[at : at + width]]
@@ -180,9 +181,7 @@ def _probe(sample: Sequence[str]) -> list[str]:
 
 
 def sample_of(lines: Sequence[str]) -> list[str]:
-    """Return four ranges of consecutive lines from the beginning to the end. Consecutive lines keep
-    most events whole.
-    """
+    """Return four ranges of consecutive lines. Consecutive lines keep most events whole."""
     if len(lines) <= SAMPLE_LINES:
         return list(lines)
     step = (len(lines) - _STRETCH) // 3

@@ -1,7 +1,7 @@
 """The spellings of times in lines of unknown logs.
 
-Pure. The stream parses all these spellings without a layout, except dates in which only a layout
-says which number is the month. Each pattern means the same in Java and Python.
+This module is pure. The stream parses all these spellings without a layout, except dates in which
+only a layout says which number is the month. Each pattern means the same in Java and Python.
 """
 
 import re

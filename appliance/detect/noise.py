@@ -1,6 +1,6 @@
 """Explains why no format fits some lines, and what the user can do.
 
-Pure. Each answer is the reason and the remedy.
+This module is pure. Each answer is the reason and the remedy.
 """
 
 import json

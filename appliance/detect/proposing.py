@@ -1,6 +1,6 @@
 """Proposes the inputs and three metrics for a log.
 
-Pure.
+This module is pure.
 """
 
 import re

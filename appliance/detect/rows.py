@@ -1,7 +1,7 @@
 """Splits lines into the texts of their columns, without a JVM.
 
-Pure. The rows are only for display and for choosing types and metrics; the stream parses the lines
-itself. A column is None if the line does not have it.
+This module is pure. The rows are only for display and for choosing types and metrics; the stream
+parses the lines itself. A column is None if the line does not have it.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """Chooses the type of a column by the texts in it.
 
-Pure. The type fits every text in the column. The more kinds of text there are, the wider the type,
-up to `string`. An absent value (`null`, `-` or an empty text) fits each type, because the stream
-reads it as null.
+This module is pure. The type fits every text in the column. The more kinds of text there are, the
+wider the type, up to `string`. An absent value (`null`, `-` or an empty text) fits each type,
+because the stream reads it as null.
 """
 
 import re
@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from appliance.detect.moments import is_moment
 
 INT_MAX = 999_999
-"""Larger numbers are counters and sizes, which may grow above 31 bits after the last line seen."""
+"""The largest number for which a column is an `int`.
+
+Larger numbers are counters and sizes, which may grow above 31 bits after the last line seen.
+"""
 BIGINT_MAX = (1 << 63) - 1
 PLACES_MAX = 12
-"""The most digits behind the point that a metric's value may have."""
+"""The most digits after the decimal point that a metric's value may have."""
 COUNTED_MAX = 1_000
-"""The most distinct values of a column that are told apart."""
+"""The most distinct values of a column that are counted separately."""
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})\Z")
 # A number with leading zeros is an id or a code, so it must not become a numeric type.
@@ -39,7 +42,8 @@ class SeenColumn:
         self.present = 0
         self.characters = 0
         self.is_fine = False
-        """Whether a number has more places than a metric's value can have."""
+        """Whether a number has more digits after the decimal point than a metric's value can
+        have."""
 
     def add(self, text: str | None) -> None:
         """Add one value."""

@@ -1,6 +1,6 @@
 """Recognises tables: rows whose fields are separated by a delimiter, with or without a header.
 
-Pure.
+This module is pure.
 """
 
 from collections import Counter

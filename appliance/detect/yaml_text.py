@@ -1,6 +1,6 @@
 """Writes a proposal as YAML text, to paste or to insert.
 
-Pure.
+This module is pure.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Decode the records of Kafka's internal topics into the JSON that Kafka's tool prints.
 
-Pure. Fields have Kafka's names and come in the order in which they are written. A tagged field
-appears only if it differs from its default. Bytes are base64.
+This module is pure. Fields have Kafka's names and come in the order in which they are written. A
+tagged field appears only if it differs from its default. Bytes are base64.
 """
 
 import base64
@@ -46,7 +46,7 @@ _SUPPORTED = ("minSupportedVersion", "maxSupportedVersion")
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 Decoded = tuple[str | None, str | None]
-"""Key and payload of a record as they are printed; None is not printed."""
+"""The key and payload of a record as they are printed. None is not printed."""
 
 Decoder = Callable[[Record], Decoded]
 
@@ -89,8 +89,9 @@ def _of_kinds(
     kinds: dict[int, tuple[type[Message], type[Message]]],
     finish: Callable[[dict[str, Any], Message], None] = lambda shown, message: None,
 ) -> Decoded:
-    """Decode a record whose key begins with the number of its type. If the type is unknown, return
-    plain text.
+    """Decode a record whose key begins with the number of its type.
+
+    If the type is unknown, return plain text.
     """
     if record.key is None:
         return None, None
@@ -160,7 +161,7 @@ def metadata(record: Record) -> Decoded:
 
 
 def control(record: Record) -> str:
-    """Decode a control record of the quorum, with its name in front."""
+    """Return a control record of the quorum as text that begins with its name."""
     try:
         found = decode_control(record.key, record.value)
     except UnknownControlRecord:
@@ -181,7 +182,7 @@ def control(record: Record) -> str:
 
 
 def plain(record: Record) -> Decoded:
-    """Return key and payload as text, whatever they are."""
+    """Return key and payload as text, even if they are binary."""
     return _as_text(record.key), _as_text(record.value)
 
 

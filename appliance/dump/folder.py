@@ -24,7 +24,7 @@ SNAPSHOT = ".snapshot"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
 METADATA_SNAPSHOT = ".checkpoint"
 INTERNAL = ("__consumer_offsets-", "__transaction_state-", "__share_group_state-")
-"""Folders of internal topics, which are compacted."""
+"""The beginnings of folder names of internal topics, which are compacted."""
 
 METADATA = "__cluster_metadata-0"
 NOT_BROKEN_OFF = (
@@ -39,7 +39,7 @@ BytesRead = Callable[[int], None]
 
 @dataclass(slots=True)
 class FolderReport:
-    """What was examined, and what was found."""
+    """The files that were examined, and the findings."""
 
     files: int = 0
     batches: int = 0
@@ -69,9 +69,9 @@ def base_offset_of(path: Path) -> int | None:
 
 
 def named(path: Path) -> int | SnapshotId | None:
-    """Parse a file's name: the base offset of a log file, or which snapshot it is.
+    """Return the base offset of a log file, or the id of a snapshot, from a file's name.
 
-    None for a file of another kind, which has no batches.
+    Return None for a file of another kind, which has no batches.
     """
     return base_offset_of(path) if path.suffix == LOG else read_file_name(path.name)
 
@@ -82,7 +82,7 @@ def is_known(path: Path) -> bool:
 
 
 def is_compacted(folder: Path) -> bool:
-    """Return whether offsets can be missing: an internal topic, or a log that was ever cleaned."""
+    """Return whether offsets can be missing: in an internal topic, or in a log that was cleaned."""
     if folder.name.startswith(INTERNAL):
         return True
     cleaned = folder.parent / checkpoint.CLEANED_OFFSETS
@@ -98,9 +98,8 @@ def _partition(folder: Path) -> TopicPartition | None:
 
 
 def check_folder(folder: Path, told: BytesRead = lambda _: None) -> FolderReport:
-    """Check all files of a partition's folder, and compare them with the checkpoint files in the
-    folder above.
-    """
+    """Check all files of a partition's folder, and compare them with the node's checkpoint
+    files."""
     return _Check(folder, sorted(folder.iterdir()), told, is_whole=True).run()
 
 
@@ -247,8 +246,9 @@ class _Check:
             return ()
 
     def _scan_of(self, path: Path) -> LogScan | None:
-        """Return the scan of the log file that an index or snapshot belongs to. Scan that log file
-        if it was not scanned yet.
+        """Return the scan of the log file to which an index or snapshot belongs.
+
+        The log file is scanned if that has not been done yet.
         """
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are checked"

@@ -1,8 +1,8 @@
 """Read the index files of a log file and compare them with the log file.
 
-Pure. An offset index has entries (last offset of the batch at the position, position). A time index
-has entries (timestamp, last offset of the batch that first reached it). Zeros behind the last entry
-are space that Kafka reserves in the index of the active segment.
+This module is pure. An offset index has entries (last offset of the batch at the position,
+position). A time index has entries (timestamp, last offset of the batch that first reached it).
+Zeros behind the last entry are space that Kafka reserves in the index of the active segment.
 """
 
 from bisect import bisect_left
@@ -20,13 +20,13 @@ TIME_ENTRY = Struct(">qi")
 
 
 def offset_entries(data: bytes) -> list[tuple[int, int]]:
-    """Return relative offsets and positions, without the zeros behind them."""
+    """Return relative offsets and positions, without the zeros after the last entry."""
     whole = len(data) - len(data) % OFFSET_ENTRY.size
     return _without_room(list(OFFSET_ENTRY.iter_unpack(data[:whole])))
 
 
 def time_entries(data: bytes) -> list[tuple[int, int]]:
-    """Return timestamps and relative offsets, without the zeros behind them."""
+    """Return timestamps and relative offsets, without the zeros after the last entry."""
     whole = len(data) - len(data) % TIME_ENTRY.size
     return _without_room(list(TIME_ENTRY.iter_unpack(data[:whole])))
 
@@ -38,7 +38,7 @@ def _without_room(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def check_offset_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFinding]:
-    """Every entry must point at a batch and have its last offset."""
+    """Check that every entry points at a batch and has the last offset of that batch."""
     if len(data) % OFFSET_ENTRY.size:
         yield LogFinding(file, None, f"{len(data)} bytes are not a whole number of entries")
     before = (-1, -1)
@@ -67,7 +67,7 @@ def check_offset_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFin
 def check_time_index(
     file: str, data: bytes, scan: LogScan, *, is_closed: bool
 ) -> Iterator[LogFinding]:
-    """Every entry must have the largest time so far and the first batch that reached it.
+    """Check that every entry has the largest time so far, and the first batch with that time.
 
     The last entry of a closed segment must have the largest time of the segment.
     """
@@ -111,7 +111,7 @@ def read_txn_index(data: bytes) -> list[AbortedEntry]:
 
 
 def check_txn_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFinding]:
-    """Every entry must be an abort marker of the log, and every abort marker must have an entry."""
+    """Check that every entry is an abort marker of the log, and every abort marker has an entry."""
     try:
         entries = txn_index.decode(data, scan.base_offset, max(scan.end_offset, scan.base_offset))
     except ValueError as error:

@@ -1,4 +1,7 @@
-"""Format log files, indexes and snapshots as the lines that Kafka's tool prints. Pure."""
+"""Format log files, indexes and snapshots as the lines that Kafka's tool prints.
+
+This module is pure.
+"""
 
 from collections.abc import Iterator
 

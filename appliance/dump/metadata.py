@@ -1,8 +1,8 @@
 """Check metadata snapshots, and that the log continues where they end.
 
-Pure. A snapshot is only useful as a whole, so only its first fault is reported. No checksum covers
-the leader epoch of its batches, so the epoch is compared with the file's name. Its end offset is in
-the name only: a snapshot of the same epoch under a wrong name is not detected.
+This module is pure. A snapshot is only useful as a whole, so only its first fault is reported. No
+checksum covers the leader epoch of its batches, so the epoch is compared with the file's name. Its
+end offset is in the name only: a snapshot of the same epoch under a wrong name is not detected.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,8 +1,8 @@
 """Walk a log file batch by batch and report what is invalid.
 
-Pure: bytes in, findings out. If the CRC of a batch is right, all fields that the CRC covers are
-accepted. The CRC does not cover offsets and leader epochs, so these are compared with the file's
-name, the previous batch and the folder's epoch file.
+This module is pure: bytes in, findings out. If the CRC of a batch is right, all fields that the CRC
+covers are accepted. The CRC does not cover offsets and leader epochs, so these are compared with
+the file's name, the previous batch and the folder's epoch file.
 """
 
 from array import array
@@ -20,15 +20,16 @@ from protocol.wire.records import (
 )
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
-"""The most bytes to decompress of a batch; our client has the same limit."""
+"""The most decompressed bytes of a batch. Our client has the same limit."""
 
 DELETE_HORIZON = 0x40
-"""A bit of a batch's attributes: its base timestamp is the delete horizon (KIP-534)."""
+"""The bit of a batch's attributes which says that its base timestamp is the delete horizon
+(KIP-534)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """Something invalid: in which file, at which byte (None: in the whole file), and what."""
+    """Invalid data in a log: the file, the byte (None: the whole file), and what is wrong."""
 
     file: str
     position: int | None
@@ -41,7 +42,7 @@ class LogFinding:
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """One batch and its position; `data` is all of it."""
+    """One batch, its position and its bytes (`data`)."""
 
     position: int
     header: BatchHeader
@@ -50,11 +51,11 @@ class FoundBatch:
 
 
 class Batches:
-    """The batches of a file in order. After the iteration, `end` is the position after the last
-    batch, and `fault` says why the iteration ended there.
+    """The batches of a file in order.
 
-    `fault` is None if the file ends with its last batch or has only zeros behind it, because a file
-    can be longer than its batches (decision 0012).
+    After the iteration, `end` is the position after the last batch, and `fault` says why the
+    iteration ended there. `fault` is None if the file ends with its last batch or has only zeros
+    after it, because a file can be longer than its batches (decision 0012).
     """
 
     def __init__(self, buffer: memoryview, bytes_max: int | None = None) -> None:
@@ -148,7 +149,8 @@ class LogScan:
 class Rules:
     """Facts about a log that are not in the file itself.
 
-    is_compacted: offsets can be missing. epochs: entries of the folder's epoch file, if it exists.
+    `is_compacted`: offsets can be missing. `epochs`: the entries of the folder's epoch file, if it
+    exists.
     """
 
     is_compacted: bool = False

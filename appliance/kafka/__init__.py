@@ -1,1 +1,1 @@
-"""The work of the commands about a Kafka cluster: answers as data, which the caller prints."""
+"""The work of the commands about a Kafka cluster. Results are data, which the caller prints."""

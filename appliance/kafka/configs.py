@@ -13,7 +13,7 @@ from protocol.client.topic_details import describe_topics, list_topics
 from protocol.errors import ApiError, ErrorCode
 
 DEFAULT_NAME = ""
-"""The resource name for the default of all brokers."""
+"""The resource name that stands for the default of all brokers."""
 
 DYNAMIC_SOURCES = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -35,8 +35,9 @@ class Settings:
 
 
 async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
-    """Return the names of all resources of a kind. For brokers the list includes the empty name of
-    the cluster-wide default.
+    """Return the names of all resources of a kind.
+
+    For brokers the list includes the empty name, which is the cluster-wide default.
     """
     if kind is ResourceType.TOPIC:
         return sorted(await list_topics(cluster))

@@ -29,21 +29,22 @@ RECORDS_PER_POLL = 2_000
 
 
 class BeginAt(StrEnum):
-    """Where a reader without a committed offset begins."""
+    """Where reading begins without a committed offset."""
 
     START = "start"
     END = "end"
     OFFSET = "offset"
     LAST = "last"
-    """This many offsets before the end."""
+    """This many offsets before the end of the log."""
     TIME = "time"
-    """At the first record at or after a time in Unix milliseconds."""
+    """The first record at or after a time in Unix milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The place to begin at. `value` is an offset, a number of records or a time, depending on
-    `at`.
+    """Where reading begins.
+
+    `value` is an offset, a number of records or a time, depending on `at`.
     """
 
     kind: BeginAt
@@ -52,17 +53,17 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What to read.
+    """Which records to read, and when to end.
 
-    pattern: instead of `topics`, those whose whole name matches.
-    partitions: only these of each topic; not with a group.
-    group_id: None assigns the partitions without a group, and commits nothing.
-    count_max: end after this many records; None: no limit.
-    idle_ms: end when no record came for this long; None: no limit.
-    ends: end at the offset where each partition ended when it was first read.
-    past_open: that offset is the log end offset, so reading waits for open transactions.
-    skipped: called for a batch that cannot be opened, which is then skipped; None: such a batch
-    ends the reading with an error.
+    - `pattern`: read the topics whose whole name matches, instead of `topics`.
+    - `partitions`: only these partitions of each topic; not with a group.
+    - `group_id`: None assigns the partitions without a group, and commits nothing.
+    - `count_max`: end after this many records; None: no limit.
+    - `idle_ms`: end when no record came for this long; None: no limit.
+    - `ends`: end at the offset at which each partition ended when it was first read.
+    - `past_open`: that offset is the log end offset, so reading waits for open transactions.
+    - `skipped`: a function that is called for a batch that cannot be read, which is then skipped.
+      None: such a batch ends the reading with an error.
     """
 
     topics: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class ReadRequest:
 
 
 class ReadRecord(NamedTuple):
-    """A record and the batch it came in."""
+    """A record, and the batch from which it was read."""
 
     record: ConsumerRecord
     leader_epoch: int
@@ -135,7 +136,7 @@ async def read(
 
 
 class _RecordReader:
-    """One run of `read`."""
+    """The state of one run of `read`."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class _RecordReader:
         consumer.watch_batches(self._origins.note)
 
     async def begin_by_hand(self) -> None:
-        """Assign all wanted partitions, each at its beginning."""
+        """Assign all wanted partitions without a group, each at its beginning."""
         tps = await self._partitions()
         self.consumer.assign(tps)
         for tp, offset in (await beginnings(self._cluster, tps, self._wanted)).items():

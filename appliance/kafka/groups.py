@@ -23,8 +23,9 @@ CONSUMER_PROTOCOL = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One partition of one group. An offset is None if it is unknown, and the member is None if the
-    partition has no reader.
+    """One partition of one group.
+
+    An offset is None if it is unknown. The member is None if the partition has no reader.
     """
 
     group_id: str

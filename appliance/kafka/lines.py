@@ -1,6 +1,6 @@
 """Split lines of text into headers, key and value of a record.
 
-Pure. The rules and the error messages are those of Kafka's console producer.
+This module is pure. The rules and the error messages are those of Kafka's console producer.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class LineFault(ValueError):
-    """A line does not have the announced format."""
+    """The error for a line that does not have the expected format."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """The format of a line: `headers⇥key⇥value`, each part only if it is announced."""
+    """The format of a line: `headers⇥key⇥value`. Each part can be left out."""
 
     parse_key: bool = False
     key_separator: str = "\t"

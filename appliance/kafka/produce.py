@@ -87,10 +87,11 @@ async def send(
     pace: RecordPace | None = None,
     per_transaction: int | None = None,
 ) -> None:
-    """Send all of `records`, and return or raise once each has its result.
+    """Send all of `records`. Return, or raise an error, when each record has its result.
 
-    `settings` are the producer's. With a transactional id, everything is one transaction, or many
-    of `per_transaction` records. A transaction is aborted when an error interrupts it.
+    `settings` are the settings of the producer. With a transactional id, all records are one
+    transaction, or several of `per_transaction` records. A transaction is aborted when an error
+    interrupts it.
     """
     producer = Producer(cluster, **settings)
     is_transactional = settings.get("transactional_id") is not None

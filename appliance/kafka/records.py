@@ -1,4 +1,7 @@
-"""Format keys and values as text, as Kafka's deserializers do. Pure."""
+"""Format keys and values as text, as Kafka's deserializers do.
+
+This module is pure.
+"""
 
 import math
 import struct
@@ -10,7 +13,7 @@ Deserializer = Callable[[bytes], bytes]
 
 
 class UndecodableBytes(ValueError):
-    """The bytes do not have the type that the user named."""
+    """The error for bytes that do not have the type that the user named."""
 
 
 def _number(form: str, size: int, what: str) -> Deserializer:
@@ -24,12 +27,13 @@ def _number(form: str, size: int, what: str) -> Deserializer:
 
 FLOAT_DIGITS_MAX = 9
 DOUBLE_DIGITS_MAX = 17
-"""This many significant digits distinguish any two numbers of the type."""
+"""The number of significant digits that distinguishes any two numbers of the type."""
 
 
 def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
-    """Return a deserializer that formats floating-point numbers as Java does: with as few digits as
-    identify the number.
+    """Return a deserializer that formats floating-point numbers as Java does.
+
+    The text has as few digits as identify the number.
     """
 
     def decode(data: bytes) -> bytes:
@@ -47,9 +51,8 @@ def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
 
 
 def _java_text(number: Decimal) -> str:
-    """Return a number in Java's format: without an exponent from 0.001 to below 10,000,000,
-    otherwise with one.
-    """
+    """Return a number in Java's format: without exponent from 0.001 to below 10,000,000, else with
+    one."""
     if not number or Decimal("0.001") <= abs(number) < 10_000_000:
         text = f"{number:f}"
         return text if "." in text else f"{text}.0"

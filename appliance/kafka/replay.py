@@ -25,23 +25,21 @@ TRANSACTION_TIMEOUT_MS = 30_000
 TRANSACTION_LETTERS_MAX = 500
 TRANSACTION_BYTES_MAX = 4 << 20
 LETTERS_BYTES_MAX = 256 << 20
-"""The most bytes of letters in memory; beyond that the user must ask for fewer."""
+"""The most bytes of letters in memory. If there are more, the user must choose fewer."""
 
 Chooses = Callable[[Letter], bool]
 
 
 @dataclass(slots=True)
 class DeadLetters:
-    """Dead letters by their place (topic, partition and offset), and the times at which letters
-    were sent again.
-    """
+    """Dead letters by their place (topic, partition, offset), and when letters were sent again."""
 
     letters: dict[LetterPlace, Letter] = field(default_factory=dict)
     replayed_ms: dict[LetterPlace, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def take(self, one: ReadRecord, chooses: Chooses) -> None:
-        """Take one record of the dead letter topic. Raises CommandError beyond the limit."""
+        """Add one record of the dead letter topic. Raises CommandError if there are too many."""
         record = one.record
         noted = note_of(record.headers)
         if noted is not None:
@@ -130,8 +128,9 @@ class DeadLetterReplay:
         return refused
 
     async def _put_back_together(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
-        """Send lines in one transaction. Return an empty mapping if it is committed, otherwise the
-        rejected lines with their reasons.
+        """Send lines in one transaction. Return the rejected lines with their reasons.
+
+        If the result is empty, the transaction is committed.
         """
         refused: dict[LetterPlace, str] = {}
         futures: dict[LetterPlace, asyncio.Future[RecordMetadata]] = {}
@@ -157,8 +156,9 @@ class DeadLetterReplay:
         return refused
 
     async def _send(self, line: Line) -> "asyncio.Future[RecordMetadata]":
-        """Send a line and the record that its letter was sent again. Return the future of the
-        line.
+        """Send a line, and the record that its letter was sent again.
+
+        Return the future of the line.
         """
         letter = line.letter
         partition = None

@@ -1,8 +1,8 @@
-"""The state of a cluster: brokers, quorum and partitions, from everything that reports them.
+"""The state of a cluster: brokers, quorum and partitions, from all reports about them.
 
 Kafka's protocol reports addresses, leaders, in-sync replicas and the quorum of every cluster. Only
-the `/status` of Millrace's brokers has incarnations, broker epochs, fencing and partition epochs;
-for another cluster they are null. Pure, except for `ask`.
+the `/status` of Millrace's brokers has incarnations, broker epochs, fencing and partition epochs.
+For another cluster they are null. The module is pure, except for `ask`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,10 @@ Details = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The answers. `quorum` is None if a cluster has none, or does not report it."""
+    """The answers about a cluster.
+
+    `quorum` is None if the cluster has none, or does not report it.
+    """
 
     metadata: ClusterMetadata
     quorum: QuorumInfo | None
@@ -32,8 +35,9 @@ class ClusterState:
 
     @property
     def newest(self) -> Details:
-        """Return the details from the broker that has replayed the most metadata; empty if no
-        broker reported details.
+        """Return the details from the broker that has replayed the most metadata.
+
+        The result is empty if no broker reported details.
         """
         return max(self.told, key=lambda one: one.get("metadata_offset") or 0, default={})
 
@@ -53,7 +57,7 @@ class ClusterState:
 
 
 async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> ClusterState:
-    """Ask a cluster for everything. Raises as the cluster and `describe_topics` do."""
+    """Ask a cluster for its state. Raises as the cluster and `describe_topics` do."""
     topics = await views(cluster, await names(cluster))
     try:
         quorum = await describe_quorum(cluster)
@@ -124,8 +128,10 @@ def _broker_row(
 
 
 def _state(is_live: bool, registered: Details | None) -> str:
-    """Return a broker's state. Metadata lists only brokers in service; for another broker its
-    registration says why it is not in service.
+    """Return a broker's state.
+
+    Metadata lists only brokers in service. For another broker its registration says why it is not
+    in service.
     """
     if registered is not None and registered.get("is_stopping"):
         return "stopping"

@@ -1,4 +1,5 @@
-"""Hanging transactions: open in a partition, but unknown to their coordinator."""
+"""Find and end hanging transactions, which are open in a partition but unknown to their
+coordinator."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ TRANSACTION_STATES_OF_ITS_OWN = ("Empty", "Dead", "CompleteAbort", "CompleteComm
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """One open transaction of one partition that no coordinator will end."""
+    """One open transaction of a partition that no coordinator will end."""
 
     tp: TopicPartition
     producer: ProducerDetails
@@ -94,5 +95,5 @@ async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
 
 
 def words_of(error: ApiError | ClientError) -> str:
-    """Return an error in the broker's own words."""
+    """Return an error as text, in the words of the broker."""
     return error.message if isinstance(error, ApiError) else str(error)

@@ -1,4 +1,4 @@
-"""Shared by all tools: parse options, open a cluster, and turn errors into exit codes.
+"""The common code of all tools: parse options, open a cluster, turn errors into exit codes.
 
 Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning. The
 names that Kafka 4.2 replaced are accepted too, with a notice on standard error. Exit codes are
@@ -15,7 +15,7 @@ from appliance.output import CommandError, Exit, out, say
 from protocol.status import VERSION
 
 KAFKA_VERSION = "4.3.1"
-"""The Kafka version whose tools these are compared with."""
+"""The Kafka version with whose tools these are compared."""
 
 USABLE_PROPERTIES = frozenset(
     {
@@ -32,11 +32,11 @@ HARMLESS_PREFIXES = ("metadata.", "reconnect.", "retry.", "retries", "socket.", 
 
 
 class UsageFault(Exception):
-    """Options that do not go together; the text says which."""
+    """The error for options that exclude each other. Its text says which."""
 
 
 class AlreadyTold(CommandError):
-    """End the tool with `code`; everything has been printed already."""
+    """Ends the tool with `code`, because everything has been printed already."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__("", code)

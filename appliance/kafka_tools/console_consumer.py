@@ -31,7 +31,7 @@ NOT_PRESENT = "NOT_PRESENT"
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """Which parts of a record are printed, and with what between them."""
+    """Which parts of a record are printed, and the text between them."""
 
     timestamp: bool = False
     partition: bool = False

@@ -10,8 +10,7 @@ NOTHING = "-"
 
 
 def offsets_table(group: Group, verbose: bool) -> list[str]:
-    """Return partitions with offsets and lag; members without partitions last. Empty without
-    any."""
+    """Return the table of partitions with offsets and lag. Members without partitions come last."""
     rows = []
     for row in group.rows:
         member = row.member

@@ -1,1 +1,1 @@
-"""How a part starts: its process becomes a process of its room, or Redis or MySQL."""
+"""Starts parts: this process becomes a process of a room, or Redis or MySQL."""

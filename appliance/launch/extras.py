@@ -17,7 +17,7 @@ EXTRA_OF = {
     "uvicorn": "monitor",
     "watchdog": "collector",
 }
-"""The first extra that brings each module."""
+"""The first extra of the package that contains each module."""
 
 NEEDED_BY = {
     "collector": ("numpy", "prometheus_client", "watchdog"),
@@ -33,7 +33,8 @@ def remedy(extra: str) -> str:
 
 
 def missing_for(room: str) -> str | None:
-    """Say which package a room's process lacks and how to install it; None if none is missing."""
+    """Return which package a room's process lacks and how to install it; None if none is
+    missing."""
     lacking = [name for name in NEEDED_BY.get(room, ()) if find_spec(name) is None]
     if not lacking:
         return None

@@ -19,13 +19,14 @@ SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
 
 
 class UnknownPart(Exception):
-    """The configuration has no such part."""
+    """The error for a part that the configuration does not have."""
 
 
 def become(mill: Mill, name: str) -> None:
-    """Replace this process by the part's.
+    """Replace this process by the process of a part.
 
-    Returns only in a container whose part the configuration leaves out, when that container stops.
+    This returns only in a container whose part the configuration leaves out, when that container
+    stops.
     """
     part = mill.part(name)
     if part is None:

@@ -35,7 +35,7 @@ SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
 
 class ServerError(Failure):
-    """A server cannot be started; the text says why and what helps."""
+    """The error when a server cannot be started. Its text says why and what to do."""
 
 
 def find_program(*names: str) -> str | None:
@@ -93,7 +93,8 @@ def redis_configuration(
 
 
 def write_container_files(mill: Mill) -> None:
-    """Write the files that the official Redis and MySQL images read in addition to their secrets.
+    """Write the files that the official Redis and MySQL images read, in addition to their secrets.
+
     They are written at every start.
     """
     home = mill.home
@@ -160,8 +161,10 @@ def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
 
 
 def make_database(program: str, folder: Path, database: Path) -> None:
-    """Create the server's own tables at the first start. A half-made folder never gets the final
-    name."""
+    """Create the server's own tables at the first start.
+
+    An incomplete folder never gets the final name.
+    """
     for leftover in folder.glob("db.partial*"):
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(prefix="db.partial", dir=folder))
@@ -233,8 +236,9 @@ def users_sql(home: Home, *, with_root: bool = True) -> str:
 
 
 def _as_root() -> list[str]:
-    """Return the option for running as root, because both servers refuse that without it. Empty for
-    other accounts.
+    """Return the option for running as root, without which both servers refuse to run as root.
+
+    Return nothing for other accounts.
     """
     return ["--user=root"] if os.geteuid() == 0 else []
 

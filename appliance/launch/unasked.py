@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def wait_unasked(name: str, host: str, port: int) -> None:
-    """Answer health checks in place of the part until SIGTERM or SIGINT.
+    """Answer health checks instead of the part until SIGTERM or SIGINT.
 
     Raises OSError when the address is not available.
     """

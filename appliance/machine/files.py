@@ -10,7 +10,7 @@ PRIVATE = 0o600
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Put the final file's name into system errors.
+    """Put the name of the final file into system errors.
 
     `write` names no file in its errors, and `open` names the temporary file, which the user does
     not know.
@@ -46,7 +46,7 @@ def _write_atomically(path: Path, data: bytes, mode: int) -> None:
 
 
 def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
-    """Create a file whole or not at all; return False without a change if it exists already."""
+    """Create a complete file. Return False without a change if the file exists already."""
     if path.exists():
         return False
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -1,5 +1,4 @@
-"""Identify processes safely although process ids are reused, and find the process that holds a
-port.
+"""Identify processes although process ids are reused, and find the process that uses a port.
 
 After a crash or a reboot, a process id alone identifies nothing. A record has the id, the start
 time of the process in kernel ticks, and the id of the boot. All three together identify a process.
@@ -23,7 +22,10 @@ import psutil
 from appliance.machine.files import write_atomically
 
 PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
-"""Has the supervisor's process id; the part then ends when its supervisor dies."""
+"""The variable with the supervisor's process id.
+
+A part that has it ends when its supervisor dies.
+"""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -37,11 +39,14 @@ class ProcessRecord:
     boot_id: str
 
     def is_alive(self) -> bool:
-        """Return whether this process still runs (a zombie does not)."""
+        """Return whether this process still runs. A zombie does not."""
         return self.boot_id == boot_id() and _start_ticks(self.pid) == self.start_ticks
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
-        """Send a signal if the process is still this one; `group` reaches its children too."""
+        """Send a signal if the process is still the recorded one.
+
+        With `group` its children get it too.
+        """
         if not self.is_alive():
             return False
         try:
@@ -62,11 +67,11 @@ class ProcessRecord:
 def with_all_it_starts(
     command: Sequence[str], **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process in a group of its own, and kill the whole group unless the process ended well.
+    """Run a process in a separate group, and kill the whole group unless the process ended well.
 
-    Use this for every question that starts a JVM. The group keeps a terminal's Ctrl-C away from the
-    process, so it reaches only the command, which kills the group. A JVM whose Python is
-    interrupted while it starts would otherwise stay for ever.
+    Use this for every question that starts a JVM. Because of the group, a terminal's Ctrl-C reaches
+    only the command, which then kills the group. A JVM whose Python is interrupted while it starts
+    would otherwise stay for ever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:
@@ -124,8 +129,10 @@ def die_with_parent(parent_pid: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PortHolder:
-    """The holder of a port. `pid` is None if this account cannot see it, or if no process has
-    the port any more."""
+    """The process that uses a port.
+
+    `pid` is None if this account cannot see it, or if no process uses the port any more.
+    """
 
     pid: int | None
     command: str
@@ -154,10 +161,10 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def holder_of(port: int) -> PortHolder:
-    """Return the holder of a TCP port of this machine: the listening process or, without one, the
-    owner of a connection.
+    """Return the process that uses a TCP port of this machine.
 
-    Several connections can share a local port. A connection that has ended is only the last choice.
+    It is the listening process or, without one, the owner of a connection. Several connections can
+    share a local port. A connection that has ended is only the last choice.
     """
     try:
         found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
@@ -176,7 +183,7 @@ def holder_of(port: int) -> PortHolder:
 
 
 def _command_of(pid: int) -> str:
-    """Return the program only, because its arguments can contain passwords."""
+    """Return only the program of a process, because its arguments can contain passwords."""
     try:
         process = psutil.Process(pid)
         words = process.cmdline()

@@ -1,6 +1,6 @@
 """The systemd unit that keeps a mill running.
 
-Pure: facts in, text out. docs/decisions/0081 says what each line is for.
+This module is pure: facts in, text out. docs/decisions/0081 says what each line is for.
 """
 
 from dataclasses import dataclass
@@ -15,22 +15,26 @@ Units on disks have this text, so it must not change.
 """
 
 START_S = 900
-"""A broker reads whole segments after a power cut, and Spark starts after it."""
+"""The time-out of a start. A broker reads whole segments after a power cut before Spark starts."""
 
 STOP_S = 300
 STOP_MARGIN_S = 30
 
 NEVER_AGAIN = (2, 3)
-"""Exit codes after which another start would fail too: a fault in the file, an unmet condition."""
+"""Exit codes after which another start would fail too: a fault in the file, or an unmet
+condition."""
 
 
 class PathNotFit(ValueError):
-    """A path that a unit cannot contain."""
+    """The error for a path that a unit file cannot contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A mill as a service. `user` None means the account that the service manager runs for."""
+    """A mill as a systemd service.
+
+    `user` None means the account for which the service manager runs.
+    """
 
     folder: Path
     command: Path

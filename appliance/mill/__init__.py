@@ -1,1 +1,1 @@
-"""What one mill consists of: its folders, secrets and parts, and the settings of each part."""
+"""The folders, secrets and parts of one mill, and the settings of each part."""

@@ -1,9 +1,9 @@
 """Create the JVM's class data archive, with which Spark starts in half the time.
 
-`make setup` runs `python -m appliance.mill.class_data`. It does a little of the stream's work so
-that Spark's classes are loaded, and the JVM writes them down when it ends. An archive fits one JVM
-and one set of jars. Its name has a digest of both, so another Java finds no archive. Without an
-archive everything works, but Spark starts slower.
+`make setup` runs `python -m appliance.mill.class_data`. It does a little of the stream's work, so
+that Spark's classes are loaded. The JVM writes them to the archive when it ends. An archive fits
+one JVM and one set of jars. Its name has a digest of both, so another Java finds no archive.
+Without an archive everything works, but Spark starts more slowly.
 """
 
 import hashlib
@@ -40,7 +40,10 @@ def archive_path(java: JavaRuntime | None, folder: Path = FOLDER) -> Path | None
 
 
 def make(path: Path, java: JavaRuntime) -> None:
-    """Run Spark once and keep the classes it loaded. Raises OSError when the JVM wrote nothing."""
+    """Run Spark once, and store the classes it loaded.
+
+    Raises OSError when the JVM wrote nothing.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as folder:
         partial = Path(folder) / path.name

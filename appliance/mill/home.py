@@ -1,7 +1,7 @@
-"""The places of one mill: code, configuration, watched files, data.
+"""The paths of one mill: code, configuration, watched files, data.
 
-Names only; nothing is created or read here. Usually the code and the mill are in the same folder.
-Tests and containers give the mill a folder of its own with MILLRACE_HOME.
+The module only computes paths. It creates and reads nothing. Usually the code and the mill are in
+the same folder. Tests and containers give the mill a separate folder with MILLRACE_HOME.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 CODE = Path(__file__).resolve().parents[2]
 
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
-"""Tells a supervisor which file its started configuration is a copy of."""
+"""The variable that tells a supervisor of which file its configuration is a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Home:
 
     @property
     def edited_config(self) -> Path:
-        """The file that people edit; `config_file` can be the copy that a mill was started with."""
+        """The configuration file that people edit. `config_file` can be a copy of it."""
         return self.edited or self.config_file
 
     @property
@@ -36,17 +36,17 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """One log file per part."""
+        """The folder with one log file per part."""
         return self.data / "logs"
 
     @property
     def secrets(self) -> Path:
-        """Ids and passwords, a folder per part."""
+        """The folder with ids and passwords, which has a subfolder per part."""
         return self.data / "secrets"
 
     @property
     def run(self) -> Path:
-        """Records of running processes, and the configuration they were started with."""
+        """The folder with records of running processes, and their configuration."""
         return self.data / "run"
 
     @property
@@ -56,7 +56,7 @@ class Home:
 
     @property
     def config_before(self) -> Path:
-        """The configuration before a saved file removed metrics."""
+        """The configuration from before a saved file removed metrics."""
         return self.run / "millrace.before.yaml"
 
     @property
@@ -71,12 +71,12 @@ class Home:
 
     @property
     def lock_file(self) -> Path:
-        """The supervisor locks this file as long as it lives."""
+        """The file that the supervisor locks as long as it runs."""
         return self.data / "supervisor.lock"
 
     @property
     def jars(self) -> Path:
-        """Spark's Kafka connector, fetched by set-up.
+        """The folder with Spark's Kafka connector, which the set-up fetches.
 
         The folder is beside the code in a clone and in an image. If the code was installed as a
         package, it is in the mill's own folder.
@@ -85,19 +85,19 @@ class Home:
         return beside if beside.exists() else self.folder / ".cache" / "jars"
 
     def part_data(self, part: str) -> Path:
-        """A part's own data folder."""
+        """Return the data folder of a part."""
         return self.data / part
 
     def part_secrets(self, part: str) -> Path:
-        """A part's own secrets."""
+        """Return the folder with the secrets of a part."""
         return self.secrets / part
 
     def part_log(self, part: str) -> Path:
-        """A part's log file."""
+        """Return the log file of a part."""
         return self.logs / f"{part}.log"
 
     def part_record(self, part: str) -> Path:
-        """The record of a part's process."""
+        """Return the file with the record of a part's process."""
         return self.run / f"{part}.json"
 
 

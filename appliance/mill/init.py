@@ -26,11 +26,14 @@ COPIES = {
     "stream/redis": "redis/password",
     "monitor/mysql": "mysql/reader",
 }
-"""Each part reads its own file, because in containers the parts run as different users."""
+"""The secrets that several parts read, each in a separate copy.
+
+In containers the parts run as different users.
+"""
 
 
 class InitError(Failure):
-    """Ids or secrets cannot be created; the text says why."""
+    """The error when ids or secrets cannot be created. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class CreatedSecrets:
 
 
 def initialise(home: Home, broker_count: int) -> CreatedSecrets:
-    """Create what is missing."""
+    """Create the ids and secrets that are missing."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
     folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
@@ -97,7 +100,8 @@ def read_secret(home: Home, name: str) -> str:
 
 
 def read_meta_properties(path: Path) -> dict[str, str]:
-    """Read a broker's own note that says whose data folder it is; empty if there is none."""
+    """Read the broker's file that says to which broker a data folder belongs; empty if it is
+    missing."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
 """The parts of a mill: which ones a configuration needs, their addresses and their order.
 
-Pure. Start order: databases and brokers first, together with the monitor, which must be there if
-one of them does not start; then collector and stream. Stop order: parts that produce work first,
-parts that store results last.
+This module is pure. Start order: databases and brokers first, together with the monitor, which must
+be there if one of them does not start; then collector and stream. Stop order: parts that produce
+work first, parts that store results last.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ MYSQL_IN_CONTAINER = 3306
 
 
 class ProbeKind(StrEnum):
-    """The way to ask a part whether it works."""
+    """How to ask a part if it works."""
 
     HTTP = "http"
     REDIS = "redis"
@@ -44,7 +44,10 @@ class Part:
     start_timeout_ms: int
     stop_timeout_ms: int
     takes_turns: bool = False
-    """One of several parts that replace each other: no two of them are stopped at the same time."""
+    """Whether this is one of several parts that replace each other.
+
+    No two such parts are stopped at the same time.
+    """
 
     @property
     def address(self) -> str:

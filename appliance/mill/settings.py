@@ -266,10 +266,10 @@ def monitor_wish(mill: Mill) -> dict[str, Any]:
 
 
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
-    """Return how to reach MySQL and Redis as `user`, with the secrets of the part `secrets_of`.
+    """Return the settings for connecting to MySQL and Redis as `user`.
 
-    The user `reader` of Redis has no secret, because everyone on this machine may read the mill's
-    keys.
+    `secrets_of` is the part whose secrets are used. The user `reader` of Redis has no secret,
+    because everyone on this machine may read the mill's keys.
     """
     sinks, home = mill.config.sinks, mill.home
     found: dict[str, Any] = {"mysql": None, "redis": None}

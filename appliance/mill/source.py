@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 NOTED = "COMMIT"
-"""The file in which a built wheel notes its commit."""
+"""The file in which a built wheel has its commit."""
 
 GIT_S = 5.0
 
@@ -12,7 +12,7 @@ GIT_S = 5.0
 def commit_of(code: Path) -> str | None:
     """Return the short id of the code's commit; None if neither a file nor git has it.
 
-    A checkout with uncommitted changes has `+` behind its id.
+    A checkout with uncommitted changes has `+` after its id.
     """
     noted = code / NOTED
     if noted.is_file():

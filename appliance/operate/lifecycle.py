@@ -24,21 +24,20 @@ CRASHES_TO_GIVE_UP = 4
 REASON_CHARS_MAX = 160
 
 IN_VAIN = "lines-lost: "
-"""The reason of a part begins with this if it waits for lost data."""
+"""The beginning of a part's reason if the part waits for lost data."""
 
 IN_VAIN_S = 30.0
-"""How long that can last: while brokers return, they report lost lines until they know all their
-data."""
+"""How long brokers may report lost lines after a start, until they know all their data."""
 
 _PROBLEM = re.compile(r"[a-z]+(-[a-z]+)*: ")
 
 
 class StartFailed(Exception):
-    """The mill was started, but some part does not get healthy."""
+    """The error when the mill was started, but some part does not become healthy."""
 
 
 class StillStopping(Exception):
-    """Parts have not ended in the given time; the supervisor continues to stop them."""
+    """The error when parts have not ended in time. The supervisor continues to stop them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, fl
 
 
 def _waiting_text(entry: dict[str, Any]) -> str:
-    """Return the name of a part, with its reason while it works or if it cannot."""
+    """Return the name of a part, with its reason while it works or if it cannot work."""
     reason = entry["reason"]
     is_told = reason and (entry["state"] == "healthy" or _PROBLEM.match(reason))
     return f"{entry['part']} ({reason[:REASON_CHARS_MAX]})" if is_told else str(entry["part"])

@@ -20,7 +20,7 @@ SUPERVISOR_START_S = 20.0
 
 
 class StartRefused(Exception):
-    """The mill cannot be started; `checks` say why, each with its remedy."""
+    """The error when the mill cannot be started. `checks` say why, each with its remedy."""
 
     def __init__(self, checks: list[Check]) -> None:
         self.checks = checks

@@ -19,7 +19,7 @@ from appliance.supervisor.logs import open_log
 from protocol.log import fields
 
 LEFTOVER_STOP_S = 40.0
-"""How long a part of an earlier run can take to end before it is killed."""
+"""How long a part of an earlier supervisor may take to end before it is killed."""
 KILLED_WAIT_S = 5.0
 POLL_S = 0.05
 
@@ -70,7 +70,7 @@ def end_group(pid: int, number: signal.Signals) -> None:
 
 
 def leftovers(home: Home) -> dict[str, ProcessRecord]:
-    """Return parts of an earlier supervisor that still run."""
+    """Return the parts of an earlier supervisor that still run."""
     found = {}
     for path in sorted(home.run.glob("*.json")):
         record = read_record(path)
@@ -80,7 +80,7 @@ def leftovers(home: Home) -> dict[str, ProcessRecord]:
 
 
 async def end_leftovers(home: Home, timeout_s: float = LEFTOVER_STOP_S) -> list[str]:
-    """Stop what an earlier supervisor left behind, kill what does not stop; return the names.
+    """Stop parts of an earlier supervisor, kill those that do not stop, and return their names.
 
     These parts got SIGTERM when their supervisor died, but a database can need a while to end.
     """

@@ -9,9 +9,10 @@ __all__ = ["TIMEOUT_S", "NoSupervisor", "ask", "bind"]
 
 
 def bind(path: Path) -> socket.socket:
-    """Listen at a path.
+    """Create a socket at a path, and listen.
 
-    The caller holds the supervisor's lock, so a socket that exists there is a leftover.
+    The caller has the supervisor's lock, so an existing socket was left behind by an earlier
+    supervisor.
     """
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -12,10 +12,10 @@ from appliance.mill.parts import BROKER_PREFIX
 from protocol.status import StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 2.0
-"""For the `/status` of a broker, which can be frozen."""
+"""The time-out for the `/status` of a broker, which can be frozen."""
 
 Addresses = Mapping[str, tuple[str, int]]
-"""The address of each part's `/status`."""
+"""The address of each part's `/status`, by the name of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class NeededReplicas:
 
     count: int
     partitions: tuple[str, ...]
-    """Some of their names."""
+    """The names of some of these partitions."""
 
     def __str__(self) -> str:
         more = self.count - len(self.partitions)
@@ -36,13 +36,13 @@ class ReplicaReport:
     """The replicas of all partitions at one moment."""
 
     not_in_sync: int
-    """Partitions of which not all replicas are in sync."""
+    """The number of partitions of which not all replicas are in sync."""
     needed: Mapping[str, NeededReplicas]
-    """By part; a part without an entry can be stopped."""
+    """The partitions that need each part. A part without an entry can be stopped."""
 
 
 def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailable]:
-    """Ask all at once; this waits for the slowest, at most some seconds."""
+    """Ask all brokers at the same time. The call waits for the slowest, at most some seconds."""
     # Imported here, because most commands ask no broker.
     from concurrent.futures import ThreadPoolExecutor
 

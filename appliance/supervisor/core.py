@@ -1,7 +1,7 @@
 """The supervisor's core decides what to start, probe, restart and stop, and when.
 
-Pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that the driver
-performs in the given order. A part moves through these states:
+This module is pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that
+the driver performs in the given order. A part moves through these states:
 
     WAITING ─▶ STARTING ─▶ HEALTHY ◀─▶ UNHEALTHY
        ▲          │           │            │        any live state ─▶ STOPPING ─▶ STOPPED
@@ -55,7 +55,7 @@ class Supervisor:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The latest time for the next `tick`; None if only an input can change anything."""
+        """The latest time for the next `tick`; None if only a method call can change anything."""
         moments: list[int | None] = [self.turns.next_deadline_ms]
         for entry in self.parts.values():
             moments += [entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms]
@@ -90,8 +90,9 @@ class Supervisor:
         return [Note(name, f"started as process {pid}")]
 
     def on_exit(self, name: str, code: int, now_ms: int) -> list[Effect]:
-        """Handle that a process ended or could not be started. A negative code is the signal that
-        ended it.
+        """Handle that a process ended or could not be started.
+
+        A negative code is the signal that ended it.
         """
         entry = self.parts[name]
         effects: list[Effect] = []
@@ -126,8 +127,9 @@ class Supervisor:
         return effects
 
     def on_probe(self, name: str, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
-        """Handle the result of a probe. A result that comes after the end of the process changes
-        nothing.
+        """Handle the result of a probe.
+
+        A result that comes after the process has ended changes nothing.
         """
         entry = self.parts.get(name)
         if entry is None:
@@ -151,8 +153,9 @@ class Supervisor:
     def on_copies(
         self, number: int, not_in_sync: int | None, why: str, now_ms: int
     ) -> list[Effect]:
-        """Handle the answer to an `AskReplicas`. `not_in_sync` is None if the number is unknown;
-        then `why` is the reason.
+        """Handle the answer to an `AskReplicas`.
+
+        `not_in_sync` is None if the number is unknown. Then `why` is the reason.
         """
         if self.is_stopping:
             return []
@@ -167,8 +170,9 @@ class Supervisor:
 
     @property
     def round_ended(self) -> str:
-        """The reason why some parts were not restarted although their round is over; empty if all
-        parts were restarted.
+        """The reason why some parts were not restarted although their round is over.
+
+        It is empty if all parts were restarted.
         """
         waiting = [entry.part.name for entry in self._awaiting_turns()]
         if not self.turns.is_over or not waiting:
@@ -197,7 +201,7 @@ class Supervisor:
         return self.tick(now_ms)
 
     def restart(self, name: str, now_ms: int) -> list[Effect]:
-        """Stop one part and start it again at once; a failed or waiting part is just started."""
+        """Stop one part and start it again at once. A failed or waiting part is only started."""
         entry = self.parts[name]
         if self.is_stopping:
             return []
@@ -213,7 +217,7 @@ class Supervisor:
         return effects
 
     def stop_part(self, name: str, now_ms: int) -> list[Effect]:
-        """Stop one part and leave it stopped until `restart` is asked for it."""
+        """Stop one part, and leave it stopped until `restart` is called for it."""
         entry = self.parts[name]
         if self.is_stopping:
             return []
@@ -231,9 +235,9 @@ class Supervisor:
         return effects
 
     def replace(self, parts: Iterable[Part], changed: Collection[str], now_ms: int) -> list[Effect]:
-        """Replace all parts by `parts`. Changed parts restart, and parts that are no longer there
-        are stopped and removed.
+        """Replace all parts by `parts`.
 
+        Changed parts restart, and parts that are no longer in the list are stopped and removed.
         Parts that must end are stopped in stop order, all of them before any of them starts again.
         Parts that take turns and keep their address restart one after the other instead. Parts that
         are neither changed nor new keep running.
@@ -306,7 +310,10 @@ class Supervisor:
     def _stop_lowest(
         self, entries: Iterable[PartEntry], now_ms: int, effects: list[Effect]
     ) -> None:
-        """Stop the lowest stop rank that still runs; the next rank follows when it has ended."""
+        """Stop the parts of the lowest stop rank that still run.
+
+        The next rank follows when they have ended.
+        """
         running = [entry for entry in entries if entry.state in LIVE]
         rank = min((entry.part.stop_rank for entry in running), default=0)
         for entry in running:

@@ -49,18 +49,21 @@ ROTATE_EVERY_S = 10.0
 IDLE_WAIT_S = 3_600.0
 WORDS_LINES_MAX = 50
 LOOKED_AT_S = 0.5
-"""`lifecycle.is_running` holds the lock for a moment, far less than this."""
+"""How long `lifecycle.is_running` may lock the file. It takes far less than this."""
 LOCK_PAUSE_S = 0.01
 
 logger = logging.getLogger(__name__)
 
 
 class MillAlreadyRunning(Exception):
-    """Another supervisor holds this mill."""
+    """The error when another supervisor runs this mill."""
 
 
 def take_lock(home: Home) -> int:
-    """Take the lock that only one supervisor of a mill can hold; the kernel frees it at its end."""
+    """Take the lock that only one supervisor of a mill can have.
+
+    The kernel frees it when the process ends.
+    """
     home.data.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOOKED_AT_S
@@ -151,7 +154,7 @@ class Driver:
         return round(time.monotonic() * 1000)
 
     def _enqueue(self, effects: list[Effect]) -> None:
-        """Queue effects behind those that were decided before."""
+        """Queue effects after those that were decided before."""
         for effect in effects:
             self._effects.put_nowait(effect)
         self._changed.set()

@@ -1,6 +1,6 @@
 """The effects of the supervisor's core: the state of a part, the result of a probe, what to do.
 
-Pure data.
+This module has only data classes.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write a line to the supervisor's log."""
+    """Write a line about a part to the supervisor's log."""
 
     part: str
     text: str

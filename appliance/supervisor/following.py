@@ -27,7 +27,7 @@ from protocol.settling import Settling, Signature, signature_of
 from stream.config.changes import LIVE_KEYS, changed_section, later_keys
 
 REMOVAL_TOLD_S = 3_600
-"""For this long after a saved file has removed metrics, `status` reports that."""
+"""How long `status` reports that a saved file has removed metrics."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class RemovedMetrics:
-    """Metrics that a saved file removed: the metrics before, and until when to report it."""
+    """Metrics that a saved file removed: the metrics before, and until when to report the
+    removal."""
 
     before: frozenset[str]
     text: str
@@ -50,12 +51,14 @@ class RemovedMetrics:
 
 
 class CheckedFileChanged(Failure):
-    """The file was saved again after the checks, or another file was checked."""
+    """The error when the file was saved again after the checks, or another file was checked."""
 
 
 class ConfigFollower:
-    """Follows the edited configuration file. `digest` is the digest of the configuration in effect.
-    `problem` says why the file is not in effect; None if it is.
+    """Follows the edited configuration file.
+
+    `digest` is the digest of the configuration in effect. `problem` says why the file is not in
+    effect; None if it is.
     """
 
     def __init__(
@@ -74,14 +77,18 @@ class ConfigFollower:
 
     @property
     def notice(self) -> str | None:
-        """A sentence on the metrics that were removed within the last hour, and on how to restore
-        them; None if there are none.
+        """A sentence on the metrics that were removed within the last hour; None if there are none.
+
+        It says how to restore the metrics.
         """
         removal = self._removal
         return removal.text if removal and self._clock_s() < removal.until_s else None
 
     def read(self) -> None:
-        """Apply the file, or set `problem` to the reason why not; blocks on the disk."""
+        """Apply the file, or set `problem` to the reason why it cannot be applied.
+
+        Blocks on the disk.
+        """
         file, copy = self._home.edited_config, self._home.started_config
         try:
             data = file.read_bytes()

@@ -1,7 +1,7 @@
 """Parse the time of a log line, in the format of each part.
 
-Our parts write UTC. The servers write the machine's local time, each in its own format. This module
-knows the formats, so that lines of all parts can be sorted by time.
+Our parts write UTC. The database servers write the machine's local time, each in its own format.
+This module knows the formats, so that lines of all parts can be sorted by time.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Keep log files within bounds.
+"""Limit the size of log files.
 
-A part writes directly into its own file, opened for appending, so nothing it prints is lost when
-the supervisor dies. A file beyond the limit is copied and then truncated to 0 in place. The few
-lines written between the two steps are lost.
+A part writes directly into its own file, opened for appending, so nothing that it prints is lost
+when the supervisor dies. A file beyond the limit is copied and then truncated to 0 in place. The
+few lines written between the two steps are lost.
 """
 
 import os
@@ -17,7 +17,7 @@ OLD_FILES = 3
 
 
 _HARMLESS = frozenset({"DEBUG", "INFO", "WARN", "WARNING"})
-"""The levels of our own records that report no error."""
+"""The levels of our parts' log lines that report no error."""
 
 _OF_THE_JVM = ("Warning: ", "WARNING: ")
 """The beginnings of warnings that a JVM prints before its log is set up."""
@@ -32,9 +32,10 @@ def open_log(path: Path) -> int:
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILES) -> bool:
-    """Move a log that is too large to `.1`, older ones up by one; return True if it was moved.
+    """Rename a log that is too large to `.1`, and increase the numbers of older logs by one.
 
-    Raises OSError if there is no space for the copy; then nothing has changed.
+    Return True if the log was renamed. Raises OSError if there is no space for the copy; then
+    nothing has changed.
     """
     try:
         if path.stat().st_size <= bytes_max:
@@ -74,7 +75,7 @@ def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
 def end_of(said: str, lines: int) -> str:
     """Return the last lines of a process's output, without the frames of Java's stack traces.
 
-    A trace of fifty frames would leave no space for its message.
+    A stack trace of fifty frames would leave no space for its message.
     """
     told = [line for line in said.splitlines() if line.strip() and not _FRAME.match(line)]
     return "\n".join(told[-lines:])

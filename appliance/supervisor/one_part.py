@@ -1,7 +1,7 @@
 """The transitions of a single part: started, found healthy or not, ended, stopped.
 
-Pure. Each function changes the state of the part and returns what the driver must do. `core`
-decides when to call them, and how parts depend on each other.
+This module is pure. Each function changes the state of the part and returns what the driver must
+do. `core` decides when to call them, and how parts depend on each other.
 """
 
 import random
@@ -16,10 +16,10 @@ BACK_OFF_MS_MIN = 250
 BACK_OFF_MS_MAX = 30_000
 BACK_OFF_JITTER = 0.2
 ATTEMPTS_MAX = 16
-"""Attempts are not counted further, because the delay has reached its maximum long before."""
+"""The number of attempts that are counted. The delay has reached its maximum long before."""
 
 STEADY_MS = 30_000
-"""A part that was healthy for this long has recovered: its next restart is quick again."""
+"""How long a part must be healthy to have recovered. Then its next restart is quick again."""
 
 
 def start(entry: PartEntry, now_ms: int) -> list[Effect]:
@@ -49,8 +49,9 @@ def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
-    """Handle that a probe has found the part not ready, or got no answer. A single such probe
-    changes nothing.
+    """Handle that a probe found the part not ready, or got no answer.
+
+    A single such probe changes nothing.
     """
     entry.failures += 1
     if entry.state is PartPhase.STARTING:
@@ -81,8 +82,9 @@ def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int
 def back_off(
     entry: PartEntry, ended: str, was: PartPhase, chance: random.Random, now_ms: int
 ) -> list[Effect]:
-    """Handle that the part ended although it was not asked to stop. Start it again after a delay,
-    which grows each time.
+    """Handle that the part ended although it was not asked to stop.
+
+    It is started again after a delay, which grows each time.
     """
     if was is PartPhase.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
         entry.attempts = 0
@@ -105,5 +107,5 @@ def begin_stop(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def kill(entry: PartEntry) -> list[Effect]:
-    """Kill its process group at once; the exit follows as an input."""
+    """Kill the process group of the part at once. Its exit is reported as usual."""
     return [Terminate(entry.part.name, force=True)]

@@ -1,4 +1,7 @@
-"""The state of one part. Pure data."""
+"""The state of one part.
+
+This module has only data classes.
+"""
 
 from dataclasses import dataclass
 
@@ -27,11 +30,12 @@ class PartEntry:
     act_at_ms: int | None = None
     """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
     starts_again: bool = False
-    """The stop belongs to a restart: start at once when the process is gone."""
+    """Whether the stop belongs to a restart, so that the part starts when its process has ended."""
     successor: Part | None = None
-    """What the part becomes when its process is gone; None if no change was asked for."""
+    """The part that replaces this one when its process has ended; None if no change was
+    requested."""
     is_leaving: bool = False
-    """The configuration no longer has the part, so it is removed when its process is gone."""
+    """Whether the configuration does not have the part any more. Then it is removed at its end."""
 
     @property
     def is_changing(self) -> bool:

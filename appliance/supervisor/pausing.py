@@ -18,11 +18,13 @@ from appliance.supervisor.children import end_group
 from protocol.log import fields
 
 PAUSE_MS_MAX = 5_000
-"""Client sessions and probes tolerate a pause of this length."""
+"""The longest pause. Client sessions and probes tolerate it."""
 
 STOP_MS_MAX = 2_000
-"""How long threads can take to stop: a thread that waits for the disk stops when the disk has
-answered."""
+"""How long threads may take to stop.
+
+A thread that waits for the disk stops after the disk's answer.
+"""
 
 POLL_S = 0.002
 
@@ -66,7 +68,10 @@ class PauseControl:
         return {"ok": True}
 
     def _resume(self) -> dict[str, Any]:
-        """End the pause; `held` says whether the same processes were paused from start to end."""
+        """End the pause.
+
+        `held` in the answer says if the same processes were paused from start to end.
+        """
         held = self._end is not None and self._paused == self._pids()
         self._run_on()
         return {"ok": True, "held": held}
@@ -104,6 +109,8 @@ def stand_still(groups: Iterable[int]) -> bool:
 
 
 def _fields(stat: Path) -> list[str]:
-    """Return the fields behind the name in parentheses, which can contain anything: state,
-    parent, group and so on."""
+    """Return the fields after the name in parentheses: state, parent, group and so on.
+
+    The name can contain any characters.
+    """
     return stat.read_text().rpartition(")")[2].split()

@@ -1,17 +1,17 @@
-"""Decide when the next of several parts that replace each other can stop: the brokers of a cluster.
+"""Decide when the next of several parts that replace each other (the brokers) can stop.
 
-Pure. All other brokers must be healthy, and all replicas must be in sync. Health alone is not
-enough: a restarted broker is healthy before its replicas have caught up, and stopping the next one
-would leave partitions with fewer in-sync replicas than writes need. So the brokers are asked
-(`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and reports
-that, because more restarts would only make the cause worse (decision 0069).
+This module is pure. All other brokers must be healthy, and all replicas must be in sync. Health
+alone is not enough. A restarted broker is healthy before its replicas have caught up, so stopping
+the next broker would leave partitions with fewer in-sync replicas than writes need. So the brokers
+are asked (`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and
+reports that, because more restarts would only make the cause worse (decision 0069).
 """
 
 from appliance.supervisor.effects import AskReplicas
 
 LOOK_EVERY_MS = 1_000
 IN_SYNC_MS = 300_000
-"""A round ends after this time without any partition coming in sync."""
+"""The time without any partition coming in sync after which a round ends."""
 
 
 class RestartTurns:
@@ -19,11 +19,11 @@ class RestartTurns:
 
     def __init__(self) -> None:
         self.waits_for = ""
-        """Why no part's turn comes, for people."""
+        """The reason why no part can stop now, as text for people."""
         self.is_over = False
         """Whether the round has ended before all parts had their turn."""
         self.number = 0
-        """The number of the newest question; answers to earlier ones are outdated."""
+        """The number of the newest request. Answers to earlier requests are outdated."""
         self._is_looking = False
         self._look_at_ms: int | None = None
         self._fewest: int | None = None
@@ -32,9 +32,8 @@ class RestartTurns:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time at which `look` will ask next; None while it waits for an answer, or no part
-        waits for its turn.
-        """
+        """When `look` asks next; None while it waits for an answer, or no part waits for its
+        turn."""
         return None if self._is_looking else self._look_at_ms
 
     def begin(self) -> None:
@@ -43,8 +42,9 @@ class RestartTurns:
         self.is_over = False
 
     def hold(self, waits_for: str) -> None:
-        """Let no part stop now, for the reason `waits_for`. The answer to a pending question is
-        ignored.
+        """Let no part stop now, for the reason `waits_for`.
+
+        The answer to a pending request is ignored.
         """
         self.waits_for = waits_for
         self.number += 1
@@ -52,7 +52,7 @@ class RestartTurns:
         self._look_at_ms = self._fewest = self._since_ms = None
 
     def look(self, parts: tuple[str, ...], now_ms: int) -> list[AskReplicas]:
-        """Return the question about the replicas, if it is due."""
+        """Return the request for the state of the replicas, if it is due."""
         if self._is_looking or (self._look_at_ms is not None and now_ms < self._look_at_ms):
             return []
         self._is_looking = True
@@ -60,7 +60,7 @@ class RestartTurns:
         return [AskReplicas(parts, self.number)]
 
     def found(self, number: int, not_in_sync: int | None, why: str, now_ms: int) -> bool:
-        """Take an answer; return whether the next turn can begin now.
+        """Take an answer. Return whether the next part can stop now.
 
         `not_in_sync` is the number of partitions out of sync, None if unknown for the reason `why`.
         """

@@ -1,6 +1,6 @@
 """Generate made-up web traffic: a few busy pages, some errors, a few visitors.
 
-Pure: chance and time are arguments, so the same seed and clock write the same lines.
+This module is pure: chance and time are arguments, so the same seed and clock write the same lines.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Read the records of a file for a dry run of the stream, as the collector would make them.
 
-A file's collector input is the first whose globs match it. A file of no input is read as the input
-that writes the topic of the stream's input, or as plain lines if there is none.
+The first input of the collector whose globs match the file is used. If none matches, the file is
+read as the input that writes the topic of the stream's input, or else as plain lines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from collector.sample import FileSample, sample_file
 
 
 class DryRunFault(Exception):
-    """There is no input for the file; the text says what was expected."""
+    """The error when there is no input for the file. Its text says what was expected."""
 
 
 def samples_of(
@@ -80,7 +80,8 @@ def _reader_of(sources: Mapping[str, str], topic: str) -> str:
 
 
 def _of_folders(sources: Mapping[str, str], path: Path) -> list[str]:
-    """Return the inputs whose topic ends like one of the file's folders; if there are none, all."""
+    """Return the inputs whose topic ends like one of the file's folders; if there are none, all
+    inputs."""
     folders = {part.lower() for part in path.parts[:-1]}
     fitting = [
         name for name, topic in sources.items() if topic.rsplit(".", 1)[-1].lower() in folders

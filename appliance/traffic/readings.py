@@ -15,16 +15,16 @@ _NO_SUCH_TABLE = (1146, 1356)
 
 
 class ReadingError(Exception):
-    """Neither sink can be read; the text says why."""
+    """The error when neither sink can be read. Its text says why."""
 
 
 class NotCounted(ReadingError):
-    """The stream has not begun to count the metric."""
+    """The error when the stream has not begun to count the metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One key's value as it is stored, and the number it ranks by.
+    """One key's value as it is stored, and the number by which the key is ranked.
 
     `is_estimate` is None if the sink does not store whether the value is an estimate.
     """

@@ -1,11 +1,12 @@
 """The active controller of one epoch: its decisions, and the requests that wait for them.
 
-Room: controller. Pure. Orders are decided one after the other, against the image that includes all
-earlier decisions, committed or not. Each decision is replayed on that image before anything is
-written, so a decision that cannot be replayed never reaches a disk. One decision is one batch. A
-reply is sent when the image has reached the end of its batch. An answer without records can depend
-on uncommitted decisions, so it waits for them too. A client's wait has a deadline. A decision has
-none: it stays in the queue until it is committed, undone, or lost with the epoch.
+This module is pure. Controller requests are decided one after the other, against the image that
+includes all earlier decisions, committed or not. Each decision is replayed on that image before its
+records are written, so a decision that cannot be replayed never reaches a disk. One decision is one
+batch. A reply is sent when the image has reached the end of the decision's batch. An answer without
+records can depend on uncommitted decisions, so the answer waits for these decisions too. A client's
+wait has a deadline. A decision has no deadline: it stays in the queue until it is committed,
+undone, or lost with the epoch.
 """
 
 from __future__ import annotations
@@ -32,31 +33,39 @@ from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 
 ORDER_TIMEOUT_MS = 30_000
-"""How long a client waits for its order at most. The order is carried out even if the wait ends."""
+"""The longest time for which a client waits for its controller request.
+
+The request is carried out even if the wait ends.
+"""
 
 BATCH_BYTES_MAX = 1 << 20
-"""The limit of one decision for a client.
+"""The largest size in bytes of the batch that a client's request can cause.
 
-A decision for brokers has as many records as they have partitions, and is never refused. A
-follower's fetch returns its first batch whole, whatever its size.
+The batch of a broker's request has as many records as the broker has partitions, and is never
+refused. This does no harm, because a follower's fetch returns its first batch whole, whatever the
+size.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OrderWaiter:
-    """The caller that waits for an order. Exactly one of the two callbacks is called, once."""
+    """The caller that waits for a controller request.
+
+    The controller calls exactly one of the two callbacks, once.
+    """
 
     reply: Callable[[Any], None]
     refused: Callable[[ApiError], None]
     host: str | None = None
-    """The client's host; None for the broker itself."""
+    """The client's host; None if the broker itself made the request."""
 
 
 def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
-    """Return how long to wait for an order: the time-out in the request, up to `ORDER_TIMEOUT_MS`.
+    """Return the time for which the controller keeps a request: its own time-out, up to
+    `ORDER_TIMEOUT_MS`.
 
-    0 means no time-out of its own: librdkafka sends it by default, and Kafka decides the order then
-    too.
+    A time-out of 0 means that the request has no time-out of its own. librdkafka sends 0 by
+    default, and Kafka decides the request in this case too.
     """
     match order:
         case (
@@ -72,41 +81,48 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
 
 @dataclass(slots=True)
 class PendingDecision:
-    """One decision in the queue. It is in force once the image reaches `image.end_offset`."""
+    """One decision in the queue.
+
+    It is committed once the committed image reaches `image.end_offset`.
+    """
 
     image: MetadataImage
     reply: Any
     waiter: OrderWaiter | None
-    """None after a time-out, and for a decision without a request."""
+    """The caller that waits; None after a time-out, and for a decision that no request caused."""
     host: str | None
     deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """The numbers of orders that can be in the queue, for all hosts together and for each host."""
+    """The largest numbers of controller requests in the queue, for all hosts together and for each
+    host."""
 
     pending_max: int
     pending_max_per_host: int
 
 
 class ActiveController:
-    """Decides in one epoch, from the moment its image includes everything from earlier epochs."""
+    """The controller of one epoch.
+
+    It decides once its image includes everything from earlier epochs.
+    """
 
     def __init__(self, controller: Controller, limits: OrderLimits, image: MetadataImage) -> None:
         self._controller = controller
         self._limits = limits
         self._image = image
-        """The image in force."""
+        """The committed image."""
         self._line: deque[PendingDecision] = deque()
         self._waiting_of: Counter[str] = Counter()
-        """By host: how many of its orders are in the queue."""
+        """The number of controller requests in the queue, by host."""
 
     def begin(self, end_offset: int, now_ms: int) -> bytes | None:
         """Return the first batch to propose, if the log does not have this version's metadata level
         yet.
 
-        `now_ms` is wall time, as in all records.
+        `now_ms` is wall time, because it is written into the records.
         """
         if self._image.features.get(METADATA_VERSION, 0) >= METADATA_LEVEL:
             return None
@@ -121,11 +137,11 @@ class ActiveController:
         now_ms: int,
         monotonic_ms: int,
     ) -> bytes | None:
-        """Return the batch to propose at `end_offset`, the log's end; None if nothing must be
-        written.
+        """Decide one request and return the batch to append at `end_offset`, the log's end; None if
+        the decision has no records.
 
-        The waiter can be answered before this returns. Raises ImpossibleRecord, which means a bug
-        in the controller.
+        The waiter can be answered before this method returns. Raises ImpossibleRecord, which means
+        a bug in the controller.
         """
         is_limited = not isinstance(order, FromBrokers)
         if is_limited and self._is_full(waiter.host):
@@ -158,7 +174,8 @@ class ActiveController:
         return None
 
     def unwritten(self, end_offset: int, error: ApiError) -> None:
-        """The log ends at `end_offset`: undo and refuse all decisions above it."""
+        """Undo and refuse all decisions above `end_offset`, because their batches could not be
+        written."""
         undone = []
         while self._line and self._line[-1].image.end_offset > end_offset:
             undone.append(self._line.pop())
@@ -166,7 +183,7 @@ class ActiveController:
             self._refuse(one, error)
 
     def committed(self, image: MetadataImage) -> None:
-        """Note the image in force, and answer the requests that waited for it."""
+        """Set the committed image, and answer the requests that waited for it."""
         self._image = image
         while self._line and self._line[0].image.end_offset <= self._image.end_offset:
             one = self._line.popleft()
@@ -188,11 +205,14 @@ class ActiveController:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time to call `expire`."""
+        """Return the time at which the caller must call `expire`; None if no request waits."""
         return min((one.deadline_ms for one in self._line if one.waiter), default=None)
 
     def lose(self) -> None:
-        """Another epoch started. It is unknown whether the decisions in the queue are committed."""
+        """Answer all requests with NOT_CONTROLLER, because another epoch has started.
+
+        It is unknown whether the decisions in the queue will be committed.
+        """
         line, self._line = self._line, deque()
         for one in line:
             self._refuse(
@@ -204,7 +224,7 @@ class ActiveController:
         return self._line[-1].image if self._line else self._image
 
     def _base(self, end_offset: int) -> MetadataImage:
-        """Return the image with all decisions, as of the offset of the next batch."""
+        """Return the image that includes all decisions, as of the offset of the next batch."""
         newest = self._newest
         assert newest.end_offset <= end_offset
         return replace(newest, end_offset=end_offset)
@@ -238,9 +258,9 @@ class ActiveController:
         return bytes(batch)
 
     def _is_full(self, host: str | None) -> bool:
-        # A connection has only one order at a time, but its decision stays in the queue when the
-        # connection ends. So clients that reconnect again and again could fill the queue, unless it
-        # has a limit.
+        # A connection has only one controller request at a time. But the decision stays in the
+        # queue when the connection ends, so clients that reconnect again and again could fill a
+        # queue without a limit.
         if len(self._line) >= self._limits.pending_max:
             return True
         return host is not None and self._waiting_of[host] >= self._limits.pending_max_per_host

@@ -1,10 +1,9 @@
-"""AlterPartition: a leader proposes the in-sync replicas, and the controller decides (KIP-497,
-KIP-903).
+"""Decides AlterPartition: a leader proposes the in-sync replicas (KIP-497, KIP-903).
 
-Room: controller. Pure. The checks come in Kafka's order, because a leader acts on the error code.
-Only INELIGIBLE_REPLICA tells it that the proposal was checked against the present state and
+This module is pure. The checks come in Kafka's order, because a leader acts on the error code. Only
+INELIGIBLE_REPLICA tells the leader that its proposal was checked against the present state and
 refused. So a proposal that is newer than this controller's log gets NOT_CONTROLLER. A proposal that
-changes nothing is written like any other, because the partition epoch that it uses up makes older
+changes nothing is written like any other, because it uses up a partition epoch and so makes older
 proposals void (decision 0029).
 """
 
@@ -28,14 +27,15 @@ from protocol.messages.membership import (
 )
 
 UNKNOWN_BROKER_EPOCH = -1
-"""In a proposal: the leader has not seen a fetch of the member yet."""
+"""The broker epoch of a member in a proposal, if the leader has not seen a fetch of this member
+yet."""
 
 
 def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) -> BrokerImage:
-    """Return the registration of a request's sender; raise STALE_BROKER_EPOCH if it is out of date.
+    """Return the registration of the broker that sent a request.
 
-    Raises NOT_CONTROLLER if the epoch is newer than this controller's log: a later controller gave
-    it.
+    Raises STALE_BROKER_EPOCH if the request's epoch is out of date. Raises NOT_CONTROLLER if the
+    epoch is newer than this controller's log, because then a later controller gave the epoch.
     """
     broker = image.brokers.get(node_id)
     if broker is not None and broker.broker_epoch == broker_epoch:
@@ -55,7 +55,10 @@ def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) ->
 def alter_partition(
     request: AlterPartitionRequest, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[AlterPartitionResponse]:
-    """Decide AlterPartition, each partition separately. Raises what `check_broker_epoch` raises."""
+    """Decide AlterPartition, each partition separately.
+
+    Raises the errors of `check_broker_epoch`.
+    """
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     records: list[MetadataRecord] = []
     topics = []
@@ -102,7 +105,8 @@ def _partition(
 
 
 def _check(asked: AlterPartitionRequestPartition, sender: int, partition: PartitionImage) -> None:
-    """Refuse a proposal that does not come from this leader, epoch and partition epoch."""
+    """Refuse a proposal unless it comes from the partition's leader, with its leader epoch and
+    partition epoch."""
     if (
         asked.leader_epoch > partition.leader_epoch
         or asked.partition_epoch > partition.partition_epoch
@@ -122,7 +126,7 @@ def _check(asked: AlterPartitionRequestPartition, sender: int, partition: Partit
     if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     if asked.leader_recovery_state == RECOVERING and (
-        # Only a leader that has taken over can add replicas, and it takes over once.
+        # Only a leader that has finished recovery can add replicas, and it finishes recovery once.
         len(members) > 1 or partition.leader_recovery_state == RECOVERED
     ):
         raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -131,7 +135,8 @@ def _check(asked: AlterPartitionRequestPartition, sender: int, partition: Partit
 def _check_members(
     asked: AlterPartitionRequestPartition, partition: PartitionImage, image: MetadataImage
 ) -> None:
-    """Refuse a member that is out of service or was fetched under another incarnation."""
+    """Refuse a proposed member that is out of service, or that fetched under another broker
+    epoch."""
     for member in asked.new_isr_with_epochs:
         broker = image.brokers.get(member.broker_id)
         newest = image.end_offset - 1 if broker is None else broker.broker_epoch

@@ -1,8 +1,8 @@
-"""Changes settings at run time: those of topics, of one broker, or of all brokers.
+"""Decides changes of settings at run time: settings of topics, of one broker, or of all brokers.
 
-Room: controller. Pure. A resource changes as a whole or not at all. The stored value is the
-client's text, because Kafka returns it unchanged. If a `min.insync.replicas` falls, the same batch
-removes the eligible leader replicas that can lack records from then on.
+This module is pure. The settings of a resource change together or not at all. The stored value is
+the client's text, because Kafka returns this text unchanged. If a `min.insync.replicas` falls, the
+same batch removes the eligible leader replicas that can lack records from then on.
 """
 
 from __future__ import annotations
@@ -62,13 +62,17 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigTarget:
-    """A resource that can be changed: its settings so far and the rules for new ones."""
+    """A resource whose settings can be changed: its settings so far, and the rules for new ones."""
 
     settings: Mapping[str, str]
     row_of: Callable[[str], Setting]
-    """Returns the row of a key. Raises ApiError if the key cannot be set for this resource."""
+    """A function that returns the definition of a key.
+
+    It raises ApiError if the key cannot be set for this resource.
+    """
     value_of: Callable[[Setting], str]
-    """Returns the value in force, which APPEND and SUBTRACT change."""
+    """A function that returns a setting's effective value, to which APPEND and SUBTRACT are
+    applied."""
     faults_of: Callable[[Mapping[str, str]], list[Fault]]
     fault_code: ErrorCode
 
@@ -76,7 +80,7 @@ class ConfigTarget:
 def alter_incrementally(
     request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[IncrementalAlterConfigsResponse]:
-    """IncrementalAlterConfigs: settings that the request does not name stay."""
+    """Decide IncrementalAlterConfigs. Settings that the request does not name keep their values."""
 
     def change(resource: AlterConfigsResource, target: ConfigTarget) -> dict[str, str]:
         settings = dict(target.settings)
@@ -94,7 +98,7 @@ def alter_incrementally(
 def alter_fully(
     request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[AlterConfigsResponse]:
-    """AlterConfigs: settings that the request does not name return to their defaults."""
+    """Decide AlterConfigs. Settings that the request does not name return to their defaults."""
 
     def change(resource: AlterConfigsRequestResource, target: ConfigTarget) -> dict[str, str]:
         settings = {}
@@ -143,7 +147,7 @@ def _alter(
 def _less_eligible(
     records: Sequence[ConfigRecord], image: MetadataImage, config: BrokerConfig
 ) -> Iterator[MetadataRecord]:
-    """Return the partition changes that must be in the batch if a `min.insync.replicas` falls."""
+    """Yield the partition changes that must be in the batch if a `min.insync.replicas` falls."""
     if all(record.name != MIN_ISR for record in records):
         return
     after = MetadataDelta(image).replay_all(records).image(image.end_offset)
@@ -164,9 +168,11 @@ def _min_isr(topic: TopicImage, image: MetadataImage, default: int) -> int:
 
 
 def _least_default(image: MetadataImage, config: BrokerConfig) -> int:
-    """Return the lowest `min.insync.replicas` that a leader uses for topics without their own.
+    """Return the lowest `min.insync.replicas` that any leader uses for topics without a value of
+    their own.
 
-    Each broker uses its run-time setting. The configuration files are assumed to be the same.
+    Each broker uses its run-time setting, else its configuration file. The files of all brokers are
+    assumed to be the same.
     """
     for_all = image.settings(BROKER_RESOURCE, "")
     configs = (
@@ -198,8 +204,8 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
 
 def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if not name:
-        # The empty name stands for all brokers, and defaults of topics are settings of all brokers.
-        # So there is no default topic resource.
+        # The empty name stands for all brokers. Defaults of topics are settings of all brokers, so
+        # there is no resource for the defaults of topics.
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if check_topic_name(name) not in image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -221,7 +227,7 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Conf
 
 
 def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
-    """Return one broker by its id, or all brokers under the empty name.
+    """Return the target for one broker by its id, or for all brokers if the name is empty.
 
     As in Kafka (KAFKA-13609), faults are INVALID_REQUEST and not INVALID_CONFIG. Any key is
     accepted, as in Kafka. A key that this broker does not know is stored, and `node/publisher` logs

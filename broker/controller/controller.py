@@ -1,8 +1,8 @@
-"""The controller: decides every change of the cluster's metadata.
+"""The controller: it decides every change of the cluster's metadata.
 
-Room: controller. Pure: `handle(input, image, now_ms) -> ControllerDecision`. It has no state except
-its settings and its random source. The caller appends the decision's records to the metadata log,
-and sends its reply once they are durable and replayed.
+This module is pure: `handle(input, image, now_ms) -> ControllerDecision`. The controller has no
+state except its settings and its random source. The caller appends the decision's records to the
+metadata log. It sends the reply once these records are durable and replayed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ FromBrokers = (
     | AllocateProducerIdsRequest
     | ElectPreferred
 )
-"""Requests that brokers depend on. They ignore the limits on orders; each broker has only a few."""
+"""The requests that brokers depend on.
+
+The limits of the queue do not apply to them, because each broker sends only a few.
+"""
 
 ControllerInput = (
     FromBrokers
@@ -59,12 +62,14 @@ ControllerInput = (
 )
 
 RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
-"""Kafka's null id and the id of the metadata log. No topic may have them."""
+"""Ids that no topic may have: Kafka's null id, and the id of the metadata log."""
 
 
 class Controller:
-    """Decides orders. `random` gives topic ids, so a seed repeats a run. `config`
-    can be replaced.
+    """Decides controller requests.
+
+    `random` gives the ids of new topics, so a run can be repeated with the same seed. The caller
+    can replace `config`.
     """
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
@@ -74,7 +79,7 @@ class Controller:
     def handle(
         self, order: ControllerInput, image: MetadataImage, now_ms: int
     ) -> ControllerDecision[Any]:
-        """Decide one order against the image that includes all earlier decisions."""
+        """Decide one controller request against the image that includes all earlier decisions."""
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
         match order:

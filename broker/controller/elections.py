@@ -1,8 +1,8 @@
-"""Elects leaders on request: ElectLeaders (KIP-460), and the automatic return to preferred
+"""Decides elections on request: ElectLeaders (KIP-460), and the automatic return to preferred
 replicas.
 
-Room: controller. Pure. The preferred replica is the first one of the assignment. Without the
-automatic return, all leaderships would gather on the broker that restarted first.
+This module is pure. The preferred replica is the first one of the assignment. Without the automatic
+return, the brokers that did not restart would keep all leaderships.
 """
 
 from __future__ import annotations
@@ -34,21 +34,25 @@ from protocol.messages.elections import (
 from protocol.types import NO_NODE, TopicPartition
 
 PREFERRED, UNCLEAN = 0, 1
-"""Kafka's numbers of election types."""
+"""Kafka's numbers of the two election types."""
 
 SETTLED_MS = 60_000
-"""How long a broker must be in service before leaderships return to it.
+"""The time for which a broker must be in service before leaderships return to it.
 
-A broker that comes and goes would cost its clients an error each time.
+Without this wait, a broker that restarts repeatedly would cause an error at its clients each time.
 """
 
 RETURNED_MAX = 1_000
-"""How many leaderships return in one batch. The others follow with the next check."""
+"""The largest number of leaderships that return in one batch.
+
+The other leaderships follow with the next check.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectPreferred:
-    """The controller's own order: leaderships return to preferred replicas on `settled` brokers."""
+    """The controller's own request to return leaderships to the preferred replicas on the `settled`
+    brokers."""
 
     settled: frozenset[int]
 
@@ -56,7 +60,7 @@ class ElectPreferred:
 def elect_preferred(
     order: ElectPreferred, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[None]:
-    """Elect the preferred replicas that are in sync on `settled` brokers."""
+    """Elect the preferred replicas that are in sync on the `settled` brokers."""
     records: list[MetadataRecord] = []
     if not config.auto_leader_rebalance_enable:
         return ControllerDecision(records, None)
@@ -73,7 +77,8 @@ def elect_preferred(
 def electable_preferred(
     image: MetadataImage, settled: frozenset[int]
 ) -> Iterator[tuple[TopicImage, int]]:
-    """Yield the partitions whose leadership would return, each by its topic and index."""
+    """Yield the partitions whose leadership would return to the preferred replica, as (topic,
+    index)."""
     for topic, number, partition in partitions_of(image):
         if partition.replicas[0] in settled and returns(partition, image.brokers):
             yield topic, number
@@ -82,8 +87,9 @@ def electable_preferred(
 def elect_leaders(
     request: ElectLeadersRequest, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[ElectLeadersResponse]:
-    """ElectLeaders, each partition separately. A request for all gets only those that needed an
-    election.
+    """Decide ElectLeaders, each partition separately.
+
+    The answer to a request for all partitions names only the partitions that needed an election.
     """
     records: list[MetadataRecord] = []
     results: dict[str, ReplicaElectionResult] = {}
@@ -125,7 +131,8 @@ def _elected(
     min_isr = min_in_sync_replicas(topic, image, config)
     if election_type == PREFERRED:
         return elect_by_order(topic, wanted.partition, image, Election.PREFERRED, min_isr)
-    # No replica can lead without a loss of records, so as in Kafka the first live one is elected.
+    # No replica can lead without a loss of records. So, as in Kafka, the first replica in service
+    # is elected.
     partition = topic.partitions[wanted.partition]
     able = [one for one in partition.replicas if may_lead(partition, one, image.brokers)]
     chosen = able[0] if able else NO_NODE

@@ -1,8 +1,8 @@
-"""UpdateFeatures: checks requested levels of `metadata.version`; this version writes exactly one.
+"""Decides UpdateFeatures: check the requested levels of `metadata.version`.
 
-Room: controller. Pure. A controller raises the level to its own before it decides anything
-(`active.begin`), and older levels cannot read what it writes. So the level never changes here; a
-request is only checked. The errors are Kafka's.
+This module is pure. A controller raises the level to its own before it decides anything
+(`active.begin`), and older levels cannot read what it writes. So this request never changes the
+level; the requested level is only checked. The errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 def update_features(
     request: UpdateFeaturesRequest, image: MetadataImage
 ) -> ControllerDecision[UpdateFeaturesResponse]:
-    """Return one result per feature: NONE if it already has the level, else the reason."""
+    """Return one result per feature: NONE if the feature already has the requested level, else the
+    reason."""
     results = []
     for update in request.feature_updates:
         why = _refusal(update, image.features.get(update.feature, 0))
@@ -36,7 +37,8 @@ def update_features(
 
 
 def _refusal(update: FeatureUpdateKey, level: int) -> str | None:
-    """Return why a feature cannot have the requested level; None if it has it."""
+    """Return the reason why a feature cannot get the requested level; None if the feature has this
+    level."""
     wanted = update.max_version_level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"upgrade type {update.upgrade_type} is not known, expected 1, 2 or 3"

@@ -1,16 +1,15 @@
-"""The rules for leaders, in-sync replicas and eligible leader replicas of a partition, in one
-place.
+"""The rules for the leader, the in-sync replicas and the eligible leader replicas of a partition.
 
-Room: controller. Pure. Every change of a partition's in-sync replicas or leader is described by a
-`WantedChange`, and its record is built here. That includes fencing, registrations, proposals of
+This module is pure. Every change of a partition's in-sync replicas or leader is described by a
+`WantedChange`, and its record is built here. This includes fencing, registrations, proposals of
 leaders and requests of operators. So no change can forget a rule:
 
 - A leader must be an unfenced replica that is not stopping, and on the disk that has the replica.
 - In-sync replicas are elected first, in the order of assignment, then eligible ones. Both have all
   acknowledged records. Other replicas lead only if an operator names them.
-- Eligible leader replicas (ELR, KIP-966) are those that left while fewer than `min.insync.replicas`
-  remained. Since then nothing was committed without them. When enough replicas are in sync again,
-  records can be committed without them, so the set becomes empty.
+- Eligible leader replicas (ELR, KIP-966) are those that left the in-sync replicas while fewer than
+  `min.insync.replicas` remained. Since then no record was committed without them. When enough
+  replicas are in sync again, records can be committed without them, so the set becomes empty.
 - A leader epoch never has two histories. A new leadership starts a new epoch, even for the same
   broker after a restart.
 """
@@ -38,24 +37,30 @@ Brokers = Mapping[int, BrokerImage]
 
 
 class Election(Enum):
-    """The kind of election."""
+    """The kinds of elections."""
 
     CLEAN = "clean"
-    """The present leader stays if it can lead; else the first replica that can."""
+    """The present leader stays if it can lead; otherwise the first replica that can lead is
+    elected."""
     PREFERRED = "preferred"
-    """The first of the assignment if it is in sync; else as CLEAN."""
+    """The first replica of the assignment is elected if it is in sync; otherwise the rule of CLEAN
+    applies."""
     UNCLEAN = "unclean"
-    """As CLEAN. If no replica is in sync or eligible, the replica that an operator has chosen."""
+    """The rule of CLEAN applies.
+
+    If no replica is in sync or eligible, the replica that an operator has chosen is elected.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class WantedChange:
-    """A change of one partition, before the rules are applied.
+    """A requested change of one partition, before the rules are applied.
 
-    `in_sync_replicas`: None leaves them as they are; their order does not matter. `distrusted`:
+    `in_sync_replicas`: the new set in any order; None leaves the set unchanged. `distrusted`:
     replicas whose disks can lack acknowledged records, so they become neither in sync nor eligible.
-    `moved` maps a node id to the empty directory that gets its replica. Such a node must also be
-    distrusted, and no operator should choose it. `chosen` is for UNCLEAN.
+    `moved`: a map from a node id to the empty directory that gets the node's replica. Such a node
+    must also be distrusted, and no operator should choose it. `chosen`: the replica for an UNCLEAN
+    election.
     """
 
     in_sync_replicas: Sequence[int] | None = None
@@ -64,23 +69,23 @@ class WantedChange:
     moved: Mapping[int, Uuid] = field(default_factory=dict)
     chosen: int = NO_NODE
     is_recovered: bool = False
-    """The leader has taken over after an unclean election."""
+    """True if the leader has finished its recovery after an unclean election."""
     begins_epoch: bool = False
-    """Whether to start a new epoch even if the leader stays, so that it forgets its followers'
-    progress.
-    """
+    """True to start a new epoch even if the leader stays, so that the leader forgets its followers'
+    progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionResult:
-    """The result of an election; NO_NODE if no replica can lead."""
+    """The result of an election. The leader is NO_NODE if no replica can lead."""
 
     leader: int
     is_unclean: bool = False
 
 
 def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
-    """Return whether a broker is a replica, in service, and on the disk that has the replica."""
+    """Return whether a broker can lead: it is a replica, in service, and on the disk that has the
+    replica."""
     broker = brokers.get(node_id)
     if broker is None or not broker.is_active or node_id not in partition.replicas:
         return False
@@ -89,7 +94,7 @@ def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
 
 
 def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
-    """Return the directory of a replica; None if an older version did not record it."""
+    """Return the directory of a replica; None if the record of an older version did not name it."""
     if not partition.directories:
         return None
     return partition.directories[partition.replicas.index(node_id)]
@@ -98,9 +103,9 @@ def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
 def elect(
     partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
 ) -> ElectionResult:
-    """Return the leader for the partition's in-sync and eligible replicas.
+    """Return the leader of a partition with these in-sync and eligible replicas.
 
-    `chosen` is used only for an UNCLEAN election, and only if a clean one finds no leader.
+    `chosen` is used only for an UNCLEAN election, and only if a clean election finds no leader.
     """
     able = [node_id for node_id in partition.replicas if may_lead(partition, node_id, brokers)]
     in_sync = [node_id for node_id in able if node_id in partition.in_sync_replicas]
@@ -117,7 +122,10 @@ def elect(
 
 
 def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
-    """Return the topic's `min.insync.replicas`. A partition's is at most its number of replicas."""
+    """Return the topic's `min.insync.replicas`.
+
+    The minimum of a partition is at most its number of replicas.
+    """
     settings = image.settings(TOPIC_RESOURCE, topic.name)
     return config.log_config(settings).min_insync_replicas
 
@@ -130,10 +138,11 @@ def change(
     brokers: Brokers,
     min_isr: int,
 ) -> PartitionChangeRecord:
-    """Return the record that makes `wanted` true, with all consequences.
+    """Return the record that applies `wanted` to a partition, with all consequences.
 
-    Every record that changes the leader or the in-sync replicas must be made here. A record that is
-    made elsewhere can leave replicas eligible that must not be (decision 0048).
+    Every record that changes the leader or the in-sync replicas must be made by this function. A
+    record that is made elsewhere can leave replicas eligible that must not be eligible (decision
+    0048).
 
     The record can change nothing except the partition epoch; use `differs` to avoid such records.
     `min_isr` is the topic's setting. The minimum of a partition is at most its number of replicas.
@@ -204,10 +213,11 @@ def _with_eligible(
     distrusted: frozenset[int],
     min_isr: int,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the in-sync, eligible and last known eligible replicas for these in-sync replicas.
+    """Return the eligible and last known eligible replicas for these in-sync replicas, together
+    with them.
 
-    A replica that leaves is eligible only if fewer than the minimum remain. Otherwise records are
-    committed that it lacks.
+    A replica that leaves the in-sync replicas is eligible only if fewer than the minimum remain.
+    Otherwise records are committed that this replica lacks.
     """
     if len(in_sync) >= min(min_isr, len(partition.replicas)):
         return in_sync, (), ()
@@ -234,9 +244,9 @@ def lowered_min_isr(
 ) -> Sequence[MetadataRecord]:
     """Return the changes for the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
 
-    From then on fewer replicas can commit. So replicas that are eligible only because too few were
-    in sync must not stay eligible. If there are still too few, nothing is committed, and they stay
-    eligible, because they can be the only ones.
+    With the lower value fewer replicas can commit. So replicas that are eligible only because too
+    few were in sync must not stay eligible. If too few are still in sync, nothing is committed.
+    Then these replicas stay eligible, because they can be the only ones with all records.
     """
     records = []
     for number, partition in enumerate(topic.partitions):
@@ -247,7 +257,7 @@ def lowered_min_isr(
 
 
 def returns(partition: PartitionImage, brokers: Brokers) -> bool:
-    """Return whether leadership could return to the first of the assignment, which is in sync."""
+    """Return whether leadership could return to the preferred replica, because it is in sync."""
     preferred = elect(partition, brokers, Election.PREFERRED).leader
     return preferred not in (NO_NODE, partition.leader) and preferred == partition.replicas[0]
 
@@ -260,10 +270,10 @@ def elect_by_order(
     min_isr: int,
     chosen: int = NO_NODE,
 ) -> PartitionChangeRecord:
-    """Return the record of ElectLeaders for one partition (KIP-460).
+    """Return the record that ElectLeaders writes for one partition (KIP-460).
 
-    Raises PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE if the wanted replica
-    cannot lead, and ELECTION_NOT_NEEDED if nothing must change.
+    Raises PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE if the requested replica
+    cannot lead, and ELECTION_NOT_NEEDED if the leader need not change.
     """
     partition = topic.partitions[number]
     name = f"{topic.name}-{number}"

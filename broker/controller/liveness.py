@@ -1,9 +1,9 @@
 """Decides which brokers are alive: sessions, closed connections, probes and heartbeats.
 
-Room: controller. Pure and soft: nothing of it is in the log, and each won epoch of the quorum
-starts with a new one. All times are *lived* ms, without the stalls of the controller's own event
-loop. So a stall of the controller's own process makes no broker look dead. The driver provides
-lived time, and reads all sockets before it asks for a decision.
+This module is pure. Its state is not in the metadata log, and each won epoch of the quorum starts
+with a new one. All times are *lived* ms, without the stalls of the controller's own event loop. So
+a stall of the controller's own process makes no broker look dead. The driver provides lived time,
+and reads all sockets before it asks for a decision.
 
 A broker is dead by the rule of `suspicion` after its connection has closed, or when its session
 ends without heartbeats. An address that accepts a probe is probed again until the broker has come
@@ -27,15 +27,16 @@ from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeat
 from protocol.types import NO_OFFSET, Uuid
 
 SESSION_TIMEOUT_MS = 9_000
-"""Kafka's `broker.session.timeout.ms`."""
+"""The default of Kafka's `broker.session.timeout.ms`."""
 
 LOOK_AGAIN_MS = 20
-"""The wait before an address that accepted is probed again. It doubles, up to `RECONNECT_MS`."""
+"""The wait before an address that accepted a connection is probed again. The wait doubles, up to
+`RECONNECT_MS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerProbe:
-    """A probe to make. The caller always returns it with a verdict."""
+    """A probe to make. The caller always reports its verdict to `probed`."""
 
     number: int
     node_id: int
@@ -44,9 +45,8 @@ class BrokerProbe:
 
 @dataclass(frozen=True, slots=True)
 class DeadBroker:
-    """A registration that counts as dead and must be fenced, unless the epoch has
-    changed by then.
-    """
+    """A registration that counts as dead. The broker must be fenced, unless its epoch has changed
+    by then."""
 
     node_id: int
     broker_epoch: int
@@ -54,9 +54,8 @@ class DeadBroker:
 
 @dataclass(slots=True)
 class BrokerSession:
-    """The session of one incarnation. `link` is the id of the broker's connection; None if the
-    broker is not connected.
-    """
+    """The session of one incarnation of a broker. `link` is the id of its newest connection; None
+    if there is none."""
 
     incarnation_id: Uuid
     broker_epoch: int
@@ -67,16 +66,17 @@ class BrokerSession:
     closed_ms: int | None = None
     """Since when it has no connection; None while it has one."""
     look_again_ms: int | None = None
-    """When to probe an address again that accepted, unless the broker has come back."""
+    """The time at which to probe an address that accepted a connection, unless the broker has come
+    back."""
     look_after_ms: int = LOOK_AGAIN_MS
     metadata_offset: int = NO_OFFSET
     stop_offset: int | None = None
-    """The metadata offset that all other brokers must have replayed before it may stop."""
+    """The metadata offset that all other brokers must have replayed before this broker may stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The result of a heartbeat: records, and the broker's state once they are applied."""
+    """The result of a heartbeat: the records, and the broker's state once they are applied."""
 
     records: Sequence[MetadataRecord]
     is_fenced: bool
@@ -84,7 +84,7 @@ class _Step:
 
 
 class Liveness:
-    """The sessions of one controller, by node id."""
+    """The sessions of all brokers, by node id, as one controller knows them."""
 
     def __init__(self, own_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
         """`own_id` is the controller's own node, which is never probed."""
@@ -92,12 +92,13 @@ class Liveness:
         self._session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, BrokerSession] = {}
         self._deciding: set[int] = set()
-        """The broker ids for which a registration is being decided."""
+        """The ids of brokers whose registration is being decided."""
         self._probes = 0
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time to call `dead` and `probes_due`; None if there are no sessions."""
+        """Return the time at which the caller must call `dead` and `probes_due`; None if there are
+        no sessions."""
         sessions = self._sessions.values()
         ends = [_deadline_ms(one) for one in sessions]
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
@@ -106,12 +107,12 @@ class Liveness:
     def took_over(
         self, image: MetadataImage, predecessor: int | None, now_ms: int
     ) -> list[BrokerProbe]:
-        """Start: give every broker a full session, and return the probes, the former leader's
+        """Start a full session for every broker, and return the probes to make, the former leader's
         first.
 
-        No broker is judged by earlier events, because this controller saw none of its connections
-        and heartbeats. A fenced broker keeps its id like the others, because it can just have
-        registered.
+        Earlier events do not count against a broker, because this controller saw none of its
+        connections and heartbeats. A fenced broker keeps its id like the others, because it can
+        have registered just now.
         """
         for broker in image.brokers.values():
             self.registered(broker, now_ms)
@@ -122,11 +123,12 @@ class Liveness:
         return [self._probe(node_id) for node_id in others]
 
     def decides(self, node_id: int) -> bool:
-        """Start a registration; return False while another one for the same id is being decided.
+        """Note that a broker's registration is being decided; return False if another one for this
+        id is.
 
-        Once it is granted, its epoch is in the newest image before the commit, and it has a
-        session. A second process that registers in the meantime can have been killed, with its last
-        request still in the socket. Such a process must not get the id.
+        Once the registration is granted, its epoch is in the newest image before the commit, and
+        the broker has a session. A second process that registers in the meantime can have been
+        killed, with its last request still in the socket. Such a process must not get the id.
         """
         if node_id in self._deciding:
             return False
@@ -134,11 +136,12 @@ class Liveness:
         return True
 
     def decided(self, node_id: int) -> None:
-        """Note that the registration is in force or refused."""
+        """Note that the registration of a broker was committed or refused."""
         self._deciding.discard(node_id)
 
     def registered(self, broker: BrokerImage, now_ms: int) -> None:
-        """Note a registration. If the broker already has that epoch, its session stays as it is."""
+        """Note a committed registration. If the broker's session already has this epoch, the
+        session stays as it is."""
         known = self._sessions.get(broker.node_id)
         if known is not None and known.broker_epoch == broker.broker_epoch:
             return
@@ -151,10 +154,9 @@ class Liveness:
         )
 
     def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
-        """Note that a broker has identified itself on a connection. Heartbeats do that too.
-
-        Link numbers rise, so a request left on an older connection is not a return of the broker.
-        """
+        """Note that a broker has identified itself on a connection. A heartbeat identifies its
+        broker too. The ids of connections (`link`) rise. So a request that is left on an older
+        connection is not a sign that the broker has come back."""
         session = self._sessions.get(node_id)
         if session is not None and session.incarnation_id == incarnation_id:
             if session.link is not None and link < session.link:
@@ -164,7 +166,8 @@ class Liveness:
             session.closed_ms = session.look_again_ms = None
 
     def closed(self, node_id: int, link: int, now_ms: int) -> BrokerProbe | None:
-        """Note that a connection ended. Return a probe if it was the session's newest one."""
+        """Note that a connection ended. Return a probe if it was the newest connection of the
+        broker's session."""
         session = self._sessions.get(node_id)
         if session is None or session.link != link:
             return None
@@ -175,9 +178,8 @@ class Liveness:
         return self._probe(node_id)
 
     def probed(self, probe: BrokerProbe, verdict: ProbeVerdict, now_ms: int) -> DeadBroker | None:
-        """Note the verdict of a probe. It is ignored if the broker has come back in
-        the meantime.
-        """
+        """Note the verdict of a probe. The verdict is ignored if the broker has come back in the
+        meantime."""
         session = self._sessions.get(probe.node_id)
         if session is None or session.suspicion.probe != probe.number:
             return None
@@ -189,9 +191,8 @@ class Liveness:
         return None
 
     def probes_due(self, now_ms: int) -> list[BrokerProbe]:
-        """Return the probes that are due because an address accepted and the broker has not come
-        back.
-        """
+        """Return the probes to repeat, because the address accepted a connection and the broker has
+        not come back."""
         due = sorted(
             node_id
             for node_id, session in self._sessions.items()
@@ -200,8 +201,9 @@ class Liveness:
         return [self._probe(node_id) for node_id in due]
 
     def dead(self, now_ms: int) -> list[DeadBroker]:
-        """Return the brokers whose time is up, and end their sessions. The caller fences
-        `to_be_fenced`.
+        """Return the brokers that count as dead, and end their sessions.
+
+        The caller fences `to_be_fenced`.
         """
         lapsed = [
             node_id
@@ -212,11 +214,8 @@ class Liveness:
 
     def is_live(self, node_id: int, now_ms: int) -> bool:
         """Return whether the registered incarnation can still be running, so that no other process
-        may take its id.
-
-        An incarnation without a connection for `RECONNECT_MS` does not hold the id. If it comes
-        back, it is refused by its epoch.
-        """
+        may take its id. An incarnation without a connection for `RECONNECT_MS` does not keep the
+        id. If the incarnation comes back, it is refused because of its old epoch."""
         session = self._sessions.get(node_id)
         if session is None or now_ms >= session.ends_ms:
             return False
@@ -239,9 +238,9 @@ class Liveness:
     ) -> ControllerDecision[BrokerHeartbeatResponse]:
         """Handle BrokerHeartbeat: extend the session, and tell the broker its state.
 
-        Raises what `check_broker_epoch` raises; a heartbeat of another epoch extends nothing. A
-        late heartbeat on an older connection can ask for something that is no longer wanted, so it
-        gets NETWORK_EXCEPTION.
+        Raises the errors of `check_broker_epoch`; a heartbeat of another epoch extends no session.
+        A late heartbeat on an older connection can ask for a state that the broker does not want
+        any more, so it gets NETWORK_EXCEPTION.
         """
         broker = check_broker_epoch(request.broker_id, request.broker_epoch, image)
         self.registered(broker, now_ms)
@@ -286,7 +285,7 @@ class Liveness:
     ) -> _Step:
         """Handle the heartbeat of a stopping broker.
 
-        It may stop when it leads nothing and all other brokers have replayed that.
+        The broker may stop when it leads no partition and all other brokers have replayed this.
         """
         node_id = broker.node_id
         if broker.is_fenced:
@@ -338,10 +337,10 @@ def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadB
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A BrokerHeartbeat with its link and its time in lived ms.
+    """A BrokerHeartbeat with the id of its connection (`link`) and its time in lived ms.
 
-    `must_commit`: answer only after something written later is committed, because a deposed
-    controller must not answer.
+    `must_commit`: answer only after a later record is committed, because a deposed controller must
+    not answer.
     """
 
     request: BrokerHeartbeatRequest
@@ -354,7 +353,7 @@ class Heartbeat:
 def decide_heartbeat(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[BrokerHeartbeatResponse]:
-    """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
+    """Decide one heartbeat. Raises the errors of `Liveness.heartbeat`."""
     outcome = heartbeat.liveness.heartbeat(
         heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
     )
@@ -366,7 +365,7 @@ def decide_heartbeat(
 def fence_dead(
     dead: DeadBroker, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[None]:
-    """Fence a dead broker, unless that is already done."""
+    """Fence a dead broker, unless it is already fenced or has registered again."""
     if not to_be_fenced([dead], image):
         return ControllerDecision([], None)
     return ControllerDecision(fence(dead.node_id, image, config), None)

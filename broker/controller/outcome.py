@@ -1,6 +1,6 @@
-"""The result of a decision: records to commit, and the reply to send after that.
+"""The result of a decision: the records to commit, and the reply to send after the commit.
 
-Room: controller. Data only. Orders that are not client requests are also defined here.
+This module has only data classes. Controller requests that no client sends are also defined here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ControllerDecision(Generic[R]):
-    """`records` go into the metadata log as one batch. `reply` can be sent once they
-    are durable.
+    """The result of a decision.
+
+    `records` go into the metadata log as one batch. `reply` can be sent once they are durable.
     """
 
     records: Sequence[MetadataRecord]
@@ -26,7 +27,7 @@ class ControllerDecision(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
-    """A broker needs a block of producer ids. The reply is a range."""
+    """A broker's request for a block of producer ids. The reply is a range of ids."""
 
     node_id: int
     broker_epoch: int
@@ -34,7 +35,8 @@ class AllocateProducerIds:
 
 @dataclass(frozen=True, slots=True)
 class CreateOwnTopic:
-    """A topic that the broker itself needs: named in a metadata request, or an internal topic.
+    """The request for a topic that the broker itself needs: an internal topic, or a topic in a
+    metadata request.
 
     The reply is an error code. It is NONE if the topic already exists.
     """

@@ -1,6 +1,6 @@
 """Chooses the brokers for the partitions of a topic.
 
-Room: controller. Pure: `start` brings the randomness and the load.
+This module is pure: the caller chooses `start` at random or by load.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from protocol.errors import ApiError, ErrorCode
 def place(
     broker_ids: Sequence[int], partition_count: int, replication_factor: int, start: int
 ) -> list[list[int]]:
-    """Return the replicas of each partition, preferred leader first.
+    """Return the replicas of each partition, the preferred leader first.
 
-    Leaders go round robin from `start`. Followers have growing distances from their leader, so the
-    load of a broker that fails is shared by all others. Needs at least as many brokers as replicas.
+    Leaders go round robin from `start`. Followers have growing distances from their leader, so all
+    other brokers share the load of a broker that fails. There must be at least as many brokers as
+    replicas.
     """
     count = len(broker_ids)
     ring = sorted(broker_ids)
@@ -35,9 +36,10 @@ def place(
 
 def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
     """Return the brokers for new partitions: those in service if they suffice, else all registered
-    ones.
+    brokers.
 
-    So a broker that restarts does not prevent new topics. Raises INVALID_REPLICATION_FACTOR.
+    So a broker that restarts does not prevent new topics. Raises INVALID_REPLICATION_FACTOR if too
+    few brokers are registered.
     """
     active = [one.node_id for one in image.brokers.values() if one.is_active]
     if 1 <= replication_factor <= len(active):
@@ -51,7 +53,8 @@ def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
 
 
 def is_led_by_any(replicas: Sequence[int], image: MetadataImage) -> bool:
-    """Return whether any of these replicas is on a broker in service, so that it can lead."""
+    """Return whether any of these replicas is on a broker in service, so that the partition has a
+    leader."""
     return any(image.brokers[one].is_active for one in replicas)
 
 

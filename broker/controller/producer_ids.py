@@ -1,6 +1,6 @@
 """Gives producer ids to brokers in blocks, so that a single id needs no commit.
 
-Room: controller. Pure. The unused rest of a block is lost when the broker's process ends. The ids
+This module is pure. The unused rest of a block is lost when the broker's process ends. The ids
 suffice for a thousand blocks a second for 290,000 years.
 """
 
@@ -21,7 +21,7 @@ PRODUCER_ID_BLOCK_SIZE = 1_000
 def allocate_producer_ids(
     order: AllocateProducerIds, image: MetadataImage
 ) -> ControllerDecision[range]:
-    """Allocate the next block."""
+    """Allocate the next block of producer ids."""
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK_SIZE)
     record = ProducerIdsRecord(
@@ -33,7 +33,10 @@ def allocate_producer_ids(
 def allocate_block(
     request: AllocateProducerIdsRequest, image: MetadataImage
 ) -> ControllerDecision[AllocateProducerIdsResponse]:
-    """Handle AllocateProducerIds of another broker. Raises what `check_broker_epoch` raises."""
+    """Decide the AllocateProducerIds request of another broker.
+
+    Raises the errors of `check_broker_epoch`.
+    """
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     order = AllocateProducerIds(request.broker_id, request.broker_epoch)
     outcome = allocate_producer_ids(order, image)

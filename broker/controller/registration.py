@@ -1,8 +1,9 @@
-"""Brokers join, stall, stop and leave: their registration, and what changes for partitions.
+"""Decides the registration, fencing, stop and removal of brokers, with the consequences for
+partitions.
 
-Room: controller. Pure. Each function returns one batch, so the broker's state and all consequences
-for partitions are committed together. In a cluster, a broker is registered fenced, out of all
-in-sync replicas, and under a new broker epoch. Partitions that it led get a new leader epoch, so
+This module is pure. Each function returns one batch, so the broker's state and all consequences for
+partitions are committed together. In a cluster, a broker is registered fenced, out of all in-sync
+replicas, and under a new broker epoch. Partitions that the broker led get a new leader epoch, so
 that no epoch has two histories.
 """
 
@@ -49,10 +50,10 @@ from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFacts:
-    """The facts besides the image that decide a registration.
+    """The facts outside the image on which a registration depends.
 
     `is_live`: whether the incarnation registered under the id may still be running.
-    `voter_directory`: the directory of this node in the voter set, None if it is not a voter.
+    `voter_directory`: the directory of this node in the voter set; None if the node is not a voter.
     """
 
     cluster_id: str
@@ -62,7 +63,7 @@ class RegistrationFacts:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A BrokerRegistration to decide. `facts` is None for a broker without a cluster."""
+    """A BrokerRegistration to decide. `facts` is None for a broker that runs without a cluster."""
 
     request: BrokerRegistrationRequest
     facts: RegistrationFacts | None = None
@@ -74,10 +75,12 @@ def register(
     config: BrokerConfig,
     facts: RegistrationFacts,
 ) -> ControllerDecision[BrokerRegistrationResponse]:
-    """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
+    """Handle BrokerRegistration. An incarnation that registers again gets its present epoch, and
+    nothing changes.
 
-    Raises INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation may
-    live; INVALID_REQUEST for directories that this broker cannot have, which waiting does not cure.
+    Raises INCONSISTENT_CLUSTER_ID. Raises DUPLICATE_BROKER_REGISTRATION while another incarnation
+    may still be running. Raises INVALID_REQUEST for directories that this broker cannot have; the
+    broker need not try again.
     """
     known = image.brokers.get(request.broker_id)
     _refuse_foreign(request, facts)
@@ -114,10 +117,10 @@ def register(
 def register_alone(
     request: BrokerRegistrationRequest, image: MetadataImage
 ) -> ControllerDecision[BrokerRegistrationResponse]:
-    """Register the only broker. No other broker can lead, so it is in service at once.
+    """Register the only broker of a cluster. No other broker can lead, so it is in service at once.
 
-    Everything it leads gets a new leader epoch. Otherwise a broker that lost its unflushed tail
-    would lead again in the epoch in which it wrote the tail, and that epoch would have two
+    Every partition that it leads gets a new leader epoch. Otherwise a broker that lost unflushed
+    records would lead again in the epoch in which it wrote them, and this epoch would have two
     histories.
     """
     broker_epoch = image.end_offset
@@ -133,8 +136,9 @@ def register_alone(
 
 
 def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """Fence a broker that counts as dead: it leads nothing and is not in sync anywhere. Always
-    safe.
+    """Fence a dead broker: it leads no partition and is not in sync anywhere.
+
+    Fencing is safe even if the broker still runs.
     """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=True)}
@@ -155,8 +159,9 @@ def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[M
 
 
 def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """Unfence a broker that has replayed its own registration. It gets leaderships without a
-    leader.
+    """Unfence a broker that has replayed its own registration.
+
+    It becomes the leader of partitions without a leader.
     """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=False)}
@@ -175,10 +180,11 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
 ) -> ControllerDecision[UnregisterBrokerResponse]:
-    """Handle UnregisterBroker: forget a broker that will not come back. Its assignments stay.
+    """Handle UnregisterBroker: remove a broker that will not come back. Its replicas stay assigned
+    to its id.
 
-    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker in service, which would have
-    to end.
+    Raises BROKER_ID_NOT_REGISTERED for an unknown id, and INVALID_REQUEST for a broker in service,
+    which must stop first.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)
@@ -196,13 +202,13 @@ def unregister(
 def distrust(
     node_id: int, damaged: Iterable[DamagedTopic], image: MetadataImage, config: BrokerConfig
 ) -> Sequence[MetadataRecord]:
-    """Handle damaged logs of a broker in service: other brokers lead, and it is not in sync any
-    more.
+    """Handle damaged logs of a broker in service: other brokers lead these partitions, and the
+    broker is not in sync any more.
 
-    The leader epoch always rises. That tells the broker to start its log again, and makes the
-    leader forget the old log's end. Otherwise the leader could add an empty log to the in-sync
-    replicas. If no other broker can lead, nothing changes: a partly readable copy is better than
-    none, and appends go on.
+    The leader epoch always rises. The new epoch tells the broker to start its log again, and makes
+    the leader forget the end of the old log. Otherwise the leader could add an empty log to the
+    in-sync replicas. If no other broker can lead, nothing changes, because a partly readable copy
+    is better than none, and appends go on.
     """
     records = []
     for named in damaged:
@@ -247,9 +253,8 @@ def _after_restart(
     partition: PartitionImage,
     is_flushed: bool,
 ) -> WantedChange:
-    """Return the change of one partition after a restart, by what the new
-    incarnation's disk holds.
-    """
+    """Return the change of one partition after a broker's restart, which depends on what its disk
+    still has."""
     node_id = request.broker_id
     directory = directory_of(partition, node_id)
     before = () if known is None else known.directory_ids

@@ -1,6 +1,6 @@
-"""The rules of DeleteTopics and CreatePartitions.
+"""Decides DeleteTopics and CreatePartitions.
 
-Room: controller. Pure. Each topic of a request is decided separately, as in `topics`.
+This module is pure. Each topic of a request is decided separately, as in the module `topics`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def delete_topics(
 ) -> ControllerDecision[DeleteTopicsResponse]:
     """Delete topics by name or, from version 6 on, by id.
 
-    As in Kafka, a topic that is named twice stays and is answered once. If it is given by name and
-    by id, the refusal is under the name.
+    As in Kafka, a topic that the request names twice is not deleted and is answered once. If the
+    request has its name and its id, the refusal is under the name.
     """
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)
@@ -93,7 +93,10 @@ def _topic_to_delete(
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[CreatePartitionsResponse]:
-    """Handle CreatePartitions: topics grow to `count` partitions. Each topic is answered once."""
+    """Handle CreatePartitions: add partitions until each topic has `count`.
+
+    Each topic is answered once.
+    """
     named = Counter(topic.name for topic in request.topics)
     budget = TopicBudget.of(image, config)
     records: list[MetadataRecord] = []

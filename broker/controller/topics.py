@@ -1,8 +1,8 @@
 """The rules of CreateTopics; `topic_changes` has those of deletion and growth.
 
-Room: controller. Pure. Each topic of a request is decided separately: an error in one does not
-affect the others. Topics created earlier in the same request count, so a request cannot pass a
-limit by asking twice.
+This module is pure. Each topic of a request is decided separately: an error in one does not affect
+the others. Topics created earlier in the same request count, so a request cannot pass a limit by
+asking twice.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid
 
 SUGGESTION_COUNT_MAX = 20
-"""How many suggestions the errors of one request contain, because a search for the intended setting
-takes long.
-"""
+"""The largest number of suggestions in the errors of one request, because a search for the intended
+setting takes long."""
 
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 
 @dataclass(slots=True)
 class TopicBudget:
-    """What may still be created by a request: numbers of topics and partitions, and names."""
+    """What a request may still create: the numbers of topics and partitions, and the names."""
 
     topics: int
     partitions: int
     config: BrokerConfig
     suggestions: int = SUGGESTION_COUNT_MAX
-    """How many more wrong settings are compared with the valid ones."""
+    """The number of wrong settings that are still compared with the valid ones, for a
+    suggestion."""
     made: dict[str, str] = field(default_factory=dict)
     """The topics that this request creates, by their normalised names."""
 
     @classmethod
     def of(cls, image: MetadataImage, config: BrokerConfig) -> TopicBudget:
-        """Return the budget that the image leaves."""
+        """Return what a request may create in addition to the image's topics and partitions."""
         return cls(
             config.max_topics - len(image.topics),
             config.max_partitions - image.partition_count,
@@ -72,7 +72,10 @@ class TopicBudget:
         )
 
     def take(self, topics: int, partitions: int) -> None:
-        """Take topics and partitions from the budget; raise POLICY_VIOLATION if it is too small."""
+        """Subtract topics and partitions from the budget.
+
+        Raises POLICY_VIOLATION if too little is left.
+        """
         if topics > self.topics:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"max.topics is {self.config.max_topics}")
         if partitions > self.partitions:
@@ -86,7 +89,7 @@ class TopicBudget:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A topic to create: what the request asked for, with defaults filled in."""
+    """A topic to create: the request's values, with defaults filled in."""
 
     name: str
     topic_id: Uuid
@@ -94,7 +97,8 @@ class Creation:
     settings: Mapping[str, str]
 
     def records(self, image: MetadataImage) -> list[MetadataRecord]:
-        """Return the records of topic, partitions and settings, to be committed as one batch."""
+        """Return the records of the topic, its partitions and its settings, to be committed as one
+        batch."""
         records: list[MetadataRecord] = [TopicRecord(name=self.name, topic_id=self.topic_id)]
         records.extend(
             new_partition(self.topic_id, number, replicas, image)
@@ -112,9 +116,9 @@ class Creation:
 def new_partition(
     topic_id: Uuid, number: int, replicas: Sequence[int], image: MetadataImage
 ) -> PartitionRecord:
-    """Return the record of a new partition, led by its first replica in service.
+    """Return the record of a new partition. Its leader is the first replica in service.
 
-    The others join the in-sync replicas later.
+    The other replicas join the in-sync replicas later.
     """
     in_sync = [one for one in replicas if image.brokers[one].is_active]
     return PartitionRecord(
@@ -134,7 +138,10 @@ def create_topics(
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
 ) -> ControllerDecision[CreateTopicsResponse]:
-    """Handle CreateTopics. With `validate_only` the answer is the same, without records."""
+    """Handle CreateTopics.
+
+    With `validate_only` the answer has the same content, but there are no records.
+    """
     records: list[MetadataRecord] = []
     results = []
     named = Counter(topic.name for topic in request.topics)
@@ -168,7 +175,10 @@ def create_topics(
 
 
 def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """Return a topic with the broker's defaults; the coordinators' topics have their own."""
+    """Return a topic with the broker's defaults.
+
+    The topics of the coordinators have their own defaults.
+    """
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     settings: dict[str, str] = {}
     if name == OFFSETS_TOPIC:
@@ -185,14 +195,15 @@ def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
         settings = {
             "cleanup.policy": "compact",
             "compression.type": PRODUCERS_CODEC,
-            # At most the number of replicas. Otherwise tools would report each partition as under
-            # the minimum.
+            # The minimum is at most the number of replicas. Otherwise tools would report each
+            # partition as under the minimum.
             "min.insync.replicas": str(
                 min(config.transaction_state_log_min_isr, topic.replication_factor)
             ),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            # Whatever the broker's flush settings are. After a power cut, another log could have an
-            # open transaction that the coordinator has lost.
+            # Flush each batch of the coordinators' topics, whatever the broker's flush settings
+            # are. After a power cut, another log could otherwise have an open transaction that the
+            # coordinator has lost.
             "flush.messages": "1",
         }
     topic.configs = [CreatableTopicConfig(name=key, value=one) for key, one in settings.items()]
@@ -205,7 +216,10 @@ def create_own_topic(
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
 ) -> ControllerDecision[ErrorCode]:
-    """Create a topic that the broker itself needs; success if it exists."""
+    """Create a topic that the broker itself needs.
+
+    The reply is NONE if the topic already exists.
+    """
     if order.name in image.topics:
         return ControllerDecision([], ErrorCode.NONE)
     topic = own_topic(order.name, config)
@@ -229,7 +243,7 @@ def _creation(
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name not in INTERNAL_TOPICS:
-        # The broker's own topics must be created, whatever names clients have used.
+        # The broker's own topics must be created, whatever names clients have given to topics.
         _refuse_collision(name, image, budget)
     settings = _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
@@ -238,7 +252,8 @@ def _creation(
 
 
 def _refuse_collision(name: str, image: MetadataImage, budget: TopicBudget) -> None:
-    """Refuse a name that would share its metrics with another topic, as in Kafka and its tools."""
+    """Refuse a name that would share its metric names with another topic, as in Kafka and its
+    tools."""
     for other in (*image.colliding(name), budget.made.get(normalised(name))):
         if other is not None:
             raise ApiError(
@@ -252,7 +267,7 @@ def _stated_settings(topic: CreatableTopic, budget: TopicBudget) -> dict[str, st
     for entry in topic.configs:
         if entry.value is None:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value")
-        # As in Kafka, the last of two values holds.
+        # As in Kafka, the last of two values for a key is used.
         settings[entry.name] = entry.value
     faults = check_topic_settings(settings, suggests=budget.suggestions > 0)
     if faults:
@@ -298,7 +313,10 @@ def _replicas(
 def placed(
     broker_ids: Sequence[int], count: int, factor: int, image: MetadataImage
 ) -> list[list[int]]:
-    """Return replicas for new partitions. Raises ApiError if a partition would have no leader."""
+    """Return the brokers for the replicas of new partitions.
+
+    Raises ApiError if a partition would have no leader.
+    """
     replicas = place(broker_ids, count, factor, image.partition_count)
     for one in replicas:
         if not is_led_by_any(one, image):
@@ -331,13 +349,15 @@ def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[i
 
 
 def each_once(topics: Sequence[Named]) -> Iterable[Named]:
-    """Return one topic of every name. Kafka answers each name once, and Java's client looks it up
-    by name.
-    """
+    """Return one topic of every name, because Kafka answers each name once and Java's client looks
+    up the answer by name."""
     return {topic.name: topic for topic in topics}.values()
 
 
 def refuse_repeated(named: Mapping[str, int], name: str) -> None:
-    """Refuse a name that the request has more than once; `named` has the counts."""
+    """Refuse a name that is in the request more than once.
+
+    `named` has the number of times for each name.
+    """
     if named[name] > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -1,33 +1,42 @@
 """Computes the age of a wall-clock date, even if the wall clock was set in the meantime.
 
-Room: coordinators. Pure. A clock that was set must not make anything older. So the lead of the wall
-clock over the monotonic clock is checked regularly. If it has jumped, all dates from before the
-jump are moved by the same amount. Jumps before the start of the process are unknown.
+This module is pure. A clock that was set must not make any date older. So the difference between
+the wall clock and the monotonic clock is checked regularly. If the difference has jumped, all dates
+from before the jump are moved by the same amount. Jumps before the start of the process are
+unknown.
 """
 
 from __future__ import annotations
 
 SET_MS_MIN = 60_000
-"""If the wall clock gains or loses this much between two checks, it was set, not adjusted."""
+"""The smallest change of the difference between two checks that counts as a clock that was set.
+
+A smaller change is an adjustment.
+"""
 
 LEAPS_MAX = 100
-"""The most jumps to remember. Beyond that the oldest two are merged. If the clock was set ahead,
-dates between them then count as younger than they are.
+"""The largest number of jumps to remember.
+
+Beyond this number the two oldest jumps are merged. If the clock was set ahead, dates between these
+two jumps then count as younger than they are.
 """
 
 
 class Ages:
-    """Knows when the wall clock was set, and by how much."""
+    """Remembers when the wall clock was set, and by how much."""
 
     __slots__ = ("_lead_ms", "_leaps")
 
     def __init__(self, now_ms: int = 0, monotonic_ms: int = 0) -> None:
         self._lead_ms = now_ms - monotonic_ms
         self._leaps: list[tuple[int, int]] = []
-        """(date without the jump, size of the jump), oldest first."""
+        """The jumps of the wall clock, oldest first: (date without the jump, size of the jump)."""
 
     def look(self, now_ms: int, monotonic_ms: int) -> None:
-        """Check whether the wall clock, which reads `now_ms`, was set since the last check."""
+        """Check whether the wall clock was set since the last check.
+
+        `now_ms` is its present time.
+        """
         lead_ms, self._lead_ms = self._lead_ms, now_ms - monotonic_ms
         ahead_ms = self._lead_ms - lead_ms
         if abs(ahead_ms) < SET_MS_MIN:

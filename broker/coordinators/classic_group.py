@@ -1,10 +1,10 @@
-"""A group of the classic protocol: the requests of its members.
+"""A group of the classic protocol: it handles the requests of its members.
 
-Room: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly
-one answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a
-commit are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join),
-KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup),
-KIP-814 (a static leader that rejoins).
+This module is pure: time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly one
+answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a commit
+are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join), KIP-345
+(static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup), KIP-814 (a
+static leader that rejoins).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol.errors import ErrorCode
 
 
 class ClassicGroup(Rebalancing):
-    """A group that has members, or had some."""
+    """A consumer group that has members, or had members."""
 
     @classmethod
     def restored(
@@ -51,7 +51,7 @@ class ClassicGroup(Rebalancing):
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """Restore a stored group. Its members have one session time-out to send a heartbeat."""
+        """Restore a stored group. Each member must send a heartbeat within one session time-out."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -85,7 +85,7 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """True if the group has never had a generation, so it need not be kept."""
+        """True if the group has never had a generation, so the shard need not keep it."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.
@@ -93,7 +93,8 @@ class ClassicGroup(Rebalancing):
     def join(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
         """Handle JoinGroup. The caller has checked the session time-out.
 
-        `new_member_id` is for a member without an id, or for a static member that rejoins.
+        `new_member_id` is the id to give to a member without an id, or to a static member that
+        rejoins.
         """
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -117,9 +118,9 @@ class ClassicGroup(Rebalancing):
         self.outbox.append(GroupAnswer(joining.token, answer))
 
     def _has_room(self, joining: JoinRequest) -> bool:
-        """Return whether the group has room for this member.
+        """Return whether the group may accept the sender of this JoinGroup.
 
-        A static member that restarts keeps its place, even in a full group; Kafka refuses it.
+        A static member that restarts keeps its membership, even in a full group; Kafka refuses it.
         """
         if self.state is GroupState.EMPTY:
             return True
@@ -140,13 +141,11 @@ class ClassicGroup(Rebalancing):
             self.remove_member(member)
 
     def _speaks(self, joining: JoinRequest) -> bool:
-        """Return whether the member has the group's protocol type and a protocol that all members
-        share.
-        """
+        """Return whether the member has the group's protocol type and a protocol of all members."""
         if self.state is GroupState.EMPTY:
             return bool(joining.protocol_type and joining.protocols)
         # While the group was preparing, all members can have been removed. Then any protocol is
-        # common to them.
+        # accepted, because no member contradicts.
         is_of_kind = not len(self.roster) or self.protocol_type == joining.protocol_type
         return bool(is_of_kind and joining.protocol_type) and self.roster.supports(
             joining.protocols
@@ -223,7 +222,7 @@ class ClassicGroup(Rebalancing):
     def _replace_static(
         self, joining: JoinRequest, instance_id: str, member_id: str, moment: Moment
     ) -> None:
-        """Let a restarted static member replace its former self (KIP-345)."""
+        """Replace a static member that has restarted by its new member id (KIP-345)."""
         roster = self.roster
         old_leader_id = roster.leader_id or NO_MEMBER
         old_id = roster.static_ids[instance_id]
@@ -262,7 +261,11 @@ class ClassicGroup(Rebalancing):
     # Syncing.
 
     def sync(self, syncing: SyncRequest, moment: Moment) -> None:
-        """Handle SyncGroup. It is answered with the assignment once the leader's is stored."""
+        """Handle SyncGroup.
+
+        The answer has the member's assignment, and is sent once the leader's assignments are
+        stored.
+        """
         error = self._check_sync(syncing)
         if error is not ErrorCode.NONE:
             self.outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
@@ -340,14 +343,16 @@ class ClassicGroup(Rebalancing):
         """Return whether this member of this generation may commit, and extend its session."""
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
-            # Such commits come from tools, and from consumers that assign partitions to themselves.
+            # Commits without a member id come from tools, and from consumers that assign partitions
+            # to themselves.
             is_free = self.state is GroupState.EMPTY
             return ErrorCode.NONE if is_free else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows the generation but not its assignment yet. It must fetch that first.
+            # The member knows the generation but not its assignment yet. It must fetch its
+            # assignment first.
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.roster.members[member_id]
         self.expect_life(member, member.session_timeout_ms, moment)
@@ -356,8 +361,9 @@ class ClassicGroup(Rebalancing):
     def check_commit_in_transaction(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Check a TxnOffsetCommit as `check_commit` does; it names no member before version 3
-        (KIP-447).
+        """Check a TxnOffsetCommit by the rules of `check_commit`.
+
+        Before version 3 it names no member (KIP-447).
         """
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
@@ -380,7 +386,7 @@ class ClassicGroup(Rebalancing):
         return error
 
     def unload(self, moment: Moment) -> None:
-        """Unload the group. Waiting members must look for another coordinator."""
+        """Unload the group from this broker. Waiting members must look for another coordinator."""
         for member in self.roster:
             answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
             self.answer_join(member, answer)

@@ -1,7 +1,7 @@
 """Finds expired committed offsets and groups.
 
-Room: coordinators. Pure. Expired keys are found first and their tombstones are written in pieces
-later. A key whose life was extended in the meantime stays.
+This module is pure. The caller first finds expired keys, and later writes their tombstones batch by
+batch. A key that was used in the meantime is not deleted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from protocol.types import TopicPartition
 
 
 class ExpiredKey(NamedTuple):
-    """A committed offset that has expired; without a partition, the group's generation."""
+    """The key of an expired committed offset or, without a partition, of a group's generation."""
 
     group_id: str
     partition: TopicPartition | None
 
     @property
     def key(self) -> bytes:
-        """The key of its tombstone."""
+        """The key of the tombstone that deletes the offset or the generation."""
         if self.partition is None:
             return encode_group_key(self.group_id)
         return encode_offset_key(self.group_id, *self.partition)
@@ -44,12 +44,12 @@ class Expiry:
         self._ages = ages
 
     def due(self, now_ms: int) -> list[ExpiredKey]:
-        """Return the expired offsets at this date, each group's before the group itself; for
-        `tombstones`.
+        """Return the offsets and groups that have expired by this date, each group's offsets before
+        the group.
 
-        Retention counts from the commit. In a group that had members, it counts from when the group
-        became Empty, if that is later. Offsets of a topic that members read, or of an open
-        transaction, never expire.
+        Pass the result to `tombstones`. Retention counts from the commit. In a group that had
+        members, retention counts from the time when the group became Empty, if this is later.
+        Offsets of a topic that members read, or of an open transaction, never expire.
         """
         doomed: list[ExpiredKey] = []
         for group_id in sorted(self._offsets.group_ids() | self._members.groups.keys()):
@@ -63,7 +63,8 @@ class Expiry:
         return doomed
 
     def tombstones(self, doomed: Iterable[ExpiredKey], now_ms: int) -> list[CoordinatorRecord]:
-        """Return the tombstones, except for keys whose life was extended since they were found."""
+        """Return the tombstones of expired keys, without the keys that were used since they were
+        found."""
         found: list[CoordinatorRecord] = []
         for one in doomed:
             group_id, partition = one
@@ -77,7 +78,8 @@ class Expiry:
         return found
 
     def _is_over(self, group_id: str, now_ms: int) -> bool:
-        """Return whether a group has no members, none joining, and only expired offsets."""
+        """Return whether a group has expired: no members, no joining members, and only expired
+        offsets."""
         group = self._members.get(group_id)
         if group is None or group.state is not GroupState.EMPTY or group.pending:
             return False

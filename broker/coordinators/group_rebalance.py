@@ -1,8 +1,8 @@
-"""How a group gets from one generation to the next: joins, assignment and deadlines.
+"""Moves a group from one generation to the next: joins, assignment and deadlines.
 
-Room: coordinators. Pure. Work goes into the outbox as effects. Deadlines are in a heap that all
-groups of a shard share, and come back as alarms. An alarm is a hint: the group checks whether it is
-still due, so a stale alarm does no harm.
+This module is pure. Work goes into the outbox as effects. Deadlines are in a heap that all groups
+of a shard share, and come back as alarms. When an alarm comes, the group checks whether the
+deadline still applies, so a stale alarm does no harm.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from protocol.errors import ErrorCode
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a new member can wait in JoinGroup. It sends no heartbeats yet. Without a limit, a
-client that is gone would leave a member behind with every retry.
+"""The time for which a new member can wait in JoinGroup.
+
+A new member sends no heartbeats yet. Without a limit, each retry of a client that has stopped would
+leave a member behind.
 """
 
 ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
 
 
 class AlarmKind(Enum):
-    """The kinds of deadlines."""
+    """The kinds of deadlines of a group."""
 
     JOIN = auto()
     SYNC = auto()
     SESSION = auto()
     PENDING = auto()
-    """A member id was given out, and no member has joined with it."""
+    """The deadline of a member id that was given to a client, until a member joins with this id."""
 
 
 class GroupAlarm(NamedTuple):
-    """An item of the shard's heap of deadlines."""
+    """A deadline in the shard's heap: its group and its kind."""
 
     group: Rebalancing
     kind: AlarmKind
@@ -80,7 +82,10 @@ class Rebalancing:
         self.state_since_ms = moment.wall_ms
         self.generation_id = 0
         self.protocol_type: str | None = None
-        """The type of the members ("consumer"). It stays when they are gone."""
+        """The protocol type of the members, such as "consumer".
+
+        It is kept when all members have left.
+        """
         self.protocol_name: str | None = None
         self.topics: frozenset[str] | None = None
         """The topics that the members read; None if unknown."""
@@ -95,11 +100,11 @@ class Rebalancing:
         self._join_timer: Timer[GroupAlarm] | None = None
         self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
-        """The group was empty: it waits the whole initial delay for more members."""
+        """True while a group that was empty waits the whole initial delay for more members."""
         self._first_wait_left_ms = 0
         self.has_newcomer = False
 
-    # Small parts.
+    # Helpers.
 
     def move_to(self, state: GroupState, moment: Moment) -> None:
         """Enter a state. Raises IllegalGroupMove if the present one does not lead there."""
@@ -130,8 +135,8 @@ class Rebalancing:
     def expect_life(self, member: Member, timeout_ms: int, moment: Moment) -> None:
         """Note a sign of life of a member; the next must come within this time.
 
-        Its place in the heap moves only if the deadline gets nearer. Otherwise the alarm finds that
-        it came too early. So a heartbeat costs only this assignment.
+        The entry in the heap moves only if the deadline gets nearer. Otherwise the alarm comes too
+        early, and sets the entry again. So a heartbeat costs only this assignment.
         """
         member.deadline_ms = deadline_ms = moment.now_ms + timeout_ms
         timer = member.timer
@@ -218,7 +223,7 @@ class Rebalancing:
             if member.join_token is None and member.group_instance_id is None:
                 self.remove_member(member)
         if len(roster) and not self._elect():
-            # Only static members are left, and none has joined. Their sessions will end.
+            # Only static members are left, and no member has joined. Their sessions will end.
             self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
         self.cancel_join_timer()
@@ -243,7 +248,10 @@ class Rebalancing:
         )
 
     def _elect(self) -> bool:
-        """Make sure that the leader has joined. Return False if no member has."""
+        """Make sure that the leader is a member that has joined.
+
+        Return False if no member has joined.
+        """
         leader_id = self.roster.leader_id
         if leader_id is not None and self.roster.members[leader_id].join_token is not None:
             return True
@@ -326,7 +334,7 @@ class Rebalancing:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def stored(self, store: StoreGroup, error: ErrorCode, moment: Moment) -> None:
-        """Handle a stored generation, or the `error` if it could not be stored."""
+        """Handle the result of storing a generation: NONE, or the error."""
         if isinstance(store.cause, AssignmentStored):
             self._assigned(store.cause, error, moment)
         elif isinstance(store.cause, ReplacementStored):
@@ -336,8 +344,8 @@ class Rebalancing:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
         if self.state is not GroupState.STABLE or self.generation_id != cause.answer.generation_id:
-            # The next generation gets the new id and is stored with it. Other members may have
-            # joined because of the protocols it came back with.
+            # The next generation gets the new member id and is stored with it. Other members can
+            # have joined because of the protocols with which this member came back.
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
@@ -381,7 +389,7 @@ class Rebalancing:
     # Time.
 
     def ring(self, alarm: GroupAlarm, moment: Moment) -> None:
-        """Handle a deadline of this group."""
+        """Handle a deadline of this group that has passed."""
         subject = alarm.subject
         if alarm.kind is AlarmKind.JOIN:
             timer = self._join_timer

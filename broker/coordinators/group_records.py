@@ -1,10 +1,10 @@
 """Keys and values of `__consumer_offsets`, in Kafka's own encoding.
 
-Room: coordinators. Pure. Key and value both start with their version as int16. Key versions 0 and 1
-are a committed offset, key version 2 is a group with members. Values are written in versions that
-Kafka 3.5 can read, and read in all versions that Kafka has written. Unknown kinds of keys are
-skipped, as in Kafka. Subscriptions and assignments stay as clients encoded them; only the topics of
-a subscription are read.
+This module is pure. Key and value both start with their version as int16. Key versions 0 and 1 are
+a committed offset, key version 2 is a group with members. Values are written in versions that Kafka
+3.5 can read. All versions that Kafka has written can be read. Unknown kinds of keys are skipped, as
+in Kafka. Subscriptions and assignments stay as clients encoded them; only the topics of a
+subscription are decoded.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from protocol.wire.schema import (
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""As in Kafka 4.3.1. Versions from 3.5 on skip unknown tagged fields (KIP-915)."""
+"""The version of an offset's value that Kafka 4.3.1 writes.
+
+All Kafka versions from 3.5 on can read it, because they skip unknown tagged fields (KIP-915).
+"""
 PLAIN_OFFSET_VALUE_VERSION = 3
-"""For a topic whose id is unknown."""
+"""The version of the value for an offset whose topic id is unknown."""
 EXPIRING_OFFSET_VALUE_VERSION = 1
-"""The only version with an expiry of its own; it has no leader epoch."""
+"""The only version of the value with its own time of expiry. It has no leader epoch."""
 
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
@@ -47,7 +50,7 @@ _VERSION = Packed(">h")
 
 
 class OffsetCommitKey(Message, api_key=1, versions=(0, 1), flexible=NEVER_FLEXIBLE):
-    """The group, and the partition of the offset."""
+    """The key of a committed offset: the group, the topic and the partition."""
 
     group: str = string()
     topic: str = string()
@@ -55,7 +58,10 @@ class OffsetCommitKey(Message, api_key=1, versions=(0, 1), flexible=NEVER_FLEXIB
 
 
 class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
-    """The committed offset. `expire_timestamp` -1: the broker's retention decides."""
+    """The value of a committed offset.
+
+    If `expire_timestamp` is -1, the broker's retention applies.
+    """
 
     offset: int = int64()
     leader_epoch: int = int32(since=3, default=-1, ignorable=True)
@@ -66,7 +72,7 @@ class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
 
 
 class GroupMetadataKey(Message, api_key=2, versions=(2, 2), flexible=NEVER_FLEXIBLE):
-    """The group."""
+    """The key of a group's generation: the name of the group."""
 
     group: str = string()
 
@@ -85,7 +91,10 @@ class GroupMetadataMember(Struct):
 
 
 class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
-    """A generation of a group; without members the group is empty. Times are in milliseconds."""
+    """The value of a group's generation. A generation without members means an empty group.
+
+    Times are in milliseconds.
+    """
 
     protocol_type: str = string()
     generation: int = int32()
@@ -96,7 +105,7 @@ class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
 
 
 class ConsumerSubscription(Message, api_key=0, versions=(0, 0), flexible=NEVER_FLEXIBLE):
-    """The start of a consumer's subscription, which is the same in all versions."""
+    """The start of a consumer's subscription. All versions of the subscription have it."""
 
     version: int = int16()
     topics: list[str] = array(string)
@@ -112,9 +121,9 @@ class CommittedOffset:
     commit_ms: int
     expire_ms: int = -1
     topic_id: Uuid = ZERO_UUID
-    """The id of the topic for which it was committed; zero if unknown."""
+    """The id of the topic at the time of the commit; zero if unknown."""
     log_offset: int = field(default=-1, compare=False)
-    """The offset of its batch in the log. It is not part of the commit."""
+    """The offset of the commit's batch in the log. It is not part of the commit."""
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -124,8 +133,10 @@ def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def encode_offset_value(committed: CommittedOffset) -> bytes:
-    """Return the value. As in Kafka, a commit with an expiry of its own loses its leader epoch, and
-    also its topic id.
+    """Return the value of a committed offset.
+
+    As in Kafka, a commit with its own time of expiry is stored without its leader epoch and its
+    topic id.
     """
     version = OFFSET_VALUE_VERSION
     if committed.expire_ms >= 0:
@@ -144,7 +155,8 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
 
 
 def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
-    """Return the key of a committed offset; None for other kinds of keys."""
+    """Return the group and partition in the key of a committed offset; None for other kinds of
+    keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version not in OffsetCommitKey.valid_versions:
@@ -155,7 +167,7 @@ def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
 
 
 def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
-    """Return a committed offset, in any version that Kafka has written."""
+    """Return the committed offset in a value, in any version that Kafka has written."""
     try:
         (version,) = _VERSION.unpack_from(value)
         # Version 4 is version 3 in the flexible encoding. Kafka writes it from 4.0 on.
@@ -189,7 +201,7 @@ def encode_group_record(group_id: str, value: GroupMetadataValue) -> Coordinator
 
 
 def stored_member(member: Member, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
-    """Return a member for storage, with its metadata for the chosen protocol only."""
+    """Return a member as it is stored, with its metadata for the chosen protocol only."""
     return GroupMetadataMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -203,7 +215,7 @@ def stored_member(member: Member, protocol: str | None, assignment: bytes) -> Gr
 
 
 def decode_group_key(key: Buffer) -> str | None:
-    """Return the group id of a generation's key; None for other kinds of keys."""
+    """Return the group id in the key of a group's generation; None for other kinds of keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version != GROUP_KEY_VERSION:
@@ -214,7 +226,7 @@ def decode_group_key(key: Buffer) -> str | None:
 
 
 def decode_group_value(value: Buffer) -> GroupMetadataValue:
-    """Return a generation, in any version that Kafka has written."""
+    """Return the generation in a value, in any version that Kafka has written."""
     try:
         (version,) = _VERSION.unpack_from(value)
         return GroupMetadataValue.decode(value, version, _VERSION.size)[0]
@@ -223,7 +235,8 @@ def decode_group_value(value: Buffer) -> GroupMetadataValue:
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions; None if one is not a consumer's subscription."""
+    """Return the topics of all subscriptions; None if any of them is not a consumer's
+    subscription."""
     topics: set[str] = set()
     for said in subscriptions:
         try:

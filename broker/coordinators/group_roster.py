@@ -1,8 +1,8 @@
-"""The members of a group, its leader, and the protocols that all members share.
+"""The members of a group, its leader, and the protocols that all members support.
 
-Room: coordinators. Pure, without time. Members are kept in the order of joining, which breaks every
-tie. Invariants: a group instance id names one member; the leader, if any, is a member;
-`waiting_count` is the number of members with a parked JoinGroup.
+This module is pure and needs no time. Members are kept in the order of joining, which decides
+between equal candidates. Invariants: a group instance id names one member; the leader, if any, is a
+member; `waiting_count` is the number of members with a parked JoinGroup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from broker.timers import Timer
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. A request that waits for its answer is in `join_token` or `sync_token`."""
+    """One member of a group.
+
+    `join_token` and `sync_token` identify its requests that wait for an answer.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -32,28 +35,32 @@ class Member:
     join_token: object | None = None
     sync_token: object | None = None
     is_new: bool = False
-    """It has not been part of a generation yet, so it may not know its id."""
+    """True until the member is part of a generation.
+
+    Before this, the client may not know its member id.
+    """
     deadline_ms: int = 0
-    """When its session ends unless it gives a sign of life."""
+    """The time at which the member's session ends, unless the member sends a request before."""
     timer: Timer[Any] | None = field(default=None, repr=False)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for a protocol; empty if it does not support it."""
+        """Return the member's metadata for a protocol; empty if the member does not support the
+        protocol."""
         return next((said for name, said in self.protocols if name == protocol), b"")
 
 
 class Roster:
-    """All members of one group."""
+    """The members of one group."""
 
     __slots__ = ("_support", "_waiting", "leader_id", "members", "static_ids")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        """Group instance id -> its present member id."""
+        """A map from each group instance id to its present member id."""
         self.leader_id: str | None = None
         self._support: Counter[str] = Counter()
-        """Protocol -> number of members that support it."""
+        """The number of members that support each protocol."""
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -67,12 +74,12 @@ class Roster:
 
     @property
     def waiting_count(self) -> int:
-        """The number of members that wait in JoinGroup."""
+        """The number of members with a parked JoinGroup."""
         return self._waiting
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest time that any member needs to join again."""
+        """The longest rebalance time-out of all members."""
         return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
 
     # Joining, changing and leaving.
@@ -103,7 +110,10 @@ class Roster:
         return member
 
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
-        """Give a static member another id. It keeps its place in the order and its leadership."""
+        """Give a static member another member id.
+
+        Its position in the order and its leadership stay.
+        """
         old_id = self.static_ids[group_instance_id]
         member = self.members[old_id]
         member.member_id = member_id
@@ -114,7 +124,7 @@ class Roster:
         return member
 
     def update(self, member: Member, joining: JoinRequest) -> None:
-        """Take everything about a member from its new JoinGroup."""
+        """Copy the values of a member's new JoinGroup into the member."""
         self.change(
             member,
             joining.protocols,
@@ -127,7 +137,7 @@ class Roster:
     def change(
         self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_ms: int
     ) -> None:
-        """Replace a member's protocols and time-outs."""
+        """Set a member's protocols and time-outs."""
         self._forget_protocols(member)
         self._support.update(_names(protocols))
         member.protocols = protocols
@@ -143,13 +153,16 @@ class Roster:
     # Waiting.
 
     def park_join(self, member: Member, token: object) -> object | None:
-        """Park a member's JoinGroup. Return its former parked request, if any."""
+        """Park a member's JoinGroup.
+
+        Return the token of the request that was parked before, if any.
+        """
         old, member.join_token = member.join_token, token
         self._waiting += old is None
         return old
 
     def take_join(self, member: Member) -> object | None:
-        """Return a member's parked JoinGroup, which the caller must answer."""
+        """Return the token of a member's parked JoinGroup, which the caller must answer."""
         token, member.join_token = member.join_token, None
         self._waiting -= token is not None
         return token
@@ -157,23 +170,26 @@ class Roster:
     # Common protocols.
 
     def supports(self, protocols: Protocols) -> bool:
-        """Return whether all members support one of these protocols."""
+        """Return whether all members support at least one of these protocols."""
         size = len(self.members)
         return any(self._support[name] == size for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all support."""
+        """Return the protocol that most members prefer, among the protocols that all members
+        support."""
         size = len(self.members)
         common = {name for name, count in self._support.items() if count == size and size}
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)
             for member in self.members.values()
         )
-        # A Counter returns ties in the order of insertion, so the oldest member decides.
+        # A Counter returns ties in the order of insertion, so the preference of the oldest member
+        # is used.
         return votes.most_common(1)[0][0]
 
     def seen_by_leader(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """Return all members with their metadata for the chosen protocol."""
+        """Return all members with their metadata for the chosen protocol, as the leader gets
+        them."""
         return tuple(
             JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol))
             for one in self.members.values()

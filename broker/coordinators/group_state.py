@@ -1,6 +1,6 @@
 """The states of a classic group, and the legal moves between them.
 
-Room: coordinators. Pure. The names are Kafka's, as in DescribeGroups and ListGroups.
+This module is pure. The names are Kafka's, as in DescribeGroups and ListGroups.
 
     Empty ──▶ PreparingRebalance ──▶ CompletingRebalance ──▶ Stable
       ▲               │ ▲                    │                 │
@@ -17,15 +17,15 @@ class GroupState(StrEnum):
     """The state of a group."""
 
     EMPTY = "Empty"
-    """No members; there can be committed offsets."""
+    """The group has no members, but it can have committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waits for its members to join."""
+    """The group waits for its members to join."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """A generation has been formed. The group waits for its leader's assignment."""
+    """A generation has been formed, and the group waits for its leader's assignments."""
     STABLE = "Stable"
-    """Every member has an assignment, or can ask for it."""
+    """Every member has its assignment, or can get it with SyncGroup."""
     DEAD = "Dead"
-    """Unknown, or removed."""
+    """The group is unknown, or was removed."""
 
 
 _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
@@ -40,7 +40,10 @@ _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalGroupMove(Exception):
-    """A move that no rule allows. It is a bug of the broker, never a client's fault."""
+    """The error for a move between states that is not allowed.
+
+    It is a bug of the broker, never a client's fault.
+    """
 
     def __init__(self, source: GroupState, target: GroupState) -> None:
         super().__init__(f"from {source} to {target}")
@@ -54,6 +57,6 @@ def may_follow(source: GroupState, target: GroupState) -> bool:
 
 
 def check_move(source: GroupState, target: GroupState) -> None:
-    """Raise IllegalTransition unless the move is allowed."""
+    """Raise IllegalGroupMove unless the move from `source` to `target` is allowed."""
     if not may_follow(source, target):
         raise IllegalGroupMove(source, target)

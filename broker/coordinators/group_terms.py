@@ -1,7 +1,7 @@
 """Inputs and outputs of a group, independent of protocol versions.
 
-Room: coordinators. Data only. A request that cannot be answered at once is kept as an opaque
-`token`. It comes out again in exactly one `GroupAnswer`.
+This module has only data classes. A request that cannot be answered at once is identified by an
+opaque `token`. Exactly one `GroupAnswer` has the same token later.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ NO_MEMBER = ""
 NO_GENERATION = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(protocol name, the member's metadata for it), the preferred one first."""
+"""The protocols that a member supports, the preferred one first: (name, the member's metadata for
+it)."""
 
 
 class Moment(NamedTuple):
-    """The time on two clocks: deadlines need a clock that never jumps, records need the date."""
+    """The time on two clocks: deadlines need a clock that never jumps, and records need the
+    date."""
 
     now_ms: int
-    """Monotonic."""
+    """The time on the monotonic clock."""
     wall_ms: int
-    """Since 1970."""
+    """The date, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +36,24 @@ class GroupLimits:
     """The broker's settings for groups with members."""
 
     initial_delay_ms: int
-    """How long an empty group waits for more members."""
+    """The time for which an empty group waits for more members."""
     size_max: int
     session_timeout_ms_min: int
     session_timeout_ms_max: int
     group_count_max: int
-    """The most groups in one shard. A request that would create another one is refused."""
+    """The largest number of groups in one shard.
+
+    A request that would create another group is refused.
+    """
     pending_count_max: int
-    """The most member ids in one group that were given out and not used yet."""
+    """The largest number of unused member ids in one group."""
     protocols_bytes_max: int
-    """The most bytes of metadata that one member can send for all its protocols."""
+    """The largest number of bytes of metadata that one member can send for all its protocols."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """One JoinGroup."""
+    """A JoinGroup request."""
 
     token: object
     member_id: str
@@ -60,14 +65,19 @@ class JoinRequest:
     protocol_type: str
     protocols: Protocols
     needs_member_id: bool = False
-    """A new member first gets its id and must join again with it (KIP-394, from version 4 on)."""
+    """True if a new member first gets its id and must join again with this id (KIP-394, from
+    version 4 on)."""
     may_skip_assignment: bool = False
-    """A static leader that rejoins can be told not to assign (KIP-814, from version 9 on)."""
+    """True if a static leader that rejoins can be told not to assign partitions (KIP-814, from
+    version 9 on)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """One SyncGroup. `protocol_type` and `protocol_name` are not compared if they are None."""
+    """A SyncGroup request.
+
+    `protocol_type` and `protocol_name` are not compared if they are None.
+    """
 
     token: object
     member_id: str
@@ -79,7 +89,7 @@ class SyncRequest:
 
 
 class JoinedMember(NamedTuple):
-    """One member as the leader sees it."""
+    """One member of the group, as the leader gets it in its JoinGroup answer."""
 
     member_id: str
     group_instance_id: str | None
@@ -88,7 +98,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """The answer to a JoinGroup; only the leader gets `members`."""
+    """The answer to a JoinGroup. Only the leader gets `members`."""
 
     error: ErrorCode
     member_id: str = NO_MEMBER
@@ -111,7 +121,7 @@ class SyncAnswer:
 
 
 class GroupAnswer(NamedTuple):
-    """An effect: send the answer to the request behind `token`."""
+    """An effect: send the answer to the request with this `token`."""
 
     token: object
     reply: JoinAnswer | SyncAnswer
@@ -119,7 +129,7 @@ class GroupAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentStored:
-    """Why a group was stored: its leader has assigned the partitions of a generation."""
+    """The reason to store a group: its leader has assigned the partitions of a generation."""
 
     generation_id: int
     assignments: Mapping[str, bytes]
@@ -127,9 +137,9 @@ class AssignmentStored:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementStored:
-    """Why a group was stored: a static member has rejoined under another id.
+    """The reason to store a group: a static member has rejoined under another member id.
 
-    Its former values are kept here, in case the group cannot be stored.
+    The member's former values are kept here, in case the group cannot be stored.
     """
 
     group_instance_id: str
@@ -146,10 +156,10 @@ class StoringGroup(Protocol):
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
+        """The name of the group."""
 
     def stored(self, store: StoreGroup, code: ErrorCode, moment: Moment) -> None:
-        """Note that the generation is committed, or the error if it is not."""
+        """Note that the generation is committed, or the error that prevented the commit."""
 
 
 class StoreGroup(NamedTuple):
@@ -158,7 +168,7 @@ class StoreGroup(NamedTuple):
     group: StoringGroup
     record: CoordinatorRecord
     cause: AssignmentStored | ReplacementStored | None
-    """None if nothing waits for it."""
+    """The reason to store the group; None if no request waits for the result."""
 
 
 Effect = GroupAnswer | StoreGroup

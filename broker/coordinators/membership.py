@@ -1,6 +1,6 @@
 """The groups of a shard that have members, and their deadlines.
 
-Room: coordinators. Pure. Membership is soft state; the log only stores each generation for the next
+This module is pure. Membership is in memory only; the log stores each generation for the next
 start. Work is in `outbox` as effects, which the driver takes out in order. Deadlines are in
 `timers`, on the monotonic clock.
 """
@@ -32,14 +32,18 @@ from protocol.errors import ErrorCode
 from protocol.wire.primitives import STRING_BYTES_MAX
 
 STOPPED_MS_MIN = 2_000
-"""If a deadline comes this late, the broker was stopped when it passed (SIGSTOP, suspend)."""
+"""The shortest delay of a deadline that shows that the broker was stopped (SIGSTOP, suspend)."""
 
 HEARING_MS = 3_000
-"""How long members then have to give a sign of life. Kafka's clients send a heartbeat every 3 s."""
+"""The time for members to send a heartbeat after the broker was stopped.
+
+Kafka's clients send a heartbeat every 3 s.
+"""
 
 
 class MemberGroups:
-    """All groups of a shard that have members, had some, or have given out a member id."""
+    """All groups of a shard that have members, had members, or have given a member id to a
+    client."""
 
     def __init__(self, limits: GroupLimits, random: Random) -> None:
         self.groups: dict[str, ClassicGroup] = {}
@@ -60,8 +64,9 @@ class MemberGroups:
         return self.groups.get(group_id)
 
     def forget(self, group_id: str) -> None:
-        """Handle the committed tombstone of a group. The group stays if a member has
-        joined since.
+        """Handle the committed tombstone of a group.
+
+        The group is kept if a member has joined since.
         """
         group = self.groups.get(group_id)
         if group is not None and group.state is GroupState.EMPTY and not group.pending:
@@ -72,7 +77,10 @@ class MemberGroups:
             self.groups.pop(group.group_id, None)
 
     def join(self, group_id: str, joining: JoinRequest, moment: Moment) -> None:
-        """Handle JoinGroup. The answer is an effect, now or when the generation is formed."""
+        """Handle JoinGroup.
+
+        The answer comes as an effect, at once or when the generation is formed.
+        """
         error = self._join_refusal(group_id, joining)
         if error is not ErrorCode.NONE:
             answer = JoinAnswer(error, joining.member_id)
@@ -104,7 +112,10 @@ class MemberGroups:
         return ErrorCode.NONE
 
     def sync(self, group_id: str, syncing: SyncRequest, moment: Moment) -> None:
-        """Handle SyncGroup. The answer is an effect, now or when the assignment is stored."""
+        """Handle SyncGroup.
+
+        The answer comes as an effect, at once or when the assignments are stored.
+        """
         group = self.groups.get(group_id)
         if group is not None:
             group.sync(syncing, moment)
@@ -120,7 +131,7 @@ class MemberGroups:
         generation_id: int,
         moment: Moment,
     ) -> ErrorCode:
-        """Handle the heartbeat of one member."""
+        """Handle a Heartbeat, and return its error code."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
@@ -129,7 +140,7 @@ class MemberGroups:
     def leave(
         self, group_id: str, member_id: str, group_instance_id: str | None, moment: Moment
     ) -> ErrorCode:
-        """Handle one member of a LeaveGroup."""
+        """Handle one member of a LeaveGroup, and return its error code."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -140,8 +151,8 @@ class MemberGroups:
     def ring(self, moment: Moment) -> None:
         """Handle all deadlines that have passed.
 
-        If the broker was stopped when a deadline passed, requests that members sent in the meantime
-        can be unread in sockets. So the members first get some more time.
+        If the broker was stopped when a deadline passed, requests of members can still be unread in
+        sockets. So members get more time first.
         """
         deadline_ms = self.timers.next_deadline_ms
         if deadline_ms is not None and moment.now_ms - deadline_ms >= STOPPED_MS_MIN:
@@ -154,8 +165,9 @@ class MemberGroups:
                 self._tidy(group)
 
     def unload(self, moment: Moment) -> None:
-        """Unload all groups, because the shard or the broker goes away. Waiting members must look
-        elsewhere.
+        """Unload all groups, because the shard or the broker stops.
+
+        Waiting members must look for another coordinator.
         """
         for group in self.groups.values():
             group.unload(moment)
@@ -163,8 +175,7 @@ class MemberGroups:
 
 
 def _member_id(name: str, unique: UUID) -> str:
-    """Return a new member id: its client's name or its instance id with a suffix, shortened if
-    needed.
-    """
+    """Return a new member id: the client's name or the instance id, shortened if needed, with a
+    suffix."""
     end = f"-{unique}"
     return name.encode()[: STRING_BYTES_MAX - len(end)].decode(errors="ignore") + end

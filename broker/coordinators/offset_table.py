@@ -1,8 +1,8 @@
 """The committed offsets of one shard, by group and partition, and by open transaction.
 
-Room: coordinators. Pure. The table holds what has been replayed and decides nothing. A commit in a
-transaction waits here for its producer's marker. When the transaction commits, the offset counts
-from its place in the log, so a plain commit after it in the log wins.
+This module is pure. The table has what has been replayed and decides nothing. A commit in a
+transaction waits here for the marker of its producer. When the transaction commits, the offset
+counts as of its position in the log. So a later commit without a transaction replaces it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 
 class GroupPartition(NamedTuple):
-    """A partition as one group reads it."""
+    """A group and one partition that it reads."""
 
     group_id: str
     partition: TopicPartition
@@ -30,14 +30,16 @@ class OffsetTable:
     def __init__(self) -> None:
         self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
-        """Producer id -> the offsets in its open transaction."""
+        """The offsets in each producer's open transaction, by producer id."""
         self._unstable: dict[str, Counter[TopicPartition]] = {}
-        """Group -> partition -> number of open transactions that contain it."""
+        """The number of open transactions that contain an offset for a partition, by group and
+        partition."""
 
     # Replaying.
 
     def put(self, place: GroupPartition, committed: CommittedOffset) -> None:
-        """Replace a committed offset, unless the new one is older in the log."""
+        """Replace a committed offset, unless the new offset is from an earlier position in the
+        log."""
         offsets = self.groups.setdefault(place.group_id, {})
         known = offsets.get(place.partition)
         if known is None or known.log_offset <= committed.log_offset:
@@ -46,7 +48,7 @@ class OffsetTable:
     def put_pending(
         self, producer_id: int, place: GroupPartition, committed: CommittedOffset
     ) -> None:
-        """Add an offset that counts when its transaction commits."""
+        """Add an offset of an open transaction. The offset counts once the transaction commits."""
         pending = self._pending.setdefault(producer_id, {})
         if place not in pending:
             counts = self._unstable.setdefault(place.group_id, Counter())
@@ -54,7 +56,7 @@ class OffsetTable:
         pending[place] = committed
 
     def remove(self, place: GroupPartition, log_offset: int) -> None:
-        """Apply a tombstone: remove the offset, and the pending ones of open transactions.
+        """Apply a tombstone: remove the offset, and the pending offsets of open transactions.
 
         Pending offsets after the tombstone in the log stay. A commit in a transaction is replayed
         when it is written, but a tombstone only when it is committed.
@@ -74,10 +76,9 @@ class OffsetTable:
                 del self.groups[place.group_id]
 
     def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[GroupPartition]:
-        """Remove the offsets of topics that do not exist any more, even if a new topic has the
-        name.
+        """Remove the offsets of topics that were deleted, even if a new topic has the same name.
 
-        Returns the places where nothing is left.
+        Returns the groups and partitions that have no offset any more.
         """
         emptied = []
         for place in list(self.places()):
@@ -100,14 +101,14 @@ class OffsetTable:
         return emptied
 
     def resolve(self, producer_id: int, *, is_commit: bool) -> None:
-        """Apply the end of a producer's transaction in this partition."""
+        """Apply the end of a producer's transaction: add its offsets to the table, or drop them."""
         for place, committed in self._pending.pop(producer_id, {}).items():
             self._settle(place)
             if is_commit:
                 self.put(place, committed)
 
     def _settle(self, place: GroupPartition) -> None:
-        """Note that a place is in one open transaction fewer."""
+        """Note that one open transaction less contains an offset for a group's partition."""
         counts = self._unstable[place.group_id]
         counts[place.partition] -= 1
         if not counts[place.partition]:
@@ -123,7 +124,7 @@ class OffsetTable:
         return None if offsets is None else offsets.get(partition)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return all committed offsets of a group; do not change the result."""
+        """Return all committed offsets of a group. The caller must not change the result."""
         return self.groups.get(group_id, {})
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
@@ -151,7 +152,7 @@ class OffsetTable:
         return len(self.group_ids()) >= group_count_max
 
     def places(self) -> Iterator[GroupPartition]:
-        """Yield every place with a committed or pending offset."""
+        """Yield every group and partition with a committed or pending offset."""
         for group_id in self.groups:
             yield from self.places_of(group_id)
         for group_id in self._unstable:
@@ -159,7 +160,7 @@ class OffsetTable:
                 yield from self.places_of(group_id)
 
     def places_of(self, group_id: str) -> Iterator[GroupPartition]:
-        """Yield the places of one group."""
+        """Yield the partitions of one group that have a committed or pending offset."""
         committed = self.of_group(group_id)
         for partition in committed:
             yield GroupPartition(group_id, partition)
@@ -169,7 +170,8 @@ class OffsetTable:
 
 
 def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:
-    """Return whether an offset belongs to another topic id; None means that the topic does not
-    exist.
+    """Return whether an offset was committed for another topic id.
+
+    A `topic_id` of None means that the topic does not exist.
     """
     return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)

@@ -1,7 +1,7 @@
 """One shard of the group coordinator: the groups of one partition of the offsets topic.
 
-Room: coordinators. Pure. Stored state (committed offsets, generations) changes only by replay.
-`members` knows who is a member and so may commit.
+This module is pure. Stored state (committed offsets, generations) changes only by replay. `members`
+knows the members of each group, so it decides which commits are accepted.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
 TopicWith = Callable[[str, int], Uuid | None]
-"""Returns the id of the topic that has a partition; None if there is no such partition."""
+"""Returns the id of the topic with a partition; None if there is no such partition."""
 
 
 class OffsetToCommit(Protocol):
-    """One partition of OffsetCommit or of TxnOffsetCommit."""
+    """One partition in a request OffsetCommit or TxnOffsetCommit."""
 
     partition_index: int
     committed_offset: int
@@ -64,7 +64,7 @@ class OffsetToCommit(Protocol):
 
 
 class ListedState(NamedTuple):
-    """One group of a list."""
+    """One group in the answer to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -82,20 +82,18 @@ class GroupShard:
         random: Random,
         ages: Ages | None = None,
     ) -> None:
-        """`metadata_units_max` limits an offset's metadata, in UTF-16 units as in Kafka. Without
-        `ages` the wall clock counts as never set.
-        """
+        """Take the settings. `metadata_units_max` limits the metadata of an offset, in UTF-16 units
+        as in Kafka. Without `ages`, the wall clock is assumed never to have been set."""
         self.offsets = OffsetTable()
         self.members = MemberGroups(limits, random)
         self._group_count_max = limits.group_count_max
         self._metadata_units_max = metadata_units_max
         self.expiry = Expiry(self.offsets, self.members, retention_ms, ages or Ages())
         self._stored: dict[str, GroupMetadataValue] | None = {}
-        """The last generation of each group while the log is loaded; None afterwards."""
+        """The last generation of each group while the log is replayed; None afterwards."""
         self._voided: dict[GroupPartition, int] = {}
-        """Places of removed topics whose tombstones are not committed yet. For each, the log offset
-        below which its records do not count.
-        """
+        """The offsets of removed topics whose tombstones are not committed yet. The value is an
+        offset in the log. Records below this log offset do not count."""
 
     # Replaying.
 
@@ -112,7 +110,8 @@ class GroupShard:
         log_offset: int = -1,
         producer_id: int | None = None,
     ) -> None:
-        """Replay one record. With `producer_id` it is part of that producer's transaction."""
+        """Replay one record. With `producer_id` the record is part of this producer's
+        transaction."""
         name = decode_offset_key(key)
         if name is None:
             self._replay_group(key, value)
@@ -120,7 +119,8 @@ class GroupShard:
         place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
-            # An older tombstone says nothing about the records between it and the topic's end.
+            # An older tombstone does not concern the records between its position and the removal
+            # of the topic.
             if log_offset >= self._voided.get(place, log_offset):
                 self._voided.pop(place, None)
         elif log_offset < self._voided.get(place, log_offset):
@@ -145,13 +145,13 @@ class GroupShard:
             self._stored[group_id] = decode_group_value(value)
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Apply the end of a transaction of `header.producer_id`: its offsets now
-        count, or never.
-        """
+        """Apply the end of a transaction of `header.producer_id`: add its offsets to the table, or
+        drop them."""
         self.offsets.resolve(header.producer_id, is_commit=marker.is_commit)
 
     def loaded(self, moment: Moment) -> None:
-        """Restore the groups from their last generations, because the whole log is replayed."""
+        """Restore the groups from their last generations, because the whole log has been
+        replayed."""
         stored, self._stored = self._stored or {}, None
         self.members.restore(stored, moment)
 
@@ -160,8 +160,9 @@ class GroupShard:
     def commit(
         self, request: OffsetCommitRequest, moment: Moment, topic_with: TopicWith
     ) -> ShardOutcome[OffsetCommitResponse]:
-        """Handle OffsetCommit, each partition separately. Raises ApiError if the
-        group refuses all.
+        """Handle OffsetCommit, each partition separately.
+
+        Raises ApiError if the group refuses all of them.
         """
         if refusal := self._commit_refusal(request, moment):
             raise ApiError(refusal)
@@ -194,7 +195,7 @@ class GroupShard:
             )
         is_known = self.offsets.has(group_id)
         if generation_id >= 0:
-            # The group has no members, so the sender is none.
+            # The group has no members, so the sender is not a member.
             return ErrorCode.UNKNOWN_MEMBER_ID if is_known else ErrorCode.ILLEGAL_GENERATION
         return self._room_for(group_id)
 
@@ -206,12 +207,9 @@ class GroupShard:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
     ) -> ShardOutcome[TxnOffsetCommitResponse]:
-        """Handle TxnOffsetCommit: like a commit, but the records count when the transaction
-        commits.
-
-        `now_ms` is the date. The records must be written as part of the producer's transaction.
-        Raises ApiError if the group refuses all.
-        """
+        """Handle TxnOffsetCommit by the rules of a commit. The records count when the transaction
+        commits. `now_ms` is the date. The records must be written as part of the producer's
+        transaction. Raises ApiError if the group refuses all partitions."""
         if refusal := self._transaction_refusal(request):
             raise ApiError(refusal)
         records: list[CoordinatorRecord] = []
@@ -259,9 +257,8 @@ class GroupShard:
     # Queries.
 
     def state(self, group_id: str) -> GroupState:
-        """Return the group's state: Empty for a group with only offsets, Dead for an
-        unknown one.
-        """
+        """Return the group's state: Empty for a group that has only offsets, Dead for an unknown
+        group."""
         group = self.members.get(group_id)
         if group is not None:
             return group.state
@@ -272,7 +269,10 @@ class GroupShard:
         return self.offsets.get(group_id, partition)
 
     def listed(self, states: Sequence[str]) -> Iterator[ListedState]:
-        """Yield the groups to list. Empty `states` means all; case does not matter."""
+        """Yield the groups for ListGroups.
+
+        Empty `states` means all states; upper and lower case do not matter.
+        """
         wanted = {state.lower() for state in states}
         for group_id in sorted(self.offsets.group_ids() | self.members.groups.keys()):
             state = self.state(group_id)
@@ -284,9 +284,8 @@ class GroupShard:
     # Deleting.
 
     def delete_group(self, group_id: str) -> list[CoordinatorRecord]:
-        """Return tombstones for everything stored of a group without members, its generation last.
-        Raises ApiError.
-        """
+        """Return tombstones for all records of a group without members, the generation's tombstone
+        last. Raises ApiError if the group is unknown or has members."""
         state = self.state(group_id)
         if state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -298,7 +297,10 @@ class GroupShard:
     def delete_offsets(
         self, request: OffsetDeleteRequest, topic_with: TopicWith
     ) -> ShardOutcome[OffsetDeleteResponse]:
-        """Handle OffsetDelete. Topics that the group reads are refused. Raises ApiError."""
+        """Handle OffsetDelete.
+
+        Offsets of topics that the group's members read are not deleted. Raises ApiError.
+        """
         group_id = request.group_id
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
@@ -335,26 +337,26 @@ class GroupShard:
         return group.topics
 
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
-        """Return tombstones for the offsets of deleted topics. A new topic of the same name is
-        another one.
+        """Return tombstones for the offsets of deleted topics.
+
+        A new topic with the same name has another id.
         """
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics
         )
 
     def strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[CoordinatorRecord]:
-        """Return tombstones for topics deleted while this shard was not loaded; the offsets go at
-        once.
+        """Return tombstones for topics that were deleted while this shard was not loaded.
 
-        A place that also has an offset of a new topic is left out, because a tombstone would delete
-        that too. The next load finds the old offset by its topic id.
+        The offsets leave the table at once. If a group also has an offset of a new topic with the
+        same name, there is no tombstone, because it would delete the new offset too. The next load
+        finds the old offset by its topic id.
         """
         return self._tombstones(self.offsets.remove_strange(topic_id_of))
 
     def void(self, tombstones: Iterable[CoordinatorRecord], end_offset: int) -> None:
-        """Ignore the log's records of removed topics below `end_offset`, until their tombstones are
-        committed.
-        """
+        """Ignore records of removed topics below `end_offset`, until their tombstones are
+        committed."""
         for record in tombstones:
             name = decode_offset_key(record.key)
             if name is not None:
@@ -363,11 +365,9 @@ class GroupShard:
                 self._voided[place] = end_offset
 
     def voided(self) -> list[CoordinatorRecord]:
-        """Return the tombstones that are not committed yet.
-
-        Places that have an offset again are left out, because that offset is later in the log. An
-        offset in an open transaction does not count, because the transaction can abort.
-        """
+        """Return the tombstones that are not committed yet. If a group has committed an offset for
+        the partition again, there is no tombstone, because the new offset is later in the log. An
+        offset in an open transaction does not count, because the transaction can abort."""
         for place in [one for one in self._voided if self.offsets.get(*one) is not None]:
             del self._voided[place]
         return self._tombstones(one for one in self._voided if not self.offsets.is_unstable(*one))

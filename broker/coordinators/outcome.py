@@ -1,7 +1,7 @@
 """The decision of a coordinator, and the interface of its shards.
 
-Room: coordinators. Data only. A shard is the part of a coordinator that is stored in one partition
-of its internal topic. Replaying that partition from its start restores the shard.
+This module has only data classes. A shard is the part of a coordinator that is stored in one
+partition of its internal topic. Replaying that partition from its start restores the shard.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ R = TypeVar("R", covariant=True)
 
 
 TOMBSTONE_BYTES = 32
-"""The size of a tombstone in a batch without its key, rounded up."""
+"""The size of a tombstone in a batch, without the tombstone's key, rounded up."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -28,8 +28,10 @@ class CoordinatorRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardOutcome(Generic[R]):
-    """`records` go into the shard's partition as one batch. Once they are below the high watermark,
-    they are replayed into the shard and `reply` can be sent.
+    """The result of a decision: records, and a reply.
+
+    The caller appends `records` to the shard's partition as one batch. Once they are below the high
+    watermark, it replays them into the shard and can send `reply`.
     """
 
     records: Sequence[CoordinatorRecord]
@@ -50,12 +52,13 @@ def fitting(sizes_bytes: Iterable[int], bytes_max: int) -> int:
 
 
 class Shard(Protocol):
-    """A coordinator's state of one partition."""
+    """The state of a coordinator that is stored in one partition of its internal topic."""
 
     def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
         """Replay one batch of the partition, in the order of the log.
 
-        A transactional batch (`header.is_transactional`) waits for its producer's marker.
+        The records of a transactional batch (`header.is_transactional`) wait for their producer's
+        marker.
         """
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:

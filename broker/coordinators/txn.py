@@ -1,14 +1,14 @@
 """One shard of the transaction coordinator: the state of each of its transactional ids.
 
-Room: coordinators. Pure. Requests are checked against what has been replayed. While a move is being
-written, its transactional id is `pending`, and any other move gets CONCURRENT_TRANSACTIONS.
-ApiError is raised before anything changes. Each method that returns an outcome has made its ids
-pending. The caller appends the records and replays them, or calls `withdraw` if they could not be
-written.
+This module is pure. Requests are checked against the state that has been replayed. While a change
+of state is being written, its transactional id is `pending`, and any other request for this id gets
+CONCURRENT_TRANSACTIONS. ApiError is raised before anything changes. Each method that returns an
+outcome has made its ids pending. The caller appends the records and replays them, or calls
+`withdraw` if they could not be written.
 
 For each transaction that `is_preparing` the caller writes markers into all of its partitions and
-then calls `complete`. It does so also for those found after a load (`preparing`), because a
-decision survives a crash.
+then calls `complete`. The caller also does this for the transactions that `preparing` returns after
+a load, because a decision survives a crash.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from protocol.wire.records import BatchHeader, Marker
 
 
 class OpenTransaction(NamedTuple):
-    """An open transaction, and when it was first seen open by the check for overdue ones."""
+    """An open transaction that the check for overdue transactions has seen."""
 
     start_ms: int
-    """When it started, by the wall clock of that moment. This identifies it among
-    those of its id.
+    """The start of the transaction on the wall clock.
+
+    It identifies the transaction among those of the same id.
     """
     earliest_ms: int
-    """A monotonic time when it was not open yet."""
+    """A monotonic time at which the transaction was not open yet."""
     seen_ms: int
-    """A monotonic time when it was open."""
+    """A monotonic time at which the transaction was open."""
 
     def open_for_ms(self, now_ms: int, monotonic_ms: int) -> int:
-        """Return how long it has been open, by the wall clock, within the bounds of the monotonic
-        clock.
+        """Return the time for which the transaction has been open, by the wall clock.
 
-        The bounds are needed because a wall clock can be set.
+        The result is kept within the bounds of the monotonic clock, because a wall clock can be
+        set.
         """
         told_ms = max(now_ms - self.start_ms, monotonic_ms - self.seen_ms)
         return min(told_ms, monotonic_ms - self.earliest_ms)
 
 
 def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
-    """Raise INVALID_TRANSACTION_TIMEOUT for a time-out that this broker does not allow."""
+    """Raise INVALID_TRANSACTION_TIMEOUT unless this broker allows the time-out."""
     if not 0 < timeout_ms <= timeout_ms_max:
         raise ApiError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -66,17 +67,18 @@ class TxnShard:
         id_count_max: int,
         ages: Ages | None = None,
     ) -> None:
-        """Without `ages` the wall clock counts as never set."""
+        """Take the limits. Without `ages`, the wall clock is assumed never to have been set."""
         self._ages = ages or Ages()
         self.transactions: dict[str, Transaction] = {}
-        """The committed state."""
+        """The committed state of each transactional id."""
         self._pending: dict[str, Transaction] = {}
-        """The state after the moves that are being written."""
+        """The state of each transactional id after the change that is being written."""
         self._timeout_ms_max = timeout_ms_max
         self._expiration_ms = expiration_ms
         self._id_count_max = id_count_max
         self._inherited: dict[str, int] = {}
-        """The transactions that were open when this shard was loaded: id -> start time."""
+        """The start times of the transactions that were open when this shard was loaded, by
+        transactional id."""
         self._loaded_ms = 0
         self._watched: dict[str, OpenTransaction] = {}
         """The transactions that were open at the last check."""
@@ -90,7 +92,7 @@ class TxnShard:
             transactional_id = decode_key(record.key)
             if transactional_id is None:
                 continue
-            # A move decided here has fields that its record lacks.
+            # A change that was decided here has fields that its record lacks.
             moved = self._pending.pop(transactional_id, None)
             if record.value is None:
                 self.transactions.pop(transactional_id, None)
@@ -100,7 +102,7 @@ class TxnShard:
                 )
 
     def begin(self, monotonic_ms: int) -> None:
-        """Start to decide, because everything decided earlier is replayed."""
+        """Start to decide requests, because all earlier decisions have been replayed."""
         self._loaded_ms = self._looked_ms = monotonic_ms
         self._inherited = {
             one.transactional_id: one.start_ms
@@ -112,12 +114,13 @@ class TxnShard:
         """Do nothing, because this topic has no transactional records."""
 
     def withdraw(self, transactional_ids: Iterable[str]) -> None:
-        """Drop the moves of these ids, which could not be written."""
+        """Drop the pending changes of these transactional ids, because their records could not be
+        written."""
         for transactional_id in transactional_ids:
             self._pending.pop(transactional_id, None)
 
     def _move(self, *moved: Transaction) -> ShardOutcome[Sequence[Transaction]]:
-        # First the records: if one cannot be built, its id must not stay pending.
+        # Build the records first: if this fails, the id must not stay pending.
         outcome = ShardOutcome([record_of(one) for one in moved], moved)
         for one in moved:
             assert one.transactional_id not in self._pending, "two moves at once"
@@ -132,14 +135,14 @@ class TxnShard:
         known, pending = self.transactions, self._pending
         if len(known) + len(pending) < self._id_count_max:
             return
-        # Most pending ids are also known, and are counted already.
+        # Most pending ids also have a committed state, and are already counted.
         if len(known) + sum(one not in known for one in pending) >= self._id_count_max:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
 
-    # A producer starts.
+    # Start a producer.
 
     def wants_producer_id(self, transactional_id: str, expected: Expected) -> bool:
-        """Return whether `init_producer_id` needs an unused producer id."""
+        """Return whether `init_producer_id` needs a new producer id."""
         known = self.transactions.get(transactional_id)
         if known is None:
             return True
@@ -153,11 +156,11 @@ class TxnShard:
         new_producer_id: int,
         now_ms: int,
     ) -> ShardOutcome[Sequence[Transaction]]:
-        """Handle InitProducerId. `expected` is the id and epoch that the producer sent (KIP-360).
+        """Handle InitProducerId. `expected` is the producer id and epoch in the request (KIP-360).
 
         An open transaction is aborted under a raised epoch. Then the outcome is PREPARE_ABORT, and
-        the producer must get CONCURRENT_TRANSACTIONS; its next try raises the epoch again.
-        `new_producer_id` is used only if `wants_producer_id`.
+        the producer must get CONCURRENT_TRANSACTIONS; its next request raises the epoch again.
+        `new_producer_id` is used only if `wants_producer_id` returns True.
         """
         refuse_timeout(timeout_ms, self._timeout_ms_max)
         self._refuse_pending(transactional_id)
@@ -184,18 +187,20 @@ class TxnShard:
             return self._move(known.rotated(new_producer_id, expected, timeout_ms, now_ms))
         return self._move(known.begun_anew(expected, timeout_ms, now_ms))
 
-    # A transaction runs.
+    # Run a transaction.
 
     def _owned(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:
-        """Return the transaction of this producer. Raises ApiError with the reason
-        if it has none.
+        """Return the transaction of this producer.
+
+        Raises ApiError with the reason if the producer has none.
         """
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # The epoch above the last one only fences. No producer has it, and it could not be fenced.
+        # The epoch above the last one is only for fencing. No producer gets it, because it could
+        # not be fenced.
         if known.producer_epoch != producer_epoch or producer_epoch > EXHAUSTED_EPOCH:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         return known
@@ -208,9 +213,9 @@ class TxnShard:
         partitions: Collection[TopicPartition],
         now_ms: int,
     ) -> ShardOutcome[Sequence[Transaction]]:
-        """Handle AddPartitionsToTxn, and AddOffsetsToTxn with the group's offsets partition.
+        """Handle AddPartitionsToTxn, and AddOffsetsToTxn with the partition of the group's offsets.
 
-        Nothing is written if the open transaction already has all of them.
+        No record is written if the open transaction already has all these partitions.
         """
         known = self._owned(transactional_id, producer_id, producer_epoch)
         self._refuse_pending(transactional_id)
@@ -250,7 +255,7 @@ class TxnShard:
         *,
         is_commit: bool,
     ) -> ShardOutcome[Sequence[Transaction]]:
-        """Handle EndTxn. Nothing is written for the repeat of a complete outcome."""
+        """Handle EndTxn. A repeated request for a completed transaction writes no record."""
         known = self._owned(transactional_id, producer_id, producer_epoch)
         self._refuse_pending(transactional_id)
         if known.state is TxnState.ONGOING:
@@ -261,10 +266,10 @@ class TxnShard:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.title}")
 
-    # Its end.
+    # End a transaction.
 
     def preparing(self) -> list[Transaction]:
-        """Return the transactions that are decided and not complete."""
+        """Return the transactions whose outcome is decided and not complete."""
         return [one for one in self.transactions.values() if one.state.is_preparing]
 
     def complete(self, transactional_id: str, now_ms: int) -> ShardOutcome[Sequence[Transaction]]:
@@ -274,11 +279,11 @@ class TxnShard:
     def abort_overdue(
         self, now_ms: int, monotonic_ms: int
     ) -> list[ShardOutcome[Sequence[Transaction]]]:
-        """Abort the transactions that are open for too long, each under a raised epoch.
+        """Abort the transactions that have been open for too long, each under a raised epoch.
 
-        The start time of a transaction that was open at the load comes from another broker's wall
-        clock, and clocks differ. So it is overdue only once this broker has seen it open for its
-        whole time-out.
+        The start time of a transaction that was open when the shard was loaded comes from another
+        broker's wall clock, and clocks differ. So such a transaction is overdue only once this
+        broker has seen it open for its whole time-out.
         """
         self._watch(monotonic_ms)
         return [
@@ -290,7 +295,7 @@ class TxnShard:
         ]
 
     def _watch(self, monotonic_ms: int) -> None:
-        """Note which transactions are open, and since when they have been seen open."""
+        """Note which transactions are open, and since when this broker has seen them open."""
         before, self._watched = self._watched, {}
         for one in self.transactions.values():
             if one.state is TxnState.ONGOING:
@@ -307,7 +312,10 @@ class TxnShard:
         return monotonic_ms - self._loaded_ms > one.timeout_ms
 
     def expired(self, now_ms: int) -> list[str]:
-        """Return the transactional ids that have been unused for too long, for `expire`."""
+        """Return the transactional ids that have been unused for too long.
+
+        Pass them to `expire`.
+        """
         found = self.transactions.values()
         return [one.transactional_id for one in found if self._is_expired(one, now_ms)]
 
@@ -321,12 +329,13 @@ class TxnShard:
     def expire(
         self, transactional_ids: Iterable[str], now_ms: int
     ) -> ShardOutcome[Sequence[Transaction]]:
-        """Delete these ids, except those used since they were found."""
+        """Delete transactional ids, except for those that were used since `expired` returned
+        them."""
         found = (self.transactions.get(one) for one in transactional_ids)
         old = [one for one in found if one is not None and self._is_expired(one, now_ms)]
         return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old))
 
-    # For administrators.
+    # Answer administrators.
 
     def described(self, transactional_id: str) -> Transaction:
         """Return one transaction. Raises TRANSACTIONAL_ID_NOT_FOUND."""
@@ -342,11 +351,13 @@ class TxnShard:
         duration_ms: int,
         now_ms: int,
     ) -> list[Transaction]:
-        """Return the transactions that pass every filter. An empty filter, or -1, lets all pass.
+        """Return the transactions that pass every filter. An empty filter, or -1, lets all
+        transactions pass.
 
-        `duration_ms`: only those that have been open for longer.
+        `duration_ms`: select only transactions that have been open for longer.
         """
-        # The request's lists can be long, and would be searched once per transaction.
+        # The lists in the request can be long, so use sets: the lists are searched once per
+        # transaction.
         titles, ids = frozenset(states), frozenset(producer_ids)
         return [
             one

@@ -1,6 +1,6 @@
 """Keys and values of `__transaction_state`, in Kafka's own encoding.
 
-Room: coordinators. Pure. Key and value both start with their version as int16. Both are written in
+This module is pure. Key and value both start with their version as int16. Both are written in
 version 0, which every Kafka reads. Version 1 of the value, which Kafka 4 can write, can be read.
 Unknown kinds of records are skipped, as in Kafka.
 """
@@ -33,7 +33,7 @@ _VERSION = Packed(">h")
 
 
 class TransactionLogKey(Message, api_key=0, versions=(0, 0), flexible=NEVER_FLEXIBLE):
-    """The transactional id."""
+    """The key of a transaction: the transactional id."""
 
     transactional_id: str = string()
 
@@ -46,7 +46,10 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message, api_key=0, versions=(0, 1), flexible=1):
-    """The state of a transaction. Version 1 adds tagged fields, which are not needed here."""
+    """The value of a transaction: its state.
+
+    Version 1 adds tagged fields, which are not needed here.
+    """
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -65,7 +68,10 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def encode_value(transaction: Transaction) -> bytes:
-    """Return the value. As in Kafka, an Empty transaction has null for its partitions."""
+    """Return the value of a transaction.
+
+    As in Kafka, an Empty transaction has null for its partitions.
+    """
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -89,7 +95,7 @@ def encode_value(transaction: Transaction) -> bytes:
 
 
 def record_of(transaction: Transaction) -> CoordinatorRecord:
-    """Return the record of a transaction; a tombstone for a dead one."""
+    """Return the record of a transaction; a tombstone for a transaction in state DEAD."""
     key = encode_key(transaction.transactional_id)
     if transaction.state is TxnState.DEAD:
         return CoordinatorRecord(key, None)
@@ -97,7 +103,7 @@ def record_of(transaction: Transaction) -> CoordinatorRecord:
 
 
 def decode_key(key: Buffer) -> str | None:
-    """Return the transactional id; None for other kinds of keys."""
+    """Return the transactional id in a key; None for other kinds of keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version not in TransactionLogKey.valid_versions:

@@ -1,6 +1,6 @@
 """The states of a transactional id and their legal moves.
 
-Room: coordinators. Pure.
+This module is pure.
 
     EMPTY -> ONGOING -> PREPARE_COMMIT -> COMPLETE_COMMIT -> ONGOING | EMPTY | DEAD
                      -> PREPARE_ABORT  -> COMPLETE_ABORT  -> ONGOING | EMPTY | DEAD
@@ -23,15 +23,21 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Topi
 
 PRODUCER_EPOCH_MAX = 32_767
 EXHAUSTED_EPOCH = PRODUCER_EPOCH_MAX - 1
-"""The last epoch that a producer gets. The one above is reserved for fencing that producer."""
+"""The last epoch that a producer gets.
+
+The next higher epoch is reserved for fencing this producer.
+"""
 
 
 Expected = tuple[int, int] | None
-"""The producer id and epoch in InitProducerId, or None."""
+"""The producer id and epoch in InitProducerId; None if the request has none."""
 
 
 class TxnState(IntEnum):
-    """Kafka's states by the numbers in its log. `title` is the name that its tools show."""
+    """The states of a transaction, by Kafka's numbers in its log.
+
+    `title` is the name that Kafka's tools show.
+    """
 
     EMPTY = 0
     ONGOING = 1
@@ -47,17 +53,17 @@ class TxnState(IntEnum):
 
     @property
     def is_preparing(self) -> bool:
-        """True if the transaction is decided and its markers are being written."""
+        """True if the outcome is decided and the markers are being written."""
         return self in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 
     @property
     def is_at_rest(self) -> bool:
-        """True if no transaction is open, so that the id can be deleted."""
+        """True if no transaction is open, so that the transactional id can be deleted."""
         return self in (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 
 
 class IllegalTxnMove(Exception):
-    """A bug of the broker: a move that the states do not allow."""
+    """The error for a move between states that is not allowed. It is a bug of the broker."""
 
     def __init__(self, source: TxnState, target: TxnState) -> None:
         super().__init__(f"{source.title} to {target.title}")
@@ -78,11 +84,11 @@ _SOURCES: dict[TxnState, frozenset[TxnState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id at one moment. Moves return the next moment; nothing changes in place.
+    """The state of one transactional id. Each move returns a new object; nothing changes in place.
 
     `last_producer_id` and `last_producer_epoch` are the producer's values before it raised its
-    epoch itself (KIP-360). They identify the repeat of a request whose answer was lost. They are
-    not in Kafka's log format, so they are lost in a restart, as in Kafka.
+    epoch itself (KIP-360). They identify a repeated request whose first answer was lost. They are
+    not in Kafka's log format, so a restart loses them, as in Kafka.
     """
 
     transactional_id: str
@@ -97,20 +103,23 @@ class Transaction:
     last_producer_epoch: int = NO_PRODUCER_EPOCH
 
     def to(self, state: TxnState, now_ms: int, **changes: object) -> Transaction:
-        """Return the next moment. Raises IllegalTransition."""
+        """Return the transaction in another state.
+
+        Raises IllegalTxnMove if the move is not allowed.
+        """
         if self.state not in _SOURCES[state]:
             raise IllegalTxnMove(self.state, state)
         return replace(self, state=state, last_update_ms=now_ms, **changes)  # type: ignore[arg-type]  # checked where it is called
 
-    # A producer starts.
+    # Start a producer.
 
     def begun_anew(self, expected: Expected, timeout_ms: int, now_ms: int) -> Transaction:
-        """Return the next moment of InitProducerId without an open transaction: the epoch is
+        """Return the transaction after InitProducerId: no transaction is open, and the epoch is
         raised.
 
-        If the producer sends its id and epoch (KIP-360), the current epoch is raised, the epoch
-        before gets the same answer again, and any other is PRODUCER_FENCED. Without them, the
-        former producer is fenced.
+        If the request has the producer's id and epoch (KIP-360), there are three cases. The current
+        epoch is raised. The epoch before it gets the same answer again. Any other epoch is
+        PRODUCER_FENCED. If the request has no epoch, the former producer is fenced.
         """
         self.refuse_stranger(expected)
         epoch, last_epoch, last_id = self.producer_epoch + 1, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -146,9 +155,8 @@ class Transaction:
     def rotated(
         self, producer_id: int, expected: Expected, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        """Return the next moment with a new producer id and epoch 0, because the epochs are used
-        up.
-        """
+        """Return the transaction with a new producer id and epoch 0, because the epochs of the old
+        id are used up."""
         self.refuse_stranger(expected)
         return self.to(
             TxnState.EMPTY,
@@ -163,10 +171,10 @@ class Transaction:
         )
 
     def refuse_stranger(self, expected: Expected) -> None:
-        """Raise PRODUCER_FENCED for a producer id that is not this transaction's.
+        """Raise PRODUCER_FENCED for a producer id that this transaction does not have.
 
-        The former id is accepted only with its last epoch, because that repeats the call that got
-        the new id.
+        The former producer id is accepted only with its last epoch, because then the request
+        repeats the request that got the new id.
         """
         if expected is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return
@@ -177,10 +185,13 @@ class Transaction:
             return
         raise ApiError(ErrorCode.PRODUCER_FENCED)
 
-    # A transaction runs.
+    # Run a transaction.
 
     def joined(self, partitions: Collection[TopicPartition], now_ms: int) -> Transaction:
-        """Add partitions. The first ones open the transaction."""
+        """Return the transaction with these partitions added.
+
+        The first partitions open the transaction.
+        """
         return self.to(
             TxnState.ONGOING,
             now_ms,
@@ -190,15 +201,16 @@ class Transaction:
         )
 
     def decided(self, now_ms: int, *, is_commit: bool) -> Transaction:
-        """Decide the outcome that the producer requested."""
+        """Return the transaction with the outcome that the producer requested: commit or abort."""
         return self.to(TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT, now_ms)
 
     def fenced(self, now_ms: int, *, is_own_wish: bool = False) -> Transaction:
-        """Abort without the producer, under an epoch that the producer does not have.
+        """Return the transaction as aborted without the producer, under an epoch that the producer
+        does not have.
 
-        With `is_own_wish` the producer itself starts again (librdkafka aborts this way when it
-        wants a new epoch). Its repeat of the call then gets the raised epoch. Kafka fences that
-        repeat.
+        With `is_own_wish` the producer itself starts again: librdkafka aborts this way when it
+        needs a new epoch. If the producer repeats its request, it gets the raised epoch. Kafka
+        fences the repeated request.
         """
         return self.to(
             TxnState.PREPARE_ABORT,
@@ -208,7 +220,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Complete the transaction, because all markers are written."""
+        """Return the completed transaction, because all markers are written."""
         is_commit = self.state is TxnState.PREPARE_COMMIT
         return self.to(
             TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT,

@@ -1,4 +1,4 @@
-"""Topics created, extended and deleted: the handlers pass these requests to the controller."""
+"""Handles requests to create, delete and extend topics: it passes them to the controller."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from protocol.wire.schema import Message
 
 DELETION_DISABLED_SINCE = 3
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
-"""The error if a change could not be written: retriable, and known to every tool."""
+"""The error for a change that could not be written in time.
+
+Every tool knows this error and can retry.
+"""
 
 
 class TopicHandlers:
-    """Creation, deletion and extension of topics."""
+    """Handles CreateTopics, DeleteTopics and CreatePartitions."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:
-        """CreateTopics: answered when the topics can be written to."""
+        """Handle CreateTopics. The answer is sent when clients can write to the topics."""
 
         def refused(error: ApiError) -> Message:
             return CreateTopicsResponse(
@@ -49,7 +52,7 @@ class TopicHandlers:
         self._submit(call, request, refused)
 
     def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
-        """DeleteTopics: answered when the topics are out of service."""
+        """Handle DeleteTopics. The answer is sent when the topics are out of service."""
 
         def refused(error: ApiError) -> Message:
             states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
@@ -58,8 +61,8 @@ class TopicHandlers:
             return DeleteTopicsResponse(
                 responses=[
                     DeletableTopicResult(
-                        # Look up by id only a missing name, because an empty name was sent by the
-                        # client.
+                        # Look up the name by the id only if there is no name. An empty name was
+                        # sent by the client.
                         name=names.get(topic_id) if name is None else name,
                         topic_id=topic_id,
                         error_code=TIMED_OUT,
@@ -84,7 +87,7 @@ class TopicHandlers:
         )
 
     def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> None:
-        """CreatePartitions: answered when the partitions can be written to."""
+        """Handle CreatePartitions. The answer is sent when clients can write to the partitions."""
 
         def refused(error: ApiError) -> Message:
             return CreatePartitionsResponse(

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: a client's first requests."""
+"""Handles ApiVersions, Metadata, FindCoordinator and DescribeCluster, a client's first requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
-# Without an authorizer every operation is allowed: the bits of Kafka's operations.
+# Without an authorizer every operation is allowed. The value is the set of Kafka's operations as
+# bits.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
@@ -72,7 +73,8 @@ _API_KEYS = [
 
 
 class ClusterHandlers:
-    """The brokers and topics of the cluster, and the coordinators of groups and transactions."""
+    """Answers requests for the cluster's brokers and topics, and for the coordinators of groups and
+    transactions."""
 
     def __init__(
         self,
@@ -89,7 +91,10 @@ class ClusterHandlers:
         self._transactions = transactions
 
     def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """Return the served APIs, without features, which would enable unsupported protocols."""
+        """Return the APIs that this broker serves.
+
+        The answer has no features, which would enable unsupported protocols.
+        """
         if call.version >= SOFTWARE_SINCE and not (
             _SOFTWARE.match(request.client_software_name)
             and _SOFTWARE.match(request.client_software_version)
@@ -98,7 +103,10 @@ class ClusterHandlers:
         return ApiVersionsResponse(api_keys=_API_KEYS)
 
     def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-        """Return brokers and topics. Creates a missing topic first if node and request allow it."""
+        """Return brokers and topics.
+
+        A missing topic is created first if the settings and the request allow this.
+        """
         if call.version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
         ):
@@ -171,7 +179,7 @@ class ClusterHandlers:
         if _wants_all(call, request):
             topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
         else:
-            # Each topic once, because a small request must not get a huge answer.
+            # Answer each topic once, because a small request must not get a huge answer.
             asked = {(one.name, one.topic_id): one for one in request.topics or []}
             topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
         response = MetadataResponse(
@@ -193,7 +201,10 @@ class ClusterHandlers:
     def find_coordinator(
         self, call: Call, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | None:
-        """Return who coordinates a group or transactional id. Creates a missing internal topic."""
+        """Return the coordinator of a group or transactional id.
+
+        A missing internal topic is created first.
+        """
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
         shards: GroupCoordinator | TxnCoordinator
         if request.key_type == GROUP_KEY:
@@ -326,7 +337,7 @@ def _asked_topic(
     except ApiError as error:
         code = error.code
     if code is ErrorCode.POLICY_VIOLATION:
-        # This answer does not have that code, and no such topic exists.
+        # The answer of this version does not have this error code, and no such topic exists.
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(error_code=code, name=asked.name or "")
 

@@ -1,6 +1,7 @@
-"""Settings of topics and brokers: read from the image, changed by the controller.
+"""Handles requests for settings of topics and brokers, and for the levels of the process's loggers.
 
-Also the levels of the process's loggers, which are not part of the metadata.
+Settings are read from the image and changed by the controller. The levels of loggers are not part
+of the metadata.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from protocol.messages.configs import (
 
 
 class ConfigHandlers:
-    """Settings of topics, brokers and loggers."""
+    """Handles the requests that read or change settings of topics, brokers and loggers."""
 
     def __init__(self, metadata: Metadata, settings: InForce) -> None:
         self._metadata = metadata
@@ -38,7 +39,7 @@ class ConfigHandlers:
     def describe_configs(
         self, call: Call, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
-        """DescribeConfigs, from the image."""
+        """Handle DescribeConfigs from the image."""
         response = describe(request, self._metadata.image, self._settings.config)
         loggers = {
             one.resource_name: one
@@ -55,7 +56,7 @@ class ConfigHandlers:
         return response
 
     def alter_configs(self, call: Call, request: AlterConfigsRequest) -> None:
-        """AlterConfigs: answered when the settings are in force."""
+        """Handle AlterConfigs. The answer is sent when the new settings apply."""
 
         def refused(error: ApiError) -> None:
             call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
@@ -65,7 +66,7 @@ class ConfigHandlers:
     def incremental_alter_configs(
         self, call: Call, request: IncrementalAlterConfigsRequest
     ) -> None:
-        """IncrementalAlterConfigs: answered when the settings are in force."""
+        """Handle IncrementalAlterConfigs. The answer is sent when the new settings apply."""
         loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
         others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
         altered = alter_loggers(
@@ -96,14 +97,17 @@ class ConfigHandlers:
     def list_config_resources(
         self, call: Call, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse:
-        """ListConfigResources: version 0 lists subscriptions to client metrics; there are none."""
+        """Handle ListConfigResources.
+
+        Version 0 lists subscriptions to client metrics, and this broker has none.
+        """
         return ListConfigResourcesResponse()
 
 
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """Return REQUEST_TIMED_OUT for each resource: every tool knows this error and retries."""
+    """Return REQUEST_TIMED_OUT for each resource. Every tool knows this error and retries."""
     return [
         AlterConfigsResourceResponse(
             error_code=ErrorCode.REQUEST_TIMED_OUT,

@@ -1,4 +1,4 @@
-"""Administration of groups: list, describe, delete, and delete committed offsets."""
+"""Handles the administration of groups: list, describe, delete, and delete committed offsets."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ from protocol.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8))
 
 Done = Callable[[int, ErrorCode], None]
-"""The result of deleting one group of a request: its index and error code."""
+"""A callback for the result of deleting one group: its index in the request, and the error code."""
 
 
 class GroupAdminHandlers:
-    """Groups listed, described and deleted."""
+    """Handles ListGroups, DescribeGroups, DeleteGroups and OffsetDelete."""
 
     def __init__(self, groups: GroupCoordinator, metadata: Metadata) -> None:
         self._groups = groups
         self._metadata = metadata
 
     def list_groups(self, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Return every group of this broker. Refused as a whole while a shard is loading."""
+        """Return every group of this broker.
+
+        The whole request is refused while a shard is loading.
+        """
         if self._groups.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return ListGroupsResponse(
@@ -56,7 +59,8 @@ class GroupAdminHandlers:
         )
 
     def describe_groups(self, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Return groups by name. An unknown group is Dead, which is not an error.
+        """Return the groups with these names. An unknown group is in state Dead, which is not an
+        error.
 
         A repeated name is answered once, because a small request must not get a huge answer.
         """
@@ -89,7 +93,10 @@ class GroupAdminHandlers:
         return described
 
     def delete_groups(self, call: Call, request: DeleteGroupsRequest) -> None:
-        """DeleteGroups: separately for each group; answered when all deletions are durable."""
+        """Handle DeleteGroups, each group separately.
+
+        The answer is sent when all deletions are durable.
+        """
         names = dict.fromkeys(request.groups_names)
         results = [DeletableGroupResult(group_id=group_id) for group_id in names]
         waiting = set(range(len(results)))
@@ -121,7 +128,7 @@ class GroupAdminHandlers:
         )
 
     def offset_delete(self, call: Call, request: OffsetDeleteRequest) -> None:
-        """OffsetDelete: answered when the deletion is durable."""
+        """Handle OffsetDelete. The answer is sent when the deletion is durable."""
         groups = self._groups
         loaded = groups.find(request.group_id)
         outcome = groups.shard(request.group_id).delete_offsets(request, groups.topic_with)

@@ -1,8 +1,8 @@
-"""Members of groups: join, sync, heartbeat, leave.
+"""Handles the requests of group members: join, sync, heartbeat, leave.
 
-Room: handlers. Translates between the versions of the requests and the group coordinator. The
-rules are in `broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its
-connection, as in Kafka. Heartbeats of other members use other connections.
+It translates between the versions of the requests and the group coordinator. The rules are in
+`broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its connection, as
+in Kafka. Heartbeats of other members use other connections.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ MANY_LEAVE_SINCE = 3
 
 
 class MembershipHandlers:
-    """Requests of group members."""
+    """Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def join_group(self, call: Call, request: JoinGroupRequest) -> None:
-        """JoinGroup: answered when the group's next generation is formed, or refused at once."""
+        """Handle JoinGroup.
+
+        The answer is sent when the group's next generation is formed; a refusal is sent at once.
+        """
 
         def answer(joined: JoinAnswer) -> None:
             call.answer(_join_response(call.version, joined))
@@ -70,7 +73,7 @@ class MembershipHandlers:
         groups.perform(loaded)
 
     def sync_group(self, call: Call, request: SyncGroupRequest) -> None:
-        """SyncGroup: answered when the leader's assignment is stored."""
+        """Handle SyncGroup. The answer is sent when the leader's assignments are stored."""
 
         def answer(synced: SyncAnswer) -> None:
             call.answer(
@@ -90,7 +93,7 @@ class MembershipHandlers:
             loaded = self._groups.find(request.group_id)
         except ApiError as error:
             # While the group is loading, the current rebalance is lost anyway. The member must join
-            # again, without looking for the coordinator.
+            # again, but it need not look for the coordinator.
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
             return
@@ -108,7 +111,10 @@ class MembershipHandlers:
         groups.perform(loaded)
 
     def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat: succeeds while the group is loading, because no member is removed then."""
+        """Handle Heartbeat.
+
+        It succeeds while the group is loading, because no member is removed in this time.
+        """
         groups = self._groups
         try:
             shard = groups.shard(request.group_id)
@@ -125,7 +131,8 @@ class MembershipHandlers:
         return HeartbeatResponse(error_code=groups.told(code))
 
     def leave_group(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup: of one member, or from version 3 on of many, each with its own result."""
+        """Handle LeaveGroup for one member or, from version 3 on, for many members with a result
+        each."""
         groups = self._groups
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)

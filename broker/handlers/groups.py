@@ -1,4 +1,4 @@
-"""Committed offsets: commit and fetch."""
+"""Handles OffsetCommit and OffsetFetch, the requests that write and read committed offsets."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ ERROR_IN_HEAD_SINCE = 2
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 Found = tuple[int, CommittedOffset, ErrorCode]
-"""Partition index, its committed offset, and an error code."""
+"""A partition index, the partition's committed offset, and an error code."""
 
 
 class OffsetHandlers:
-    """Committed offsets of groups."""
+    """Handles the requests for the committed offsets of groups."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
 
     def offset_commit(self, call: Call, request: OffsetCommitRequest) -> None:
-        """OffsetCommit: answered when the offsets are as durable as any record."""
+        """Handle OffsetCommit. The answer is sent when the offsets are committed to the log."""
 
         groups = self._groups
 
@@ -59,7 +59,7 @@ class OffsetHandlers:
             refused(error)
 
     def offset_fetch(self, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """OffsetFetch of one group, or from version 8 on of many.
+        """Handle OffsetFetch for one group or, from version 8 on, for many groups.
 
         A repeated group or partition is answered once, because a small request must not get a huge
         answer.
@@ -141,7 +141,10 @@ def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitR
 
 
 def _fetch_refused(call: Call, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    """Return the error at the top level. Version 1 has no such field, so it is per partition."""
+    """Return the error at the top level of the answer.
+
+    Version 1 has no such field, so each partition gets the error.
+    """
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -168,7 +171,11 @@ def _asked_offsets(
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
     require_stable: bool,
 ) -> Iterable[tuple[str, list[Found]]]:
-    """Return the requested partitions, or all committed ones for None. Unknown: offset -1."""
+    """Return the committed offsets of the requested partitions; of all partitions if `topics` is
+    None.
+
+    A partition without a committed offset gets offset -1.
+    """
     if topics is None:
         asked = sorted(shard.offsets.of_group(group_id))
     else:
@@ -189,7 +196,8 @@ def _found(
     shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
 ) -> Found:
     if require_stable and shard.offsets.is_unstable(group_id, partition):
-        # The reader must wait for the transaction's end (KIP-447), or it could read twice.
+        # The reader must wait for the end of the transaction (KIP-447), or it could process records
+        # twice.
         return partition.partition, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT
     committed = shard.committed(group_id, partition) or NOTHING_COMMITTED
     return partition.partition, committed, ErrorCode.NONE

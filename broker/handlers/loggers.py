@@ -1,8 +1,8 @@
-"""The process's loggers as a resource of configuration requests: type 8, BROKER_LOGGER.
+"""Handles configuration requests for the process's loggers: resource type 8, BROKER_LOGGER.
 
-Room: handlers. The levels exist only in `logging` and are not stored. After a restart all are
-INFO, as Kafka starts with the levels of its file. A logger without its own level uses that of the
-nearest parent (`broker.produce` for `broker.produce.produces`).
+The levels exist only in `logging` and are not stored. After a restart all levels are INFO, as Kafka
+starts with the levels of its file. A logger without its own level uses the level of the nearest
+parent (`broker.produce` for `broker.produce.produces`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LEVELS = {
     "DEBUG": logging.DEBUG,
     "TRACE": 5,
 }
-"""Kafka's level names, the most verbose last."""
+"""The levels of `logging` by Kafka's names, the most verbose level last."""
 
 
 def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> DescribeConfigsResult:
-    """Return every logger with its effective level."""
+    """Return the requested loggers, or all loggers, with their effective levels."""
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -67,7 +67,10 @@ def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> Describ
 def alter_loggers(
     resources: Sequence[AlterConfigsResource], node_id: int, *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
-    """Set or remove levels. Each resource is changed completely or not at all."""
+    """Set or remove the levels of loggers.
+
+    The changes of one resource are made together or not at all.
+    """
     named = Counter(one.resource_name for one in resources)
     responses = []
     for resource in resources:
@@ -100,7 +103,10 @@ def _check_name(name: str, node_id: int) -> None:
 
 
 def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
-    """Return the loggers to change with their new levels."""
+    """Return the loggers to change, with their new levels.
+
+    Raises ApiError for an invalid change.
+    """
     known = set(_names())
     levels: dict[str, int] = {}
     for change in changes:
@@ -138,5 +144,8 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """Return Kafka's name of a level. Libraries can have levels in between."""
+    """Return Kafka's name of a level.
+
+    The level of a library can be between two of Kafka's levels.
+    """
     return next((name for name, least in LEVELS.items() if level >= least), "TRACE")

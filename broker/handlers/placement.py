@@ -1,7 +1,7 @@
-"""The places of replicas and their leaders: log folders, elections, reassignments.
+"""Handles requests for log folders, leader elections and reassignments.
 
-Room: handlers. A node has one log folder, and replicas do not move between brokers. So everything
-except elections is answered from the image at once, with Kafka's error codes.
+A node has one log folder, and replicas do not move between brokers. So everything except elections
+is answered from the image at once, with Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ from protocol.messages.log_dirs import (
 )
 
 ERROR_IN_HEAD_SINCE = 1
-"""Version 0 of ElectLeaders has error codes only per partition."""
+"""The first version of ElectLeaders with an error code at the top level.
+
+Version 0 has error codes only per partition.
+"""
 
 UNKNOWN_BYTES = -1
 
 
 class PlacementHandlers:
-    """The places of partitions, and their leaders."""
+    """Handles requests for the log folders of replicas, and for their leaders."""
 
     def __init__(self, replicas: Replicas, settings: InForce, metadata: Metadata) -> None:
         self._replicas = replicas
@@ -59,7 +62,8 @@ class PlacementHandlers:
     def describe_log_dirs(
         self, call: Call, request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
-        """Return the log folder, its partitions with their sizes, and the space on its volume."""
+        """Return the log folder, its partitions with their sizes, and the free space on its
+        volume."""
         wanted = (
             None
             if request.topics is None
@@ -94,7 +98,8 @@ class PlacementHandlers:
     def alter_replica_log_dirs(
         self, call: Call, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
-        """Accept the only log folder for a replica, and refuse any other."""
+        """Handle AlterReplicaLogDirs: accept the node's only log folder, and refuse any other
+        folder."""
         own = str(Path(self._settings.config.log_dir).absolute())
         results: dict[str, AlterReplicaLogDirTopicResult] = {}
         for folder in request.dirs:
@@ -112,18 +117,22 @@ class PlacementHandlers:
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
     def _why_not_held(self, topic: str, index: int) -> ErrorCode:
-        """Return NONE if a replica is here in any role, else the error code."""
+        """Return NONE if this broker has a replica of the partition, else the error code."""
         try:
             self._replicas.find_held(topic, index)
         except ApiError as error:
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                # The request is not for the leader only, and Kafka keeps the older code here.
+                # The request is not only for the leader, and Kafka keeps the older error code for
+                # this request.
                 return ErrorCode.REPLICA_NOT_AVAILABLE
             return error.code
         return ErrorCode.NONE
 
     def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> None:
-        """ElectLeaders: sent to the controller, answered when the elected replicas lead."""
+        """Handle ElectLeaders.
+
+        The request goes to the controller. The answer is sent when the elected replicas lead.
+        """
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is not known"
@@ -137,7 +146,10 @@ class PlacementHandlers:
     def alter_partition_reassignments(
         self, call: Call, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Accept the current assignment of a partition. Moving replicas is not supported yet."""
+        """Handle AlterPartitionReassignments: accept only a partition's current assignment.
+
+        This version cannot move replicas.
+        """
         image = self._metadata.image
         response = AlterPartitionReassignmentsResponse()
         for topic in request.topics:

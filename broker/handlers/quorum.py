@@ -1,7 +1,7 @@
-"""Administration of the quorum: describe it, unregister brokers, raise feature levels.
+"""Handles the administration of the quorum: describe it, unregister brokers, raise feature levels.
 
-Room: handlers. The active controller handles all of this. Any other broker forwards the request to
-it, as in Kafka, so that a client can ask any broker.
+The active controller decides these requests. Any other broker forwards the request to the
+controller, as in Kafka, so that a client can ask any broker.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DIRECTORIES_SINCE = 2
 
 
 class QuorumHandlers:
-    """Requests for the leader of the metadata quorum."""
+    """Handles the requests that the leader of the metadata quorum answers."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     def describe_quorum(self, call: Call, request: DescribeQuorumRequest) -> None:
-        """DescribeQuorum."""
+        """Handle DescribeQuorum."""
 
         def described(response: DescribeQuorumResponse) -> None:
             call.answer(
@@ -39,11 +39,11 @@ class QuorumHandlers:
         self._pass_on(call, request, described)
 
     def unregister_broker(self, call: Call, request: UnregisterBrokerRequest) -> None:
-        """UnregisterBroker: answered when the broker is unregistered."""
+        """Handle UnregisterBroker. The answer is sent when the broker is unregistered."""
         self._pass_on(call, request, call.answer)
 
     def update_features(self, call: Call, request: UpdateFeaturesRequest) -> None:
-        """UpdateFeatures: answered when the levels are in force."""
+        """Handle UpdateFeatures. The answer is sent when the levels are committed."""
         self._pass_on(call, _in_latest_words(request), call.answer)
 
     def _pass_on(self, call: Call, order: Order, reply: Callable[[Any], None]) -> None:
@@ -66,7 +66,8 @@ def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
 
 
 def _in_latest_words(request: UpdateFeaturesRequest) -> UpdateFeaturesRequest:
-    """Convert version 0's permission to lower a level to version 1's safe downgrade."""
+    """Convert a request of version 0 to version 1: the permission to lower a level becomes a safe
+    downgrade."""
     for one in request.feature_updates:
         if one.allow_downgrade:
             one.allow_downgrade, one.upgrade_type = False, SAFE_DOWNGRADE

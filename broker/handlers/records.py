@@ -1,4 +1,5 @@
-"""DeleteRecords and OffsetForLeaderEpoch: the start of a log, and the ends of epochs."""
+"""Handles DeleteRecords and OffsetForLeaderEpoch, which concern the start of a log and the ends of
+epochs."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ from protocol.messages.topics import (
 from protocol.types import NO_OFFSET
 
 TO_HIGH_WATERMARK = -1
-"""In DeleteRecords: delete everything that is committed."""
+"""The offset in DeleteRecords that means the high watermark: delete all committed records."""
 
 
 class _Trimmed:
-    """A partition whose leader has deleted records; waits for the other live replicas."""
+    """A partition whose leader has deleted records, while the other live replicas have not done so
+    yet."""
 
     __slots__ = ("_deletion", "leader_epoch", "offset", "replica", "result")
 
@@ -43,7 +45,7 @@ class _Trimmed:
         self._deletion = deletion
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
-        """The leader epoch in which the leader has deleted."""
+        """The leader epoch in which the leader has deleted the records."""
         self.offset = offset
         """All replicas must delete the records below this offset."""
         self.result = result
@@ -58,7 +60,7 @@ class _Trimmed:
 
 
 class _Deletion:
-    """A DeleteRecords request, answered when all its waits have ended."""
+    """A DeleteRecords request. It is answered when all its waits have ended."""
 
     __slots__ = ("_open_count", "call", "deadline_ms", "response", "trimmed")
 
@@ -81,20 +83,20 @@ class _Deletion:
         self.wait_ended()
 
     def refuse(self, code: ErrorCode) -> None:
-        """Answer with an error, because the deletion is not durable and can be undone."""
+        """Answer with an error, because the deletion is not durable and a crash can undo it."""
         for one in self.trimmed:
             one.result.error_code = code
         self.call.answer(self.response)
 
     def wait_ended(self) -> None:
-        """Count down the waits. The last one sends the answer."""
+        """Note that one wait has ended. The last one sends the answer."""
         self._open_count -= 1
         if not self._open_count:
             self.call.answer(self.response)
 
 
 class RecordHandlers:
-    """Deletion of records, and the ends of leader epochs."""
+    """Handles requests that delete records or ask for the ends of leader epochs."""
 
     def __init__(
         self, replicas: Replicas, checkpoints: CheckpointQueue, waits: Purgatory, clock: Clock
@@ -105,12 +107,12 @@ class RecordHandlers:
         self._clock = clock
 
     def delete_records(self, call: Call, request: DeleteRecordsRequest) -> None:
-        """DeleteRecords: answered once the new start of each log is durable here, and all live
-        replicas start there or later.
+        """Handle DeleteRecords. The answer is sent when each log's new start is durable on this
+        broker, and all live replicas start at this offset or later.
 
-        Otherwise a crash could bring back records after the client was told that they are deleted.
-        If a follower is too slow for the request's timeout, the answer is REQUEST_TIMED_OUT,
-        although the leader has deleted.
+        Otherwise a crash could bring back records after the client got the answer that they are
+        deleted. If a follower is too slow for the request's time-out, the answer is
+        REQUEST_TIMED_OUT, although the leader has deleted the records.
         """
         deletion = _Deletion(call, self._clock.monotonic_ms() + request.timeout_ms)
         deletion.response.topics = [
@@ -152,7 +154,10 @@ class RecordHandlers:
     def offset_for_leader_epoch(
         self, call: Call, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        """Return the end of the epoch of a client's last record, above which it must truncate."""
+        """Return the end offset of the epoch of a client's last record.
+
+        The client must truncate its records above this offset.
+        """
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answer = OffsetForLeaderTopicResult(topic=topic.topic)

@@ -1,4 +1,5 @@
-"""DescribeTopicPartitions: the partitions of topics, page by page (KIP-966)."""
+"""Handles DescribeTopicPartitions, which returns the partitions of topics page by page
+(KIP-966)."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from protocol.messages.metadata import (
 from protocol.types import NO_NODE
 
 PARTITION_COUNT_MAX = 2_000
-"""The most partitions of one page, whatever the client asks for."""
+"""The largest number of partitions on one page. A larger limit in the request is ignored."""
 
 
 class TopicPageHandlers:
-    """Topics described page by page."""
+    """Handles DescribeTopicPartitions."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -31,7 +32,10 @@ class TopicPageHandlers:
     def describe_topic_partitions(
         self, call: Call, request: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse:
-        """Return topics ordered by name, from the cursor on; all topics if none is named."""
+        """Return topics ordered by name, from the cursor on.
+
+        If the request names no topic, all topics are returned.
+        """
         image = self._metadata.image
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
@@ -79,10 +83,10 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 def _page(
     topic: TopicImage, image: MetadataImage, listener: str, first: int, count_max: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    """Return a part of one topic's partitions.
+    """Return the part of one topic's partitions that is on the page.
 
     The lists of eligible leaders stay empty, because every eligible leader is in sync here. Null
-    would break Java clients.
+    would cause an error in Java clients.
     """
     page = DescribeTopicPartitionsResponseTopic(
         name=topic.name,

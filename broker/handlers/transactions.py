@@ -1,4 +1,4 @@
-"""Transactional requests of producers for their coordinator."""
+"""Handles the transactional requests of producers for their coordinator."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 FENCED_SINCE = 2
 INIT_FENCED_SINCE = 4
-"""The first versions whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH."""
+"""The first version of each API whose clients know PRODUCER_FENCED.
+
+Older clients get INVALID_PRODUCER_EPOCH.
+"""
 
 LOADING_SINCE = 2
-"""The first TxnOffsetCommit version whose clients know COORDINATOR_LOAD_IN_PROGRESS."""
+"""The first version of TxnOffsetCommit whose clients know COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> ErrorCode:
@@ -58,7 +61,7 @@ def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> Erro
 
 
 class TransactionHandlers:
-    """Begin, extend and end transactions."""
+    """Handles the requests that begin, extend and end transactions."""
 
     def __init__(
         self,
@@ -79,8 +82,10 @@ class TransactionHandlers:
     def init_producer_id(
         self, call: Call, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | None:
-        """Return a producer id and epoch. Without a transactional id they are always new, because
-        the producer's old id has no state.
+        """Return a producer id and an epoch.
+
+        Without a transactional id the producer id is always new, because the producer's old id has
+        no state.
         """
 
         def refused(error: ApiError) -> None:
@@ -153,7 +158,8 @@ class TransactionHandlers:
                 refused,
             )
 
-        # Check before locating the coordinator, because every coordinator would refuse this.
+        # Check the time-out before the coordinator is located, because every coordinator would
+        # refuse it.
         self._transactions.refuse_timeout(request.transaction_timeout_ms)
         shard = self._transactions.shard(transactional_id)
         if shard.wants_producer_id(transactional_id, expected):
@@ -164,7 +170,7 @@ class TransactionHandlers:
     def add_partitions_to_txn(
         self, call: Call, request: AddPartitionsToTxnRequest
     ) -> AddPartitionsToTxnResponse | None:
-        """AddPartitionsToTxn: all of the partitions, or none."""
+        """Handle AddPartitionsToTxn: add all of the partitions, or none of them."""
         wanted = [
             TopicPartition(topic.name, index)
             for topic in request.v3_and_below_topics
@@ -211,7 +217,8 @@ class TransactionHandlers:
     def add_offsets_to_txn(
         self, call: Call, request: AddOffsetsToTxnRequest
     ) -> AddOffsetsToTxnResponse | None:
-        """AddOffsetsToTxn: the group's partition of the offsets topic joins the transaction."""
+        """Handle AddOffsetsToTxn: add the group's partition of the offsets topic to the
+        transaction."""
 
         def answer(error: ApiError | None) -> None:
             code = ErrorCode.NONE if error is None else _code(call, error)
@@ -219,8 +226,8 @@ class TransactionHandlers:
 
         def add() -> None:
             try:
-                # The group's coordinator can be another broker, which asks here before it writes
-                # there.
+                # Another broker can be the group's coordinator. It asks this broker before it
+                # writes to its partition.
                 partition = self._groups.partition_of(request.group_id)
             except ApiError as error:
                 answer(error)
@@ -238,7 +245,10 @@ class TransactionHandlers:
         return None
 
     def end_txn(self, call: Call, request: EndTxnRequest) -> None:
-        """EndTxn: answered when the outcome is durable. The markers follow."""
+        """Handle EndTxn.
+
+        The answer is sent when the outcome is durable. The markers are written afterwards.
+        """
 
         def answer(error: ApiError | None) -> None:
             code = ErrorCode.NONE if error is None else _code(call, error)
@@ -258,8 +268,9 @@ class TransactionHandlers:
         )
 
     def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
-        """TxnOffsetCommit: the offsets are written now and take effect when the transaction
-        commits.
+        """Handle TxnOffsetCommit.
+
+        The offsets are written now, and count once the transaction commits.
         """
 
         def refused(error: ApiError) -> None:
@@ -297,7 +308,10 @@ class TransactionHandlers:
         proofs: Proofs,
         refused: Callable[[ApiError], None],
     ) -> None:
-        """Write the offsets if the transaction is open. Raises ApiError if nothing was written."""
+        """Write the offsets of a TxnOffsetCommit if the transaction is open.
+
+        Raises ApiError if nothing was written.
+        """
         loaded = self._groups.find(request.group_id)
         refuse_outsider(self._verifier, owner, loaded.replica, proofs)
         outcome = self._groups.shard(request.group_id).commit_in_transaction(
@@ -328,7 +342,7 @@ def _added(
 
 
 def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], None]) -> None:
-    """Continue once an internal topic exists. Creates it if it is missing."""
+    """Call `then` once an internal topic exists. A missing topic is created."""
     if name in metadata.image.topics:
         then()
     else:
@@ -341,15 +355,15 @@ def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], Non
 
 
 def _offsets_code(call: Call, error: ApiError) -> ErrorCode:
-    """Convert to an error code that a producer expects from the group coordinator."""
+    """Convert an error to a code that a producer expects from the group coordinator."""
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        # Kafka's own producer stops at this code if it comes from a coordinator.
+        # Kafka's own producer stops at this error code if the code comes from a coordinator.
         return ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-        # This same transaction is ending. The next attempt will get the result.
+        # This transaction itself is ending. The producer's next request will get the result.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_SINCE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""Administration of transactions: list and describe them and their producers."""
+"""Handles the administration of transactions: list and describe transactions and producers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from protocol.messages.transactions import (
 )
 
 KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFence"}
-"""Kafka's state names. The last is a state of Kafka that never reaches a log."""
+"""Kafka's names of transaction states. The last one is a state of Kafka that is never in a log."""
 
 
 class TransactionAdminHandlers:
-    """Transactions and producers listed and described."""
+    """Handles DescribeProducers, DescribeTransactions and ListTransactions."""
 
     def __init__(self, replicas: Replicas, transactions: TxnCoordinator, clock: Clock) -> None:
         self._replicas = replicas
@@ -39,7 +39,10 @@ class TransactionAdminHandlers:
     def describe_producers(
         self, call: Call, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
-        """Return the producers that each partition's log remembers, each partition once."""
+        """Return the producers that each requested partition's log remembers.
+
+        A repeated partition is answered once.
+        """
         asked: dict[str, dict[int, None]] = {}
         for topic in request.topics:
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -77,7 +80,7 @@ class TransactionAdminHandlers:
     def describe_transactions(
         self, call: Call, request: DescribeTransactionsRequest
     ) -> DescribeTransactionsResponse:
-        """Describe transactional ids, each once and with its own error."""
+        """Return the requested transactional ids, each once and with its own error."""
         answers = []
         for transactional_id in dict.fromkeys(request.transactional_ids):
             try:
@@ -96,7 +99,10 @@ class TransactionAdminHandlers:
     def list_transactions(
         self, call: Call, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
-        """Return the transactional ids that match the filters. Refused while a shard is loading."""
+        """Return the transactional ids that match the filters.
+
+        The request is refused while a shard is loading.
+        """
         if self._transactions.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._clock.now_ms()

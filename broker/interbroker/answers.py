@@ -1,7 +1,4 @@
-"""Answers to other brokers that are sent once the change is committed and in force.
-
-Room: interbroker.
-"""
+"""Answers to other brokers that are sent once the change is committed and in force."""
 
 from __future__ import annotations
 

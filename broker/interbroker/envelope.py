@@ -1,7 +1,7 @@
 """Requests of clients that another broker forwards to this controller (KIP-590).
 
-Room: interbroker. An envelope contains a client's request. It is handled under the client's
-address, and its answer goes back in an envelope.
+An envelope contains a client's request. It is handled under the client's address, and its answer
+goes back in an envelope.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests of other brokers to the active controller, about their membership.
 
-Room: interbroker. While this node is not the controller, the answer contains NOT_CONTROLLER, and
-the other broker looks for another controller.
+While this node is not the controller, the answer contains NOT_CONTROLLER, and the other broker
+looks for another controller.
 """
 
 from __future__ import annotations

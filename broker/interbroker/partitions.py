@@ -1,7 +1,7 @@
 """Requests of partition leaders to the active controller, about in-sync replicas.
 
-Room: interbroker. The answer only ends the leader's wait. The in-sync replicas come only from the
-replayed metadata log (decision 0029).
+The answer only ends the leader's wait. The in-sync replicas come only from the replayed metadata
+log (decision 0029).
 """
 
 from __future__ import annotations

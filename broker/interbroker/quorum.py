@@ -1,7 +1,6 @@
 """Requests of other voters: votes, begin and end of epochs, the log and its snapshots.
 
-Room: interbroker. All requests go to the quorum's core, which answers when the content of the
-answer is durable.
+All requests go to the quorum's core, which answers when the content of the answer is durable.
 """
 
 from __future__ import annotations

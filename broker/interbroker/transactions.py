@@ -1,7 +1,7 @@
 """Requests between transaction coordinators and partition leaders (KIP-98, KIP-890).
 
-Room: interbroker. A coordinator sends WriteTxnMarkers to have its markers written. A leader sends
-AddPartitionsToTxn with `verify_only` to ask if a producer may write in a transaction.
+A coordinator sends WriteTxnMarkers to have its markers written. A leader sends AddPartitionsToTxn
+with `verify_only` to ask if a producer may write in a transaction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Settings of topics and brokers: the effective values and their sources.
+"""The settings of topics and brokers: the effective values and their sources.
 
-Room: metadata. Pure. A topic's value is its own, else the node's value under one of the synonyms,
-else the default. A node's value is the one set at run time for this node, else for all nodes, else
-the one in its file, else the default. DescribeConfigs shows all of them, the effective one first.
+This module is pure. A topic's value is its own, else the node's value under one of the setting's
+synonyms, else the default. A node's value is the run-time setting of this node, else of all nodes,
+else the value in its file, else the default. DescribeConfigs shows all these values, the effective
+one first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from protocol.messages.topics import CreatableTopicConfigs
 
 
 class SettingSource(IntEnum):
-    """The source of a value, with the numbers of DescribeConfigs."""
+    """The source of a setting's value, with Kafka's numbers in DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -42,7 +43,10 @@ class SettingSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source in which a setting has a value. The first of its layers is effective."""
+    """One source of a setting, with its value.
+
+    The first layer of a setting has the effective value.
+    """
 
     name: str
     value: str
@@ -60,14 +64,17 @@ def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfi
 
 
 def _own_layer(row: Setting, stored: str) -> Layer:
-    """Return a topic's own value: stored as the client sent it, shown without blanks."""
+    """Return the layer of a topic's own value.
+
+    The value is stored as the client sent it, and shown without blanks.
+    """
     is_list = row.kind is ConfigType.LIST
     value = ",".join(part.strip() for part in stored.split(",")) if is_list else stored.strip()
     return Layer(row.key, value, SettingSource.DYNAMIC_TOPIC)
 
 
 def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
-    """Return what the node sets under these keys, ordered by source and then by key."""
+    """Yield the node's values under these keys, ordered by source and then by key."""
     for source, values in _node_values(config):
         for key in keys:
             if key in values:
@@ -81,7 +88,7 @@ def _node_values(config: BrokerConfig) -> Iterator[tuple[SettingSource, Mapping[
 
 
 def _default_layer(row: Setting) -> Layer:
-    """Return the default under the broker key with the coarsest unit."""
+    """Return the layer of the default, named by the broker key with the coarsest unit."""
     if not row.synonyms:
         return Layer(row.key, text(row.default), SettingSource.DEFAULT)
     synonym = row.synonyms[-1]
@@ -92,7 +99,7 @@ def _default_layer(row: Setting) -> Layer:
 
 
 def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
-    """Return the effective value, in the topic setting's own unit."""
+    """Return the effective value of a topic setting, in the setting's own unit."""
     strongest = layers[0]
     if strongest.source is SettingSource.DYNAMIC_TOPIC:
         return strongest.value
@@ -125,7 +132,7 @@ def created_configs(
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """A topic setting as it is for topics that do not set it."""
+    """A topic setting with the values for topics that do not set it."""
 
     row: Setting
     layers: list[Layer]
@@ -211,14 +218,15 @@ def _topic_entry(
 def _broker_entries(
     name: str, config: BrokerConfig, wanted: Collection[str] | None
 ) -> Iterator[tuple[Setting, list[Layer], bool]]:
-    """Yield row, layers, and True if it is read-only."""
+    """Yield each selected setting of this broker: its definition, its layers, and True if it is
+    read-only."""
     if name and name != str(config.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
     if not name:
-        # An empty name means only what was set at run time for all brokers.
+        # An empty name selects only the settings that were set at run time for all brokers.
         for_all = config.dynamic_for_all
         return (
             (
@@ -235,7 +243,7 @@ def _broker_entries(
 def _own_entries(
     config: BrokerConfig, wanted: Collection[str] | None, request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Yield the node's identity, for tools that look it up under Kafka's keys."""
+    """Yield the entries for the node's identity, which tools look up under Kafka's keys."""
     for row, value in own_values(config):
         if wanted is not None and row.key not in wanted:
             continue
@@ -252,8 +260,9 @@ def _foreign_entries(
     wanted: Collection[str] | None,
     request: DescribeConfigsRequest,
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Yield keys that this broker does not know, set at run time. Their values are not shown, as in
-    Kafka, because they can be secrets.
+    """Yield the run-time settings whose keys this broker does not know.
+
+    As in Kafka, their values are not shown, because they can be secrets.
     """
     for_all = image.settings(BROKER_RESOURCE, "")
     own = image.settings(BROKER_RESOURCE, name) if name else {}
@@ -273,7 +282,10 @@ def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
 
 
 def _broker_default(row: Setting) -> bool | int | float | str:
-    """Return the default in the broker key's own unit. Rows of synonyms have the topic's unit."""
+    """Return the default in the broker key's own unit.
+
+    The rows of synonyms have the topic setting's unit.
+    """
     factor = _FACTORS.get(row.key, 1)
     if factor != 1 and isinstance(row.default, int) and row.default > 0:
         return row.default // factor

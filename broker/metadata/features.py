@@ -1,8 +1,8 @@
 """The level of the metadata log, and the check whether this version can read it.
 
-Room: metadata. Pure. The level is Kafka's `metadata.version`. It is in the log itself, before the
-first record that needs it. A broker that finds an unknown level must not continue, because it could
-miss important changes, such as a new leader. A log without a level is from version 0.1.0.
+This module is pure. The level is Kafka's `metadata.version`. It is in the log itself, before the
+first record that needs this level. A broker that finds an unknown level must not continue, because
+it could miss important changes, such as a new leader. A log without a level is from version 0.1.0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ METADATA_LEVEL = 23
 
 
 def check_level(record: FeatureLevelRecord) -> None:
-    """Raise UnknownMetadataRecord for an unknown feature or level."""
+    """Raise UnknownMetadataRecord if a record names an unknown feature or level."""
     name, level = record.name, record.feature_level
     if level == 0 or (name == METADATA_VERSION and 0 < level <= METADATA_LEVEL):
         return

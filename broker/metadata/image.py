@@ -1,8 +1,8 @@
-"""The cluster's metadata at one offset of its log, immutable.
+"""The cluster's metadata at one offset of its log, as an immutable object.
 
-Room: metadata. Pure. An image is the result of replaying the log up to `end_offset`, and contains
-nothing else. `MetadataDelta` collects the records of one commit. Besides the next image, it says
-which topics were added, removed or changed, for code that keeps state per topic.
+This module is pure. An image is the result of replaying the log up to `end_offset`, and contains
+nothing else. `MetadataDelta` collects the records of one commit. It returns the next image. It also
+says which topics were added, removed or changed, for code that keeps state per topic.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = Uuid(int=1)
-"""Kafka's id, which no other topic gets."""
+"""Kafka's id of the metadata log. No other topic gets this id."""
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-"""The metadata log is one partition."""
+"""The only partition of the metadata log."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 
 class ImpossibleRecord(Exception):
-    """A record that contradicts earlier ones. Nothing has changed."""
+    """The error for a record that contradicts earlier records. The image is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One registered broker. `listeners` maps a listener's name to its advertised address.
+    """One registered broker. `listeners` maps a listener's name to the broker's advertised address.
 
-    `directory_ids` are its log directories; empty if an older version registered it without them.
+    `directory_ids` are its log directories; empty if an older version registered the broker without
+    them.
     """
 
     node_id: int
@@ -72,12 +73,12 @@ class BrokerImage:
     rack: str | None
     is_fenced: bool
     is_stopping: bool = False
-    """True during a controlled shutdown: it leads no partition and is in no ISR."""
+    """True during a controlled shutdown: the broker leads no partition and is in no ISR."""
     directory_ids: tuple[Uuid, ...] = ()
 
     @property
     def is_active(self) -> bool:
-        """True if it may lead partitions and be in sync."""
+        """True if the broker may lead partitions and be in sync."""
         return not (self.is_fenced or self.is_stopping)
 
 
@@ -85,8 +86,8 @@ class BrokerImage:
 class PartitionImage:
     """One partition: its replicas, its leader, and its epochs.
 
-    `eligible_leader_replicas` have everything that was ever committed and may lead without being in
-    sync: they left when the in-sync replicas were already too few for a commit (KIP-966).
+    `eligible_leader_replicas` have all records that were ever committed, and may lead without being
+    in sync. They left the ISR when it was already too small for a commit (KIP-966).
     `last_known_elr` were eligible until their disks became doubtful. They only help an operator who
     must choose a leader.
     """
@@ -102,10 +103,13 @@ class PartitionImage:
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     directories: tuple[Uuid, ...] = ()
-    """In the order of `replicas`, or empty."""
+    """The directory ids in the order of `replicas`, or empty."""
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
-        """Return the partition after a change. Fields that the record leaves out stay."""
+        """Return the partition after a change.
+
+        Fields that are None in the record keep their values.
+        """
         is_elected = record.leader != LEADER_UNCHANGED
         recovery = record.leader_recovery_state
         return PartitionImage(
@@ -146,25 +150,26 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the cluster knows about itself below `end_offset` of the metadata log."""
+    """The content of the metadata log below `end_offset`."""
 
     end_offset: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
     normalised_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Normalised name -> its topics: one, although an older log can have several."""
+    """The topics of each normalised name. There is one, although an older log can have several."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
-    """Levels by feature. A missing feature has level 0."""
+    """The level of each feature. A missing feature has level 0."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def colliding(self, name: str) -> tuple[str, ...]:
-        """Return the topics whose names differ from this one at most in dots and underscores."""
+        """Return the topics whose names differ from this name only in dots and underscores, or not
+        at all."""
         return self.normalised_names.get(normalised(name), ())
 
     def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
@@ -177,12 +182,9 @@ class MetadataImage:
 
 
 class MetadataDelta:
-    """The records between two images.
-
-    `removed`: topics of the old image that are gone, by id. `touched`: names of topics whose
-    partitions or settings differ in the new image. `changes_nodes`: True if settings of brokers
-    differ.
-    """
+    """The records between two images, and the differences that they make. `removed`: topics of the
+    old image that do not exist any more, by id. `touched`: names of topics whose partitions or
+    settings differ in the new image. `changes_nodes`: True if settings of brokers differ."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
@@ -239,10 +241,9 @@ class MetadataDelta:
                 self._next_producer_id = record.next_producer_id
 
     def image(self, end_offset: int) -> MetadataImage:
-        """Return the image after all replayed records; `end_offset` is that of their batch.
-
-        It comes from the log, because the log also has batches of the quorum itself.
-        """
+        """Return the image after all replayed records. `end_offset` is the end offset of their
+        batch in the log. The number of records does not give this offset, because the log also has
+        batches of the quorum itself."""
         topics = dict(self._topics)
         for topic_id, partitions in self._partitions.items():
             name = self._topic_names[topic_id]

@@ -1,6 +1,6 @@
-"""Topic names: which are valid, and which collide.
+"""Topic names: the valid names, and the names that collide.
 
-Room: metadata. Pure.
+This module is pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_topic_name(name: str | None) -> str:
-    """Return the name if it can be a folder's name, else raise INVALID_TOPIC_EXCEPTION."""
+    """Return the name if it is valid, else raise INVALID_TOPIC_EXCEPTION.
+
+    A valid name can be a folder's name.
+    """
     if not name:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name must not be empty")
     if name in (".", ".."):
@@ -34,5 +37,5 @@ def check_topic_name(name: str | None) -> str:
 
 
 def normalised(name: str) -> str:
-    """Return the topic's name as in metric names, where a dot equals an underscore."""
+    """Return a topic's name as it is in metric names, where dots and underscores are the same."""
     return name.replace(".", "_")

@@ -1,6 +1,6 @@
 """A node's identity under Kafka's keys, for DescribeConfigs: its id, addresses and folder.
 
-Room: metadata. Pure. These keys cannot be set in `cluster.settings` or at run time, because they
+This module is pure. These keys cannot be set in `cluster.settings` or at run time, because they
 come from other parts of the configuration file.
 """
 
@@ -17,7 +17,10 @@ PROCESS_ROLES = "broker,controller"
 
 
 def own_values(config: BrokerConfig) -> list[tuple[Setting, OwnValue]]:
-    """Return each key with its value; None as Kafka has it for a key that is not set."""
+    """Return each key with its value.
+
+    The value is None if Kafka shows null for a key that is not set.
+    """
     return [(row, value_of(config)) for row, value_of in _OWN]
 
 
@@ -67,4 +70,4 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
 )
 
 OWN_KEYS = frozenset(row.key for row, _ in _OWN)
-"""Keys that cannot be changed at run time."""
+"""The keys that cannot be changed at run time."""

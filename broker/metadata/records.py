@@ -1,6 +1,6 @@
 """The records of the metadata log, in Kafka's encoding.
 
-Room: metadata. Pure. A record's value is frame version 1, the record's type and its version as
+This module is pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
 records, so Kafka's dump tool can read this log. An unknown type, version or tagged field stops the
 start, because an image with missing parts is worse than none. A record is written in the oldest
@@ -34,18 +34,23 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 LEADER_UNCHANGED = -2
-"""In a PartitionChangeRecord: the leader stays. A broker id, even the same, starts a new epoch."""
+"""In a PartitionChangeRecord: the leader stays.
+
+Any broker id, even that of the present leader, starts a new epoch.
+"""
 
 RECOVERY_UNCHANGED, RECOVERED, RECOVERING = -1, 0, 1
-"""Leader recovery states. RECOVERING: the leader came from an unclean election and has not finished
-recovery, so no replica may join the ISR.
+"""The states of leader recovery.
+
+RECOVERING: the leader came from an unclean election and has not finished its recovery, so no
+replica may join the ISR.
 """
 
 UNFENCED, FENCING_UNCHANGED, FENCED = -1, 0, 1
-"""In a BrokerRegistrationChangeRecord: the change of the fence."""
+"""The change of the fence in a BrokerRegistrationChangeRecord."""
 
 IN_CONTROLLED_SHUTDOWN = 1
-"""In a BrokerRegistrationChangeRecord: the broker is stopping, which cannot be undone."""
+"""In a BrokerRegistrationChangeRecord: the broker is stopping. No later record takes this back."""
 
 
 class BrokerEndpoint(Struct):
@@ -58,7 +63,7 @@ class BrokerEndpoint(Struct):
 
 
 class BrokerFeature(Struct):
-    """A range of feature levels."""
+    """A feature, and the range of its levels that a broker supports."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -66,9 +71,9 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(Message, api_key=0, versions=(1, 3), flexible=0):
-    """A broker process has registered; `broker_epoch` is the offset of this record.
+    """A broker process has registered. `broker_epoch` is the offset of this record.
 
-    `log_dirs` are the ids of its directories; empty if an older version wrote the record.
+    `log_dirs` are the ids of the broker's directories; empty if an older version wrote the record.
     """
 
     broker_id: int = int32()
@@ -91,14 +96,14 @@ class UnregisterBrokerRecord(Message, api_key=1, versions=(0, 0), flexible=0):
 
 
 class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
-    """A topic exists; its partitions follow in the same batch."""
+    """A topic was created. The records of its partitions follow in the same batch."""
 
     name: str = string()
     topic_id: Uuid = uuid_()
 
 
 class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
-    """A partition exists.
+    """A partition was created.
 
     `directories` are in the order of `replicas`; empty if the record does not have them.
     """
@@ -121,7 +126,7 @@ class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
 
 
 class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
-    """A setting of a resource; the value None removes the setting."""
+    """A setting of a resource was changed. The value None removes the setting."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -130,7 +135,10 @@ class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
-    """Changes of a partition, None for unchanged fields. Each record raises the partition epoch."""
+    """A partition was changed; None is for unchanged fields.
+
+    Each record raises the partition epoch.
+    """
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid_()
@@ -148,14 +156,20 @@ class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
 
 
 class FenceBrokerRecord(Message, api_key=7, versions=(0, 0), flexible=0):
-    """A broker is fenced until it is unfenced. The record has its id and epoch."""
+    """A broker is fenced until it is unfenced.
+
+    `broker_id` and `broker_epoch` identify its registration.
+    """
 
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
 class UnfenceBrokerRecord(Message, api_key=8, versions=(0, 0), flexible=0):
-    """A broker has caught up with its own registration and may serve. Has its id and epoch."""
+    """A broker has replayed its own registration and may serve.
+
+    The fields identify the registration.
+    """
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -168,7 +182,7 @@ class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
 
 
 class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
-    """The cluster has this level of a feature from here on; 0 removes the feature."""
+    """From this record on, the cluster has this level of a feature. Level 0 removes the feature."""
 
     name: str = string()
     feature_level: int = int16()
@@ -183,7 +197,7 @@ class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
 
 
 class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexible=0):
-    """Changes of a registration; `log_dirs` is empty if unchanged."""
+    """A broker's registration was changed. `log_dirs` is empty if the directories are unchanged."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -193,7 +207,7 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexi
 
 
 class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
-    """A record without effect. Its commit shows that the leader can commit."""
+    """A record without effect. When it is committed, the leader has shown that it can commit."""
 
 
 MetadataRecord = (
@@ -216,7 +230,7 @@ _CLASSES: dict[int, type[Message]] = {cls.api_key: cls for cls in get_args(Metad
 
 
 class UnknownMetadataRecord(Exception):
-    """The metadata log has a record that this version cannot read; the broker must not start."""
+    """The metadata log has a record that this version cannot read. The broker must not start."""
 
 
 def encode_record(record: MetadataRecord) -> bytes:
@@ -227,7 +241,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def _version_of(record: Message) -> int:
-    """Return the first version with every field that differs from its default."""
+    """Return the first version that has every field whose value differs from its default."""
     needed = (
         field.since
         for field in record.fields
@@ -237,7 +251,10 @@ def _version_of(record: Message) -> int:
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:
-    """Decode what `encode_record` wrote. Raises UnknownMetadataRecord for anything else."""
+    """Decode a record's value.
+
+    Raises UnknownMetadataRecord unless `encode_record` can have written it.
+    """
     try:
         if value is None:
             raise UnknownMetadataRecord("a metadata record has no value")

@@ -1,7 +1,7 @@
-"""Convert an image to records and back: the content of a metadata snapshot.
+"""Converts an image to records and back. The records are the content of a metadata snapshot.
 
-Room: metadata. Pure. Replaying the records on an empty image gives the same image, because a
-snapshot replaces the whole log before it.
+This module is pure. A snapshot replaces the whole log before it, so replaying the records on an
+empty image gives the same image.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.types import NO_NODE
 
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Yield all content of an image, in an order in which it can be replayed."""
+    """Yield the records of an image's whole content, in an order in which they can be replayed."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
@@ -77,7 +77,8 @@ def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
 
 
 def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
-    """Return the delta that code with state for `base` needs when `image` replaces it."""
+    """Return the differences between two images, for code whose state belongs to `base`, when
+    `image` replaces it."""
     delta = MetadataDelta(base)
     delta.removed = [
         topic for topic in base.topics.values() if topic.topic_id not in image.topic_names

@@ -1,7 +1,7 @@
 """The broker's counters, one method per event, for `/metrics` and `/status`.
 
-Room: metrics. Plain integers, because a counter object per event would cost the hot path more than
-the event. The text format is Prometheus's.
+Plain integers, because a counter object per event would cost the hot path more than the event. The
+text format is Prometheus's.
 """
 
 from __future__ import annotations

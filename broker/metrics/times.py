@@ -1,7 +1,7 @@
 """Durations: requests by API and phase, syncs, and the lateness of the loop.
 
-Room: metrics. Reading the clock costs a few percent of a small request. So only every sixteenth
-Produce and Fetch is measured, and every request of the other APIs. All are counted.
+Reading the clock costs a few percent of a small request. So only every sixteenth Produce and Fetch
+is measured, and every request of the other APIs. All are counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Warnings that a client can cause, limited per kind and minute.
 
-Room: metrics. A client that repeats a wrong request in a loop would otherwise fill the disk with
-equal lines. The first warnings of a minute are logged, and the number of the others.
+A client that repeats a wrong request in a loop would otherwise fill the disk with equal lines. The
+first warnings of a minute are logged, and the number of the others.
 """
 
 from __future__ import annotations

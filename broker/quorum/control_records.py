@@ -1,8 +1,8 @@
-"""The quorum's own records: leader changes, voters, and the start and end of a snapshot.
+"""The quorum's control records: leader changes, voters, and the start and end of a snapshot.
 
-Room: quorum. Pure. They are in control batches. A record's key is `version int16 (0), type int16`.
-Its value starts with its own version as int16, which is also the version of the schema. The fields
-are Kafka's, so Kafka's tools can read this log.
+This module is pure. A record's key is `version int16 (0), type int16`. Its value starts with the
+value's own version as int16, which is also the version of the schema. The fields are Kafka's, so
+Kafka's tools can read this log.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _TYPES_OF_TRANSACTIONS = (0, 1)
 
 
 class VoterName(Struct):
-    """A voter in a leader change."""
+    """A voter in a leader change record."""
 
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid_(since=1, ignorable=True)
 
 
 class LeaderChange(Message, api_key=2, versions=(0, 1), flexible=0):
-    """The first record of an epoch. Nothing older is committed before this record is.
+    """The first record of an epoch. No older record is committed before this record is committed.
 
-    Written in version 0, because Kafka's tools read no other.
+    It is written in version 0, because Kafka's tools read no other version.
     """
 
     version: int = int16()
@@ -63,13 +63,13 @@ class SnapshotHeader(Message, api_key=3, versions=(0, 0), flexible=0):
 
 
 class SnapshotFooter(Message, api_key=4, versions=(0, 0), flexible=0):
-    """The last record of a snapshot. A snapshot without it is incomplete."""
+    """The last record of a snapshot. A snapshot without this record is incomplete."""
 
     version: int = int16()
 
 
 class KRaftVersion(Message, api_key=5, versions=(0, 0), flexible=0):
-    """The version of the quorum's protocol from here on."""
+    """The version of the quorum's protocol, valid from this record on."""
 
     version: int = int16()
     kraft_version: int = int16()
@@ -84,10 +84,10 @@ class VoterEndpoint(Struct):
 
 
 class VoterEntry(Struct):
-    """A voter in the set.
+    """A voter in the voter set.
 
-    On the wire, the supported versions are a struct of their own without tagged fields so far.
-    `feature_tags` is its count of tagged fields, 0.
+    On the wire, the supported versions are a separate struct, so far without tagged fields.
+    `feature_tags` is the struct's count of tagged fields, 0.
     """
 
     voter_id: int = int32()
@@ -99,7 +99,7 @@ class VoterEntry(Struct):
 
 
 class Voters(Message, api_key=6, versions=(0, 0), flexible=0):
-    """The voter set from here on."""
+    """The voter set, valid from this record on."""
 
     version: int = int16()
     voters: list[VoterEntry] = array(VoterEntry)
@@ -126,7 +126,7 @@ def build_control_batch(
     epoch: int,
     timestamp_ms: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """Return one control batch, complete with offset and epoch."""
+    """Return one control batch, with its base offset and epoch filled in."""
     encoded = [
         NewRecord(_KEY.pack(0, record.api_key), record.encode(record.version), timestamp_ms)
         for record in records
@@ -139,13 +139,13 @@ def build_control_batch(
 def read_control_batch(batch: Buffer) -> list[tuple[int, ControlRecord]]:
     """Return the records of a control batch with their offsets.
 
-    Raises WireError for malformed bytes, UnknownControlRecord for an unknown type or version.
+    Raises WireError for malformed bytes, and UnknownControlRecord for an unknown type or version.
     """
     return [(one.offset, decode_control(one.key, one.value)) for one in iterate_records(batch)]
 
 
 def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Return one record of a control batch. Raises as `read_control_batch` does."""
+    """Return one record of a control batch. Raises the same errors as `read_control_batch`."""
     try:
         _, kind = _KEY.unpack_from(key or b"")
         (version,) = _VERSION.unpack_from(value or b"")

@@ -1,8 +1,8 @@
 """The roles of a replica without a leader: waiting, pre-vote, vote, and resigned.
 
-Room: quorum. Pure. A voter raises its epoch only after a majority has granted it a pre-vote
-(KIP-996). So a voter that was cut off cannot depose a leader when it returns. A vote counts once it
-is durable, including a candidate's own vote.
+This module is pure. A voter raises its epoch only after a majority has granted it a pre-vote
+(KIP-996). So a voter that was disconnected cannot depose a leader when it returns. A vote counts
+once it is durable, including a candidate's own vote.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from protocol.types import NO_NODE
 
 
 def is_up_to_date(request: Vote, log: LogView) -> bool:
-    """Return whether the candidate's log has everything that this replica can have acknowledged
-    (Raft §5.4.1).
-    """
+    """Return whether the candidate's log has every record that this replica can have acknowledged
+    (Raft §5.4.1)."""
     theirs = (request.last_epoch, request.last_epoch_end_offset)
     return theirs >= (log.last_epoch, log.end_offset)
 
 
 def fetch_request(replica: MetadataReplica) -> Fetch:
-    """Return a Fetch from the log's end. It must not be sent before everything below is durable."""
+    """Return a Fetch from the log's end.
+
+    The caller must not send it before all records below are durable.
+    """
     log, timing = replica.log, replica.timing
     return Fetch(
         replica.cluster_id,
@@ -48,8 +50,10 @@ def fetch_request(replica: MetadataReplica) -> Fetch:
 
 
 class Unattached:
-    """No leader is known. A voter waits and then starts an election; an observer asks one node
-    after another.
+    """The role of a replica that knows no leader.
+
+    A voter waits and then starts an election; an observer asks one node after another for the
+    leader.
     """
 
     leader_id = NO_NODE
@@ -68,9 +72,8 @@ class Unattached:
         return self.tick(now_ms)
 
     def try_after(self, wait_ms: int, now_ms: int) -> None:
-        """Start an election after at most `wait_ms`, because the leader announced
-        that it resigns.
-        """
+        """Start an election after at most `wait_ms`, because the leader has announced that it
+        resigns."""
         self._due_ms = min(self._due_ms, now_ms + wait_ms)
 
     def tick(self, now_ms: int) -> Move | None:
@@ -93,8 +96,8 @@ class Unattached:
         return None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # If the answer names a leader, the caller has already handled it. So this answer counts as
-        # a failure.
+        # If the answer names a leader, the caller has already handled the answer. So this answer
+        # counts as a failure.
         return self.failed(request_id, now_ms)
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
@@ -108,7 +111,7 @@ class Unattached:
 
 
 class Ballot:
-    """The votes requested from all other voters, and their results."""
+    """The votes that a replica requests from all other voters, and their answers."""
 
     def __init__(self, replica: MetadataReplica, *, is_pre_vote: bool) -> None:
         self._voters = replica.voters.latest
@@ -130,12 +133,12 @@ class Ballot:
             self._pending[replica.send(voter.node_id, request, barrier)] = voter
 
     def grant(self, voter: ReplicaKey) -> None:
-        """Note a vote for this replica."""
+        """Note that a voter has granted its vote to this replica."""
         if voter in self._voters and voter not in self.granted:
             self.granted.append(voter)
 
     def note(self, request_id: int, *, is_granted: bool) -> None:
-        """Note a voter's answer, or that there will be none."""
+        """Note a voter's answer, or that the voter will not answer."""
         voter = self._pending.pop(request_id, None)
         if voter is not None and is_granted:
             self.grant(voter)
@@ -147,14 +150,13 @@ class Ballot:
 
     @property
     def is_lost(self) -> bool:
-        """True if even all outstanding votes would not make a majority."""
+        """True if even all missing answers together would not make a majority."""
         return len(self.granted) + len(self._pending) < self._voters.majority
 
 
 class _Asking:
-    """A role that has asked the other voters for votes and waits for their answers, up to its
-    deadline.
-    """
+    """A role that has requested votes from the other voters, and waits for their answers up to its
+    deadline."""
 
     grants_pre_votes = True
     deadline_ms: int
@@ -165,8 +167,8 @@ class _Asking:
         return self._give_up() if now_ms >= self.deadline_ms else None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # A voter adopts the asker's epoch before it answers. So an answer with an older epoch
-        # answers an older question (as in KRaft's `maybeHandleCommonResponse`).
+        # A voter adopts the epoch of a request before it answers. So an answer with an older epoch
+        # is for an older request (as in KRaft's `maybeHandleCommonResponse`).
         is_of_epoch = answer.leader_epoch == self._replica.epoch
         granted = isinstance(answer, VoteAnswer) and answer.vote_granted and is_of_epoch
         self._ballot.note(request_id, is_granted=granted)
@@ -180,16 +182,20 @@ class _Asking:
         pass
 
     def _outcome(self) -> Move | None:
-        """Return the move that the votes so far lead to, if any."""
+        """Return the move that follows from the answers so far; None if the result is still
+        open."""
         raise NotImplementedError
 
     def _give_up(self) -> Move:
-        """Return the move after a lost or late vote."""
+        """Return the move if the election is lost or takes too long."""
         raise NotImplementedError
 
 
 class Prospective(_Asking):
-    """Asks for pre-votes. The epoch stays, and no vote is promised."""
+    """The role of a voter that requests pre-votes.
+
+    Its epoch stays the same, and a pre-vote binds no voter.
+    """
 
     def __init__(self, replica: MetadataReplica, leader_id: int, now_ms: int) -> None:
         self._replica = replica
@@ -215,8 +221,9 @@ class Prospective(_Asking):
 
 
 class Candidate(_Asking):
-    """A replica that has voted for itself in a new epoch. Its deadline counts from the moment at
-    which that vote is durable.
+    """The role of a voter that has voted for itself in a new epoch, and requests votes.
+
+    Its deadline counts from the time at which its own vote is durable.
     """
 
     leader_id = NO_NODE
@@ -253,8 +260,9 @@ class Candidate(_Asking):
 
 
 class Resigned:
-    """The former leader of the epoch. It notifies the other voters and lets them start an election
-    first.
+    """The role of the epoch's former leader.
+
+    It notifies the other voters and lets them start an election first.
     """
 
     leader_id = NO_NODE

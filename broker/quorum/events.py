@@ -1,10 +1,10 @@
 """The events of the quorum's core: requests and answers between replicas, and reports of the
 driver.
 
-Room: quorum. Pure data. Requests and answers have the fields of Kafka's messages without their
-nesting by topic and partition, because the metadata log is one partition. The driver converts them.
-`Vote` is VoteRequest v2 (KIP-996), `Fetch` is FetchRequest v18 (KIP-1166: it carries the high
-watermark that the replica knows). Every answer, even an error, carries the leader and epoch that
+This module has only data classes. Requests and answers have the fields of Kafka's messages without
+their nesting by topic and partition, because the metadata log is one partition. The driver converts
+them. `Vote` is VoteRequest v2 (KIP-996). `Fetch` is FetchRequest v18 (KIP-1166: it has the high
+watermark that the replica knows). Every answer, even an error, has the leader and the epoch that
 its sender knows.
 """
 
@@ -22,7 +22,10 @@ from protocol.types import NO_NODE
 
 
 class QuorumEpochEnd(NamedTuple):
-    """The leader's end offset (exclusive) in its largest epoch not above the requested one."""
+    """An epoch and its end offset (exclusive) in the leader's log.
+
+    The epoch is the leader's largest one not above the requested epoch.
+    """
 
     epoch: int
     end_offset: int
@@ -30,11 +33,10 @@ class QuorumEpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A request of `candidate` for the vote of `voter`. A pre-vote only asks how the voter would
-    decide.
+    """A request of `candidate` for the vote of `voter`.
 
-    `epoch` is the candidate's epoch. Before a vote the candidate has raised it, before a pre-vote
-    it has not.
+    A pre-vote only asks how the voter would decide. `epoch` is the candidate's epoch. Before a vote
+    the candidate has raised its epoch, before a pre-vote it has not.
     """
 
     cluster_id: str
@@ -48,7 +50,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpoch:
-    """The leader of a new epoch announces itself to a voter."""
+    """The request with which the leader of a new epoch notifies a voter."""
 
     cluster_id: str
     voter: ReplicaKey
@@ -58,7 +60,10 @@ class BeginQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpoch:
-    """The leader of an epoch resigns. The first of `preferred` should start an election at once."""
+    """The request with which the leader of an epoch resigns.
+
+    The first voter of `preferred` should start an election at once.
+    """
 
     cluster_id: str
     leader_id: int
@@ -68,8 +73,9 @@ class EndQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A replica has everything below `fetch_offset` on its disk, and asks for the batches from
-    there on.
+    """The request for the batches from `fetch_offset` on.
+
+    The replica has all records below on its disk.
     """
 
     cluster_id: str
@@ -84,7 +90,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot:
-    """A replica asks for a snapshot's bytes from `position` on."""
+    """The request for the bytes of a snapshot from `position` on."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -121,9 +127,10 @@ class EndQuorumEpochAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """At most one of `diverging`, `snapshot_id` and `batches` is set.
+    """The answer to a Fetch. At most one of `diverging`, `snapshot_id` and `batches` is set.
 
-    The leader's core leaves `batches` empty; its driver reads them from the log (`Reply.read`).
+    The leader's core leaves `batches` empty; the leader's driver reads the batches from the log
+    (`Reply.read`).
     """
 
     error: ErrorCode
@@ -138,7 +145,10 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotAnswer:
-    """A piece of a snapshot with `size_bytes` bytes. The leader's driver fills in the piece."""
+    """The answer to a FetchSnapshot. `size_bytes` is the size of the whole snapshot.
+
+    The leader's driver fills in the bytes from the requested position on.
+    """
 
     error: ErrorCode
     leader_id: int
@@ -156,7 +166,7 @@ Answer = (
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request of another replica. The one `Reply` to it carries the same `call_id`."""
+    """A request of another replica. Its only `Reply` has the same `call_id`."""
 
     call_id: int
     request: Request
@@ -164,7 +174,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """The answer to the `Send` whose id is `id`."""
+    """The answer to the `Send` with this `id`."""
 
     request_id: int
     answer: Answer
@@ -172,16 +182,15 @@ class RequestAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """The `Send` of that id gets no answer: refused, closed or timed out."""
+    """The `Send` with this `id` gets no answer: it was refused, closed or timed out."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderDead:
-    """A probe found the leader of that epoch dead: its listener refuses, or it did
-    not come back.
-    """
+    """A probe found that the leader of this epoch is dead: its listener refuses connections, or it
+    did not come back."""
 
     leader_id: int
     leader_epoch: int
@@ -189,10 +198,11 @@ class LeaderDead:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Whole batches for the log, without offset and epoch. Ignored in another epoch.
+    """A request to append whole batches to the log, without offset and epoch. It is ignored in
+    another epoch.
 
-    `Ready.committed_offset` tells the caller when they are committed, and `Ready.role` when they
-    can be lost.
+    `Ready.committed_offset` tells the caller when the batches are committed, and `Ready.role` when
+    they can be lost.
     """
 
     epoch: int
@@ -201,7 +211,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The node stops or must not lead any more: hand the epoch over if it leads."""
+    """The node stops or must not lead any more. If it leads, it resigns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,21 +223,21 @@ class VoteSaved:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything appended below the offset is durable."""
+    """All records below this offset are durable."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """One `Ready.truncate_to` is done and durable."""
+    """One truncation (`Ready.truncate_to`) is done and durable."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStored:
-    """A fetched snapshot is complete and durable, and the log was reset to its end."""
+    """A fetched snapshot is complete and durable, and the log starts at the snapshot's end."""
 
     snapshot_id: SnapshotId
     voters: VoterSet
@@ -235,14 +245,14 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSpoiled:
-    """A fetched snapshot has no footer or a corrupt batch, and was deleted."""
+    """A fetched snapshot has no footer or has a corrupt batch, and was deleted."""
 
     snapshot_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """This node took a durable snapshot of its own, and its log now starts at the offset."""
+    """This node has written a durable snapshot itself, and its log now starts at this offset."""
 
     snapshot_id: SnapshotId
     log_start_offset: int
@@ -250,7 +260,7 @@ class Snapshotted:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """The disk is full: the log ends at the offset, and everything above it is lost.
+    """The disk is full. The log ends at this offset, and all records above it are lost.
 
     The driver has dropped all work queued behind the failed write, and all messages that waited at
     SYNC for it. It continues only after this event.
@@ -261,7 +271,7 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The deadline `next_deadline_ms` has passed."""
+    """The time `next_deadline_ms` has passed."""
 
 
 Event = (
@@ -283,5 +293,5 @@ Event = (
 
 
 def leader_of(answer: Answer) -> tuple[int, int]:
-    """Return (leader, epoch) of an answer; leader -1 if its sender knows none."""
+    """Return the (leader, epoch) in an answer. The leader is -1 if the sender knows none."""
     return (answer.leader_id, answer.leader_epoch) if answer.leader_epoch >= 0 else (NO_NODE, -1)

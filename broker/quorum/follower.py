@@ -1,8 +1,8 @@
 """The role of a replica that fetches from the epoch's leader, as a voter or an observer.
 
-Room: quorum. Pure. Only one request is in flight, and only its own answer is accepted, because a
-late answer could truncate a correct log. The next Fetch waits for the disk, because it claims that
-everything below its offset is durable.
+This module is pure. Only one request is in flight, and only the answer to this request is accepted,
+because a late answer could truncate a correct log. The next Fetch waits for the disk, because it
+claims that all records below its offset are durable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.types import NO_NODE
 
 
 class Follower:
-    """Follows one leader in one epoch."""
+    """The role of a replica that follows one leader in one epoch."""
 
     def __init__(
         self, replica: MetadataReplica, leader_id: int, wait_ms: int | None, now_ms: int
@@ -36,7 +36,7 @@ class Follower:
         self._fetch_at_ms = now_ms
         self._lost_at_ms = now_ms + replica.timing.fetch_timeout_ms
         self._try_at_ms: int | None = None
-        """When to ask for pre-votes; None while the leader is trusted."""
+        """The time at which to request pre-votes; None while the leader counts as alive."""
         if wait_ms is not None:
             self._try_at_ms = now_ms + wait_ms
         self._has_fetched = False
@@ -50,8 +50,9 @@ class Follower:
 
     @property
     def grants_pre_votes(self) -> bool:
-        """True if this replica grants pre-votes, which it does not while the leader answers. Only
-        answers of the leader itself count, not reports of other replicas about it.
+        """True if this replica grants pre-votes. It does not grant them while the leader answers.
+
+        Only answers of the leader itself count, not the reports of other replicas about the leader.
         """
         return self._try_at_ms is not None or not self._has_fetched
 
@@ -65,7 +66,8 @@ class Follower:
     def tick(self, now_ms: int) -> Move | None:
         replica = self._replica
         if replica.storing:
-            # A slow disk of this node is no sign of a dead leader, so extend the deadline.
+            # A slow disk of this node does not mean that the leader is dead, so extend the
+            # deadline.
             self._lost_at_ms = max(self._lost_at_ms, now_ms + replica.timing.fetch_timeout_ms)
             if self._try_at_ms is not None:
                 self._try_at_ms = max(self._try_at_ms, now_ms + replica.timing.backoff_ms)
@@ -80,8 +82,9 @@ class Follower:
         return None
 
     def leader_is_lost(self, wait_ms: int, now_ms: int) -> Move | None:
-        """Note that the leader is lost, as after a time-out: grant pre-votes, and ask for them
-        after the wait.
+        """Note that the leader is lost, as after a time-out.
+
+        Grant pre-votes, and request them after the wait.
         """
         if not self._replica.is_voter:
             return None
@@ -106,8 +109,8 @@ class Follower:
         self._back_off(now_ms)
         is_same_epoch = answer.leader_epoch == replica.epoch and answer.leader_id == NO_NODE
         if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch:
-            # The asked node does not lead this epoch any more, because it resigned or restarted. No
-            # node leads an epoch twice, so the epoch has no leader.
+            # The node that answered does not lead this epoch any more, because it resigned or
+            # restarted. No node leads an epoch twice, so the epoch has no leader.
             return self.leader_is_lost(replica.rank_wait_ms(self.leader_id), now_ms)
         return None
 
@@ -118,17 +121,23 @@ class Follower:
         return None
 
     def disk_is_full(self, now_ms: int) -> None:
-        """Note that the last answer could not be appended, so the Fetch after it is never sent."""
+        """Note that the batches of the last answer could not be appended.
+
+        So the Fetch after it is never sent.
+        """
         self._request_id = None
         self._fetch_at_ms = now_ms + self._replica.timing.full_disk_wait_ms
 
     def stored(self, event: SnapshotStored, now_ms: int) -> Move | None:
-        """Continue behind the fetched snapshot, which is the log now."""
+        """Continue at the end of the fetched snapshot, which has replaced the log."""
         self._leader_lives(now_ms)
         return self.tick(now_ms)
 
     def spoiled(self, now_ms: int) -> None:
-        """Ask again what to fetch, because the fetched snapshot was incomplete."""
+        """Send a new Fetch, because the fetched snapshot was incomplete.
+
+        The answer says what to fetch.
+        """
         self._back_off(now_ms)
 
     def leave(self, leader_id: int) -> None:
@@ -146,7 +155,10 @@ class Follower:
         self._fetch_at_ms = now_ms + self._replica.timing.backoff_ms
 
     def _take(self, answer: FetchAnswer) -> bool:
-        """Apply an answer. Return False if it is invalid; then the follower asks again."""
+        """Apply an answer.
+
+        Return False if the answer is invalid; then the follower fetches again.
+        """
         replica = self._replica
         if answer.diverging is not None:
             common_end = replica.log.common_end(answer.diverging)

@@ -1,9 +1,11 @@
-"""The leader's role: it tracks which records each voter has, and computes which are committed.
+"""The leader's role: it tracks which records each voter has, and computes which records are
+committed.
 
-Room: quorum. Pure. Only a fetch acknowledges: it says that everything below its offset is durable
-at the follower. The leader's own log counts up to what its disk has confirmed. Invariants:
-`committed_offset` never falls, and rises only once a majority has this epoch's first record. Before
-that, a rival with a longer old log could be elected and delete older records (Raft §5.4.2).
+This module is pure. Only a fetch acknowledges records: it says that all records below its offset
+are durable at the follower. The leader's own log counts up to the offset that its disk has
+confirmed. Invariants: `committed_offset` never falls. It rises only once a majority has this
+epoch's first record. Before this, a rival with a longer old log could be elected and delete older
+records (Raft §5.4.2).
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
 from protocol.errors import ErrorCode
 
 OBSERVERS_MAX = 64
-"""The most observers that a leader tracks. It drops the observer without a fetch for longest."""
+"""The largest number of observers that a leader tracks.
+
+It drops the observer whose last fetch is the oldest.
+"""
 
 UNKNOWN_END = -1
 
@@ -44,18 +49,21 @@ class ReplicaProgress:
     """The progress of another replica in this epoch."""
 
     end_offset: int
-    """Durable there; -1 before its first fetch in this epoch."""
+    """The end offset of the records that are durable at the replica; -1 before its first fetch in
+    this epoch."""
     fetched_ms: int
     caught_up_ms: int | None = None
-    """When it last had everything that this leader had; None if never in this epoch."""
+    """The last time at which the replica had all of this leader's records; None if never in this
+    epoch."""
     leader_end_then: int = UNKNOWN_END
-    """The leader's log end at the replica's last fetch."""
+    """The end offset of the leader's log at the replica's last fetch."""
 
     def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
-        """Record the durable end of this replica's log.
+        """Set the durable end of this replica's log.
 
-        Under load the leader's end moves between two fetches. So a replica that reaches the end of
-        the last fetch only now was caught up at that time.
+        Under load the leader's end moves between two fetches. If a replica has now reached the end
+        that the leader had at the replica's previous fetch, it was caught up at the time of that
+        previous fetch.
         """
         if end_offset >= leader_end:
             self.caught_up_ms = now_ms
@@ -67,7 +75,7 @@ class ReplicaProgress:
 
 @dataclass(slots=True)
 class ParkedQuorumFetch:
-    """A Fetch that waits because there was nothing new."""
+    """A Fetch that waits because there were no new batches."""
 
     call_id: int
     request: Fetch
@@ -75,7 +83,7 @@ class ParkedQuorumFetch:
 
 
 class Leader:
-    """Leads one epoch, from its election until it resigns or learns of a newer epoch."""
+    """The role of a replica that leads one epoch, until it resigns or learns of a newer epoch."""
 
     grants_pre_votes = False
 
@@ -87,15 +95,16 @@ class Leader:
         self._begin_at_ms = now_ms
         self._parked: dict[ReplicaKey, ParkedQuorumFetch] = {}
         self.progress: dict[ReplicaKey, ReplicaProgress] = {}
-        """All other replicas that have fetched in this epoch, voters and observers."""
+        """The progress of all other replicas that have fetched in this epoch, voters and
+        observers."""
         self.epoch_end_offset = 0
-        """The end of the epoch's first batch."""
+        """The end offset of the epoch's first batch."""
 
     def begin(self, now_ms: int) -> Move | None:
-        """Append the first record of the epoch, and announce the epoch.
+        """Append the first record of the epoch, and announce the epoch to the voters.
 
-        If only the bootstrap snapshot names the voters, they are appended too, so that all replicas
-        find them in the log.
+        If only the bootstrap snapshot names the voters, their record is appended too, so that all
+        replicas find the voters in the log.
         """
         replica = self._replica
         voters = replica.voters.latest
@@ -129,17 +138,17 @@ class Leader:
         return None
 
     def resign(self) -> ToResigned:
-        """Hand over to the voter with the longest log."""
+        """Resign, and let the voter with the longest log start an election."""
         voters = self._replica.voters.latest.others(self._replica.me)
         ends = {key: self._end_of(key) for key in voters}
         return ToResigned(tuple(sorted(voters, key=lambda key: -ends[key])))
 
     def appended(self) -> None:
-        """Answer waiting fetches, because new batches can be read."""
+        """Answer waiting fetches, because the log has new batches."""
         self._wake()
 
     def advance_commit(self) -> None:
-        """Advance the committed offset, because more is durable somewhere."""
+        """Advance the committed offset, because a replica has made more records durable."""
         log = self._replica.log
         reached = self._reached()
         if self._may_commit(reached) and reached > log.committed_offset:
@@ -152,8 +161,9 @@ class Leader:
         return reached_by_majority([self._end_of(key) for key in voters])
 
     def _may_commit(self, reached: int) -> bool:
-        """Return whether this epoch has committed a record. Only then are older records committed
-        too.
+        """Return whether records up to `reached` may be committed.
+
+        The first batch of this epoch must be among them. Only then are older records committed too.
         """
         return reached >= self.epoch_end_offset
 
@@ -164,7 +174,10 @@ class Leader:
         return progress.end_offset if progress else UNKNOWN_END
 
     def fetch(self, call_id: int, request: Fetch, now_ms: int) -> None:
-        """Note what a replica has, and answer with what follows, now or later."""
+        """Note which records a replica has.
+
+        Answer with the batches that follow, at once or when there are new ones.
+        """
         log = self._replica.log
         key = request.replica
         if earlier := self._parked.pop(key, None):
@@ -183,7 +196,7 @@ class Leader:
             self._parked[key] = parked
 
     def fetch_snapshot(self, call_id: int, request: FetchSnapshot, now_ms: int) -> None:
-        """Answer a replica that reads a piece of a snapshot."""
+        """Answer a replica's request for bytes of a snapshot."""
         self._heard(request.replica, None, now_ms)
         replica = self._replica
         answer = FetchSnapshotAnswer(
@@ -203,7 +216,7 @@ class Leader:
         return None
 
     def leave(self, leader_id: int) -> None:
-        """Tell waiting replicas that this node is not the leader any more."""
+        """Answer waiting replicas that this node is not the leader any more."""
         epoch = self._replica.epoch
         for parked in self._parked.values():
             answer = FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, epoch)
@@ -229,7 +242,8 @@ class Leader:
                 self._reply(parked)
 
     def _check_quorum_at_ms(self) -> int:
-        """Return when the newest fetches of a majority are too old; never for a sole voter."""
+        """Return the time at which the newest fetches of a majority are too old; never for the only
+        voter."""
         replica = self._replica
         voters = replica.voters.latest
         needed = voters.majority - (1 if replica.is_voter else 0)
@@ -243,7 +257,7 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Return the voters that do not fetch, because they can be unaware of the leader."""
+        """Return the voters that do not fetch, because they may not know the leader."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []
@@ -285,7 +299,7 @@ class Leader:
     def _reply(self, parked: ParkedQuorumFetch) -> None:
         request = parked.request
         read = None
-        # The start of the log can have been deleted while the Fetch waited, so check the offset
+        # The start of the log can have been deleted while the Fetch waited, so check its offset
         # again.
         end_offset = self._replica.log.end_offset
         if self._replica.log.start_offset <= request.fetch_offset < end_offset:

@@ -1,8 +1,8 @@
-"""The metadata log as the quorum sees it: its ends, its epochs, its snapshot.
+"""The state of the metadata log as the quorum's core sees it: its ends, its epochs, its snapshot.
 
-Room: quorum. Pure. The view is ahead of the disk: it includes work that the driver has not done
+This module is pure. The view is ahead of the disk: it includes work that the driver has not done
 yet. Invariants: `start_offset` <= newest snapshot's end <= `committed_offset` <= `end_offset`;
-`durable_end_offset` <= `end_offset`. Nothing committed is ever truncated.
+`durable_end_offset` <= `end_offset`. A committed record is never truncated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.wire.records import BatchHeader
 
 
 class LogView:
-    """One replica's metadata log, as the quorum sees it."""
+    """The ends, epochs and snapshot of one replica's metadata log."""
 
     __slots__ = (
         "_truncations",
@@ -34,7 +34,10 @@ class LogView:
         start_offset: int = 0,
         snapshot_id: SnapshotId | None = None,
     ) -> None:
-        """Take the recovered log, all of it durable. `epochs` are (epoch, start offset)."""
+        """Take the state of the recovered log.
+
+        All of its records are durable. `epochs` are (epoch, start offset).
+        """
         snapshot_end = snapshot_id.end_offset if snapshot_id else 0
         if not start_offset <= snapshot_end <= end_offset:
             raise ValueError(
@@ -53,22 +56,23 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record. For an empty log the snapshot's epoch, -1 in
-        a new cluster.
+        """The epoch of the last record.
+
+        In an empty log it is the snapshot's epoch, or -1 in a new cluster.
         """
         return self.epochs.latest
 
     def append(self, header: BatchHeader) -> None:
-        """Note a batch to append, of the epoch in its header."""
+        """Add a batch to the end of the log. Its header has the epoch."""
         assert header.base_offset == self.end_offset, "a batch must follow the log's end"
         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         self.end_offset = header.last_offset + 1
 
     def synced(self, end_offset: int) -> bool:
-        """Record that everything below `end_offset` is durable. Return whether the durable end has
+        """Note that all records below `end_offset` are durable. Return whether the durable end has
         moved.
 
-        Reports during a truncation concern the log before the truncation, so they are ignored.
+        Reports during a truncation are for the log before the truncation, so they are ignored.
         """
         if self._truncations or end_offset <= self.durable_end_offset:
             return False
@@ -76,7 +80,10 @@ class LogView:
         return True
 
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from the offset on. `truncated` reports when the disk has done so."""
+        """Remove all records from the offset on.
+
+        The driver calls `truncated` when the disk has done so.
+        """
         assert offset >= self.committed_offset, f"{offset} is below {self.committed_offset}"
         self._truncate(offset)
         self._truncations += 1
@@ -87,9 +94,9 @@ class LogView:
         self._truncations -= 1
 
     def unwritten(self, end_offset: int) -> None:
-        """Note that the batches above the offset were never written.
+        """Remove the batches above the offset, because they were never written.
 
-        So they were not replayed here either, although they can be committed elsewhere.
+        So this node has not replayed them, although they can be committed elsewhere.
         """
         assert end_offset >= self.start_offset
         self.committed_offset = min(self.committed_offset, end_offset)
@@ -112,8 +119,9 @@ class LogView:
         self._begin_with(snapshot_id.epoch)
 
     def snapshotted(self, snapshot_id: SnapshotId, start_offset: int) -> None:
-        """Note a snapshot of this node that covers the log up to its end; the log now starts at
-        `start_offset`.
+        """Note that this node's snapshot covers the log up to the snapshot's end.
+
+        The log now starts at `start_offset`.
         """
         assert start_offset <= snapshot_id.end_offset <= self.committed_offset
         assert start_offset >= self.start_offset, "a log's start does not go back"
@@ -125,16 +133,17 @@ class LogView:
             self._begin_with(epoch_before)
 
     def _begin_with(self, epoch: int) -> None:
-        """Keep the epoch of the record before the start, because a replica can end there."""
+        """Keep the epoch of the record before the log's start, because another replica's log can
+        end there."""
         entries = self.epochs.entries
         if epoch > 0 and (not entries or entries[0].leader_epoch > epoch):
             self.epochs = LeaderEpochs([(epoch, self.start_offset), *entries])
 
     def compare(self, offset: int, epoch: int) -> QuorumEpochEnd | SnapshotId | None:
-        """Compare with a replica's log that ends at the offset with that epoch.
+        """Compare this log with another log that ends at the offset with this epoch.
 
         Returns None if the other log is a prefix of this log. Otherwise it returns the end of this
-        log's largest epoch not above `epoch` or, if that end is below this log's start, the id of
+        log's largest epoch not above `epoch` or, if this end is below the log's start, the id of
         the snapshot to fetch.
         """
         snapshot_id = self.snapshot_id
@@ -151,12 +160,12 @@ class LogView:
         return QuorumEpochEnd(found, end_offset)
 
     def common_end(self, diverging: QuorumEpochEnd) -> int:
-        """Return how much of this log can agree with the leader's after its answer (KIP-101,
+        """Return the offset up to which this log can agree with the leader's log (KIP-101,
         KIP-279).
 
-        That is the lower of both ends in the leader's epoch. If this log does not have the epoch,
-        it is this log's end in its largest epoch below, and the comparison is repeated. For an
-        invalid answer, it is this log's end.
+        This is the lower end of both logs in the leader's epoch. If this log does not have this
+        epoch, it is the end of this log's largest epoch below, and the comparison is repeated. For
+        an invalid answer, it is the end of this log.
         """
         found, end_offset = self.epochs.end_offset_for(
             min(diverging.epoch, self.last_epoch), self.end_offset, self.last_epoch

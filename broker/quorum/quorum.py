@@ -1,11 +1,11 @@
-"""The metadata quorum's core: one replica of a Raft log that is pulled by fetches, as in KRaft.
+"""The core of the metadata quorum: one replica of a Raft log that followers fetch, as in KRaft.
 
-Room: quorum. Pure. `step` takes an event and the time, and returns the work that follows (`Ready`).
-The driver does the work in order and reports the results. Nothing here waits, reads a clock or uses
-a disk. Batches are not decoded, except control batches, which can name voters.
+This module is pure. `step` takes an event and the time, and returns the work that follows
+(`Ready`). The driver does the work in order and reports the results. The core never waits, reads a
+clock or uses a disk. It does not decode batches, except control batches, which can name voters.
 
-The time is the node's lived time. It does not include periods in which the process stood still.
-Otherwise a node that wakes would take all others for lost.
+The time is the node's lived time. It does not include periods in which the process was stopped.
+Otherwise a node that continues after a stop would assume that all others are lost.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ from protocol.types import NO_NODE
 
 
 class Quorum:
-    """One replica. It starts with the state on its disk, and never leads an epoch twice."""
+    """One replica of the metadata log.
+
+    It starts with the state on its disk, and never leads an epoch twice.
+    """
 
     def __init__(
         self,
@@ -87,10 +90,10 @@ class Quorum:
         timing: QuorumTiming | None = None,
         bootstrap: Sequence[int] = (),
     ) -> None:
-        """Take the state from vote file, log and snapshot.
+        """Take the state from the vote file, the log and the snapshot.
 
         `bootstrap` names the nodes that an observer without a voter set asks for the leader. Raises
-        ValueError if the log is ahead of the vote file, because then one of them is not of this
+        ValueError if the log is ahead of the vote file, because then one of them comes from another
         disk.
         """
         if election.epoch < log.last_epoch:
@@ -105,7 +108,7 @@ class Quorum:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When a `Tick` is due if no event comes before."""
+        """The time at which a `Tick` is due if no event comes before."""
         return self.role.deadline_ms
 
     def step(self, event: Event, now_ms: int) -> Ready:
@@ -170,15 +173,16 @@ class Quorum:
         return None
 
     def _unwritten(self, end_offset: int, now_ms: int) -> Move | None:
-        """Handle a full disk. The undone records were never readable, so no other
-        replica has them.
+        """Handle a full disk.
+
+        The lost records were never readable, so no other replica has them.
         """
         role = self.role
         self.replica.log.unwritten(end_offset)
         self.replica.voters.truncate_to(end_offset)
         if isinstance(role, Follower):
             role.disk_is_full(now_ms)
-        # An epoch without its first record commits nothing.
+        # An epoch without its first record cannot commit records.
         if isinstance(role, Leader) and end_offset < role.epoch_end_offset:
             return role.resign()
         return None
@@ -237,7 +241,7 @@ class Quorum:
         if error is ErrorCode.NONE:
             self._go(self._heard(request.leader_id, request.leader_epoch), now_ms)
             if self.role.leader_id != request.leader_id:
-                # Two leaders in one epoch, or a node that claims this node's id.
+                # There are two leaders in one epoch, or another node uses this node's id.
                 error = ErrorCode.INVALID_REQUEST
         self._reply(call_id, BeginQuorumEpochAnswer(error, *self._leader()))
 
@@ -247,7 +251,8 @@ class Quorum:
         if error is ErrorCode.NONE and request.leader_epoch < replica.epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
         if error is ErrorCode.NONE:
-            # A voter that is not among the preferred ones waits for all of them.
+            # A voter that is not among the preferred voters lets all of them start an election
+            # first.
             keys = [*request.preferred, replica.me]
             wait_ms = keys.index(replica.me) * replica.timing.rank_wait_ms
             if request.leader_epoch > replica.epoch:
@@ -259,8 +264,9 @@ class Quorum:
         self._reply(call_id, EndQuorumEpochAnswer(error, *self._leader()))
 
     def _cannot_serve(self, request: Fetch | FetchSnapshot) -> ErrorCode:
-        """Return the error of a fetch; NONE if this node serves it. The epoch is checked before the
-        role.
+        """Return the error code for a fetch; NONE if this node serves it.
+
+        The epoch is checked before the role.
         """
         replica = self.replica
         error = replica.misaddressed(request.cluster_id)
@@ -277,7 +283,7 @@ class Quorum:
         return ErrorCode.NONE
 
     def _heard(self, leader_id: int, epoch: int) -> Move | None:
-        """Handle a leader, or an epoch without one, that another replica names."""
+        """Handle the leader that another replica names, or an epoch in which it knows no leader."""
         replica = self.replica
         if epoch < replica.epoch or leader_id == replica.me.node_id:
             return None
@@ -294,7 +300,7 @@ class Quorum:
         self.replica.out.replies.append(Reply(call_id, answer, Barrier.VOTE))
 
     def _go(self, move: Move | None, now_ms: int) -> None:
-        """Change roles until one stays."""
+        """Change the role, and continue while the new role asks for another change."""
         while move is not None:
             before = self.role
             self.role = self._made(move, now_ms)

@@ -1,8 +1,8 @@
 """The progress of each replica of the metadata log, as the leader of the epoch knows it.
 
-Room: quorum. Pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
-Only a leader knows the progress, because what a replica reported to another leader can have been
-truncated.
+This module is pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
+Only a leader knows the progress, because records that a replica reported to another leader can have
+been truncated.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from broker.quorum.voters import ReplicaKey, Voter
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplicaStatus:
-    """One replica. `end_offset` is durable there; -1 before its first fetch of the epoch.
+    """The progress of one replica. `end_offset` is the end of its durable records; -1 before its
+    first fetch of the epoch.
 
-    `fetched_ago_ms` is the time since its last fetch, `caught_up_ago_ms` since it last had
-    everything that the leader had. They are None if that was not in this epoch.
+    `fetched_ago_ms` is the time since its last fetch. `caught_up_ago_ms` is the time since it last
+    had all records of the leader. Both are None if this was not in this epoch.
     """
 
     key: ReplicaKey
@@ -30,9 +31,8 @@ class QuorumReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """One epoch: its leader, the committed offset, and the progress of all replicas in the order of
-    ids.
-    """
+    """The state of one epoch: its leader, the committed offset, and the progress of all replicas in
+    the order of ids."""
 
     leader_id: int
     epoch: int
@@ -40,7 +40,7 @@ class QuorumStatus:
     voters: tuple[QuorumReplicaStatus, ...]
     observers: tuple[QuorumReplicaStatus, ...]
     members: tuple[Voter, ...]
-    """The voters with their addresses from the voter set."""
+    """The voters with their addresses in the voter set."""
 
     @property
     def end_offset(self) -> int:

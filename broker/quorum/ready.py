@@ -1,7 +1,7 @@
 """The outputs of the quorum's core for its driver, as data.
 
-Room: quorum. Pure data. The driver does the work of a `Ready` in the order of its fields, after
-that of earlier ones. Messages are sent when their barriers are reached.
+This module has only data classes. The driver does the work of a `Ready` in the order of its fields,
+after the work of earlier ones. It sends messages when their barriers are reached.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from broker.quorum.vote_file import ElectionState
 
 
 class Barrier(Enum):
-    """The work that must be durable before a message is sent. It includes that of all earlier
-    Readys.
+    """The work that must be durable before a message is sent.
+
+    It includes the work of all earlier `Ready` objects.
     """
 
     NOW = auto()
-    """Nothing. Batches to append have been written, so an answer can read them."""
+    """No work must be durable. Batches to append have been written, so an answer can read them."""
     VOTE = auto()
-    """The vote."""
+    """The vote must be durable."""
     SYNC = auto()
-    """Vote, snapshot, truncation and appended batches."""
+    """The vote, the snapshot, the truncation and the appended batches must be durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another node. It comes back once, as `RequestAnswered` or as `RequestFailed`."""
+    """A request to send to another node.
+
+    Its result comes once, as `RequestAnswered` or as `RequestFailed`.
+    """
 
     request_id: int
     node_id: int
@@ -41,9 +45,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class BatchesToRead:
-    """The driver fills the answer with whole batches between two offsets.
+    """The batches that the driver must fill into an answer: whole batches between two offsets.
 
-    The answer gets at least one batch if there is one. Beyond the first batch, the total is at most
+    The answer gets at least one batch if there is one. With a second batch, the total is at most
     `max_bytes`.
     """
 
@@ -54,11 +58,11 @@ class BatchesToRead:
 
 @dataclass(frozen=True, slots=True)
 class PieceToRead:
-    """The driver fills the answer with a piece of the snapshot and its size.
+    """The bytes of a snapshot that the driver must fill into an answer, with the snapshot's size.
 
-    If the snapshot does not exist, or the position is outside, it sets the error instead
+    If the snapshot does not exist, or the position is outside, the driver sets the error instead
     (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE). A snapshot can be deleted once it is not the
-    newest. A replica that was fetching it starts over.
+    newest. A replica that was fetching it starts again with another snapshot.
     """
 
     snapshot_id: SnapshotId
@@ -68,7 +72,7 @@ class PieceToRead:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The one answer to a `Received`."""
+    """The only answer to a `Received`."""
 
     call_id: int
     answer: Answer
@@ -78,7 +82,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPiece:
-    """Bytes for the file of a snapshot that is being fetched. Position 0 starts over."""
+    """Bytes for the file of a snapshot that is being fetched. Position 0 starts a new file."""
 
     snapshot_id: SnapshotId
     position: int
@@ -87,8 +91,9 @@ class SnapshotPiece:
 
 @dataclass(frozen=True, slots=True)
 class LeadsEpoch:
-    """This node leads the epoch. It may act as leader once it has replayed everything below
-    `end_offset`.
+    """This node leads the epoch.
+
+    It may act as leader once it has replayed all records below `end_offset`.
     """
 
     epoch: int
@@ -97,14 +102,14 @@ class LeadsEpoch:
 
 @dataclass(frozen=True, slots=True)
 class HasNoLeader:
-    """This node does not lead any more, or knows no leader any more."""
+    """This node does not lead any more, or does not know the leader any more."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FollowsLeader:
-    """Another node leads the epoch. If this node led before, it does not any more."""
+    """Another node leads the epoch. If this node led before, it does not lead any more."""
 
     leader_id: int
     epoch: int
@@ -118,32 +123,43 @@ class Ready:
     """The work that follows from one step."""
 
     vote: ElectionState | None
-    """Write the vote file: write, fsync, rename, fsync the folder; then report `VoteSaved`.
+    """The vote to save. Write the vote file, fsync it, rename it, fsync the folder; then report
+    `VoteSaved`.
 
-    A failed write is repeated until it succeeds, because no message that depends on it has been
+    Repeat a failed write until it succeeds, because no message that depends on the vote has been
     sent.
     """
     piece: SnapshotPiece | None
-    """Write it; it need not be durable."""
+    """Bytes of a fetched snapshot to write. They need not be durable."""
     snapshot: SnapshotId | None
-    """All pieces are there: check the whole (`snapshot.check_snapshot`), make it durable, and only
-    then reset the log to its end. Report `SnapshotStored`, or `SnapshotSpoiled` if incomplete.
+    """A fetched snapshot of which all bytes are written.
+
+    Check it with `snapshot.check_snapshot`, make it durable, and only then reset the log to its
+    end. Report `SnapshotStored`, or `SnapshotSpoiled` if the snapshot is incomplete.
     """
     truncate_to: int | None
-    """Make it durable before anything else is appended; then report `Truncated`."""
+    """The offset to truncate the log to.
+
+    Make the truncation durable before the next append; then report `Truncated`.
+    """
     append: Sequence[bytes]
-    """Write at once, so that it can be read. Report `Synced` when durable, in the
+    """Batches to append.
+
+    Write them at once, so that they can be read. Report `Synced` when they are durable, in the
     order of the log.
     """
     sends: Sequence[Send]
     replies: Sequence[Reply]
     committed_offset: int
-    """Everything below is committed. It can be replayed once `append` is written."""
+    """All records below this offset are committed.
+
+    They can be replayed once `append` is written.
+    """
     role: RoleChange | None
 
 
 class ReadyBuilder:
-    """Collects the work of one step."""
+    """Collects the work that follows from one step."""
 
     __slots__ = ("append", "piece", "replies", "role", "sends", "snapshot", "truncate_to", "vote")
 
@@ -151,7 +167,7 @@ class ReadyBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Start a step."""
+        """Remove all collected work at the start of a step."""
         self.vote: ElectionState | None = None
         self.piece: SnapshotPiece | None = None
         self.snapshot: SnapshotId | None = None
@@ -162,7 +178,7 @@ class ReadyBuilder:
         self.role: RoleChange | None = None
 
     def take(self, committed_offset: int) -> Ready:
-        """Return the work of the step, and start empty again."""
+        """Return the work of the step, and remove it from the builder."""
         ready = Ready(
             self.vote,
             self.piece,

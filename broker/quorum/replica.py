@@ -1,6 +1,7 @@
 """The state of a metadata replica that does not depend on its role: identity, vote, log, voters.
 
-Room: quorum. Pure. All roles share one `MetadataReplica`, and add their work to its outbox.
+This module is pure. All roles of a replica share one `MetadataReplica`, and add their work to its
+outbox.
 """
 
 from __future__ import annotations
@@ -25,37 +26,47 @@ NEVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class QuorumTiming:
-    """How long a replica waits, in lived ms. Values without a reason here are Kafka's."""
+    """The time-outs and waits of a replica, in lived ms.
+
+    Values without an explanation here are Kafka's.
+    """
 
     fetch_timeout_ms: int = 2_000
-    """A voter without an answer of its leader for this long takes it for lost."""
+    """A voter that gets no answer from its leader for this time takes the leader for lost."""
     fetch_max_wait_ms: int = 500
-    """How long a leader can hold a Fetch that finds nothing new."""
+    """The longest time for which a leader can keep a Fetch that finds no new batches."""
     election_timeout_ms: int = 1_000
-    """How long a candidate waits for votes, from when its own vote is durable."""
+    """The time for which a candidate waits for votes, from when its own vote is durable."""
     rank_wait_ms: int = 150
-    """The n-th remaining voter waits n times as long: enough for a vote with its fsync."""
+    """The wait per rank: the n-th remaining voter waits n times as long.
+
+    It is enough for a vote with its fsync.
+    """
     retry_wait_max_ms: int = 2_000
-    """The limit of the wait, which doubles with each failed election. A random part up to the same
-    length is added.
+    """The limit of the wait after a failed election.
+
+    The wait doubles with each failed election, and a random time up to the same length is added.
     """
     check_quorum_ms: int = 3_000
-    """A leader resigns if no majority has fetched for this long."""
+    """A leader resigns if no majority of voters has fetched for this time."""
     begin_epoch_interval_ms: int = 500
-    """How often a leader announces itself to a voter that does not fetch."""
+    """The interval at which a leader announces its epoch to a voter that does not fetch."""
     backoff_ms: int = 50
-    """Wait before a failed or refused Fetch is repeated."""
+    """The wait before a failed or refused Fetch is repeated."""
     full_disk_wait_ms: int = 1_000
-    """Wait before a Fetch of batches that a full disk rejected."""
+    """The wait before a Fetch is repeated whose batches could not be written to a full disk."""
     request_timeout_ms: int = 2_000
     """A request to another replica fails after this time."""
     fetch_bytes: int = 1 << 20
-    """The limit of a Fetch response or of a piece of a snapshot."""
+    """The largest size of a Fetch response, or of the bytes in one FetchSnapshot response."""
 
 
 @dataclass(slots=True)
 class MetadataReplica:
-    """The state that outlives a role. `election` is ahead of the vote file; see `Barrier`."""
+    """The state of a replica that stays when its role changes.
+
+    `election` is ahead of the vote file; see `Barrier`.
+    """
 
     me: ReplicaKey
     cluster_id: str
@@ -65,17 +76,17 @@ class MetadataReplica:
     chance: Random
     timing: QuorumTiming = field(default_factory=QuorumTiming)
     bootstrap: Sequence[int] = ()
-    """The nodes to ask for the leader while no voters are known."""
+    """The nodes that this replica asks for the leader while it knows no voters."""
     out: ReadyBuilder = field(default_factory=ReadyBuilder)
     failed_tries: int = 0
-    """Failed elections since there was a leader."""
+    """The number of failed elections since the last leader."""
     storing: bool = False
-    """Whether a fetched snapshot is being checked and stored."""
+    """True while a fetched snapshot is being checked and stored."""
     request_count: int = 0
 
     @property
     def epoch(self) -> int:
-        """The newest epoch known here."""
+        """The newest epoch that this replica knows."""
         return self.election.epoch
 
     @property
@@ -89,39 +100,48 @@ class MetadataReplica:
             self.election = self.out.vote = ElectionState(epoch)
 
     def vote_for(self, candidate: ReplicaKey) -> None:
-        """Give the epoch's only vote."""
+        """Set the vote of this replica in its epoch. A replica votes once in each epoch."""
         assert self.election.voted in (None, candidate), "a second vote in one epoch"
         if self.election.voted is None:
             self.election = self.out.vote = replace(self.election, voted=candidate)
 
     def know_leader(self, leader_id: int) -> None:
-        """Note the leader of the epoch. A vote file that is written anyway names it too.
+        """Note the leader of the epoch. If the vote file is written for another reason, it names
+        the leader too.
 
-        Safety does not depend on that, because a voter that has forgotten the leader asks for it.
+        The vote file need not name the leader, because a voter that has forgotten the leader asks
+        for it.
         """
         self.election = replace(self.election, leader_id=leader_id)
         if self.out.vote:
             self.out.vote = self.election
 
     def send(self, node_id: int, request: Request, barrier: Barrier) -> int:
-        """Send a request to another node. Return its id, which is never reused."""
+        """Add a request to another node to the outbox.
+
+        Return the id of the request, which is never reused.
+        """
         self.request_count += 1
         timeout_ms = self.timing.request_timeout_ms
         self.out.sends.append(Send(self.request_count, node_id, request, barrier, timeout_ms))
         return self.request_count
 
     def append_own(self, batches: Iterable[bytes | bytearray]) -> None:
-        """Append batches as the epoch's leader; offset and epoch are written into each batch."""
+        """Append batches as the epoch's leader.
+
+        The offset and the epoch are written into each batch.
+        """
         for batch in batches:
             stamped = bytearray(batch)
             patch(stamped, self.log.end_offset, self.epoch)
             self._append(bytes(stamped))
 
     def append_fetched(self, batches: Sequence[bytes]) -> bool:
-        """Append a leader's batches unchanged. Return False if one does not follow the log.
+        """Append a leader's batches unchanged. Return False if a batch does not follow the end of
+        the log.
 
-        The batches before it are appended, it and the rest are not. The log checks a batch's
-        checksum before it writes.
+        Then only the batches before it are appended. The log checks the checksum of each batch
+        before the write.
         """
         for batch in batches:
             header = read_header(batch)
@@ -143,22 +163,25 @@ class MetadataReplica:
         self.out.append.append(batch)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from the offset on, and the voter sets named there."""
+        """Remove all records from the offset on, and the voter sets that they name."""
         self.log.truncate_to(offset)
         self.voters.truncate_to(offset)
         self.out.truncate_to = offset
 
     def rank_wait_ms(self, lost_leader_id: int = NO_NODE) -> int:
-        """Return how long this voter lets others go first. An observer does not wait."""
+        """Return the time for which this voter lets other voters start an election first.
+
+        An observer does not wait.
+        """
         rank = self.voters.latest.rank(self.me, lost_leader_id) if self.is_voter else 0
         return rank * self.timing.rank_wait_ms
 
     def retry_wait_ms(self) -> int:
-        """Return the wait after a failed election: it doubles, and a random part up to the same
-        length is added.
+        """Return the wait after a failed election: it doubles each time, and a random time up to
+        the same length is added.
 
-        Otherwise, two candidates whose votes take longer than the other one waits would tie
-        forever.
+        Without the random time, two candidates that wait less long than a vote takes would prevent
+        each other's election forever.
         """
         wait_ms = self.timing.rank_wait_ms << min(self.failed_tries, 16)
         wait_ms = min(wait_ms, self.timing.retry_wait_max_ms)

@@ -1,6 +1,6 @@
 """The interface of all roles of a replica, and the moves between roles.
 
-Room: quorum. Pure. The roles and their legal moves are Kafka's since KIP-996:
+This module is pure. The roles and their legal moves are Kafka's since KIP-996:
 
     Unattached   knows no leader; may have voted in the epoch (Kafka's former "Voted")
                  -> Prospective after its wait, Follower when it learns of a leader
@@ -31,7 +31,10 @@ from broker.quorum.voters import ReplicaKey
 
 @dataclass(frozen=True, slots=True)
 class ToUnattached:
-    """Know no leader in the epoch. A voter starts an election after the wait."""
+    """A move to Unattached: the replica knows no leader in the epoch.
+
+    A voter starts an election after the wait.
+    """
 
     epoch: int
     wait_ms: int
@@ -39,27 +42,31 @@ class ToUnattached:
 
 @dataclass(frozen=True, slots=True)
 class ToProspective:
-    """Ask for pre-votes. If they are refused, follow `leader_id` again (-1: none)."""
+    """A move to Prospective: request pre-votes.
+
+    If they are refused, follow `leader_id` again (-1: none).
+    """
 
     leader_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToCandidate:
-    """A majority granted pre-votes: raise the epoch and ask for votes."""
+    """A move to Candidate: a majority granted pre-votes, so raise the epoch and request votes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLeader:
-    """These replicas have voted for this one."""
+    """A move to Leader. The named replicas have voted for this replica."""
 
     granted: Sequence[ReplicaKey]
 
 
 @dataclass(frozen=True, slots=True)
 class ToFollower:
-    """Follow the epoch's leader. With `wait_ms` the leader is suspected: start an election after
-    it.
+    """A move to Follower: follow the epoch's leader.
+
+    If `wait_ms` is set, the leader may be dead: start an election after this wait.
     """
 
     leader_id: int
@@ -69,7 +76,10 @@ class ToFollower:
 
 @dataclass(frozen=True, slots=True)
 class ToResigned:
-    """Stop leading. The first of these has the longest log and should start an election at once."""
+    """A move to Resigned: stop leading.
+
+    The first of the named voters has the longest log and should start an election at once.
+    """
 
     preferred: tuple[ReplicaKey, ...]
 
@@ -78,30 +88,36 @@ Move = ToUnattached | ToProspective | ToCandidate | ToLeader | ToFollower | ToRe
 
 
 class Role(Protocol):
-    """One role in one epoch. Its methods return the next move, if any."""
+    """The role of a replica in one epoch. Its methods return the next move, if any."""
 
     leader_id: int
     """The leader of the epoch; -1 if this replica does not know it."""
 
     @property
     def deadline_ms(self) -> int:
-        """The time to call `tick`."""
+        """The time at which the caller must call `tick`."""
 
     @property
     def grants_pre_votes(self) -> bool:
-        """True if this role allows an election. The log is checked separately."""
+        """True if this role lets other replicas start an election.
+
+        The caller checks the log of the candidate separately.
+        """
 
     def begin(self, now_ms: int) -> Move | None:
-        """Do the first work of the role."""
+        """Do the first work of the role, when the replica has moved to it."""
 
     def tick(self, now_ms: int) -> Move | None:
-        """Do what is due by now."""
+        """Do the work whose time has come."""
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        """Handle an answer. Ids of requests that the role did not send are ignored."""
+        """Handle the answer to a request.
+
+        An answer to a request that this role did not send is ignored.
+        """
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
-        """Note that a request gets no answer."""
+        """Note that a request of this role gets no answer."""
 
     def leave(self, leader_id: int) -> None:
-        """Another role takes over, in an epoch led by `leader_id` (-1: unknown)."""
+        """End this role, because the epoch is now led by `leader_id` (-1: unknown)."""

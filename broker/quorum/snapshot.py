@@ -1,9 +1,9 @@
-"""Snapshots of the metadata log: file names, layout, and the check that one is complete.
+"""Snapshots of the metadata log: file names, layout, and the check that a snapshot is complete.
 
-Room: quorum. Pure. A snapshot is a sequence of record batches: a control batch with the header
+This module is pure. A snapshot is a sequence of record batches: a control batch with the header
 record, the version and the voters; the image as ordinary batches; a control batch with the footer.
 A snapshot without a footer is incomplete, whatever its size, because the writer or sender was
-interrupted. A cluster starts with a snapshot at offset 0 that holds only the voters.
+interrupted. A cluster starts with a snapshot at offset 0 that contains only the voters.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """The snapshot covers everything below `end_offset`; `epoch` is the epoch of the
-    last record.
+    """The id of a snapshot.
+
+    The snapshot covers all records below `end_offset`. `epoch` is the epoch of the last of these
+    records.
     """
 
     end_offset: int
@@ -50,8 +52,9 @@ def file_name(snapshot_id: SnapshotId) -> str:
 
 
 def read_file_name(name: str) -> SnapshotId | None:
-    """Return the snapshot of a file name; None for other files, such as partly
-    fetched snapshots.
+    """Return the id of the snapshot with this file name.
+
+    Returns None for other files, such as snapshots that are not completely fetched.
     """
     found = _NAME.fullmatch(name)
     return SnapshotId(int(found[1]), int(found[2])) if found else None
@@ -63,9 +66,10 @@ def build_snapshot(
     batches: Iterable[bytearray],
     timestamp_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """Return a whole snapshot around the image's batches, whose offsets are set in place.
+    """Return a whole snapshot around the image's batches. The offsets are written into these
+    batches.
 
-    `timestamp_ms` is that of the newest record that the snapshot covers.
+    `timestamp_ms` is the time of the newest record that the snapshot covers.
     """
     epoch = snapshot_id.epoch
     header = build_control_batch(

@@ -1,6 +1,6 @@
-"""The vote file: the epoch of this replica, and the candidate that it voted for.
+"""The vote file: the epoch of this replica, and the candidate that this replica has voted for.
 
-Room: quorum. Pure. The file is Kafka's `quorum-state` in JSON, data version 1 (KIP-853: with the
+This module is pure. The file is Kafka's `quorum-state` in JSON, data version 1 (KIP-853: with the
 directory of the candidate, without voters and cluster). It must be durable before any message that
 depends on it is sent. A replica that lost its vote could vote twice in one epoch.
 """
@@ -19,7 +19,7 @@ DATA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """One epoch as a replica knows it: its vote and, if known by then, the leader."""
+    """A replica's epoch with its vote and, if the replica knows it, the epoch's leader."""
 
     epoch: int
     voted: ReplicaKey | None = None
@@ -31,7 +31,7 @@ class VoteFileError(ValueError):
 
 
 def encode(election: ElectionState) -> bytes:
-    """Return the file's content."""
+    """Return the content of the vote file."""
     voted = election.voted or ReplicaKey(NO_NODE, ZERO_UUID)
     fields = {
         "leaderId": election.leader_id,
@@ -44,7 +44,10 @@ def encode(election: ElectionState) -> bytes:
 
 
 def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
-    """Read what `encode` or Kafka wrote. Raises VoteFileError, which names the file by `path`."""
+    """Read the content of a vote file that `encode` or Kafka wrote.
+
+    Raises VoteFileError, which names the file by `path`.
+    """
     try:
         fields = json.loads(content)
         version = fields["data_version"]

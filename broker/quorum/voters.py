@@ -1,9 +1,9 @@
 """The voters, identified by node and directory, and the voter set at the end of the log.
 
-Room: quorum. Pure. A voter is a node *and* the directory on its disk (KIP-853). A node whose disk
-was emptied comes back under the same id and is not that voter. The set is in the log and in its
-snapshots, never in the configuration. It is valid once its record is appended, committed or not,
-and is undone when the record is truncated.
+This module is pure. A voter is a node *and* the directory on its disk (KIP-853). A node whose disk
+was emptied returns under its old id, but it is not the same voter any more. The voter set is in the
+log and in its snapshots, never in the configuration. A voter set is valid once its record is
+appended, committed or not. It is undone when the record is truncated.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import NamedTuple
 from protocol.types import NO_OFFSET, Uuid
 
 KRAFT_VERSION = 1
-"""The first version with the voters in the log; older ones are not supported."""
+"""The first version of the quorum's protocol with the voters in the log.
+
+Older versions are not supported.
+"""
 
 
 class ReplicaKey(NamedTuple):
-    """One replica of the metadata log: a node and the directory on its disk."""
+    """The identity of a replica of the metadata log: a node and the directory on its disk."""
 
     node_id: int
     directory_id: Uuid
@@ -44,7 +47,7 @@ class Voter:
 
 
 class VoterSet:
-    """Voters in the order of their ids. A majority is more than half of them."""
+    """The voters in the order of their ids. A majority is more than half of them."""
 
     __slots__ = ("voters",)
 
@@ -77,12 +80,13 @@ class VoterSet:
         return len(self.voters) // 2 + 1
 
     def others(self, me: ReplicaKey) -> list[ReplicaKey]:
-        """Return all voters but this replica."""
+        """Return all voters except this replica."""
         return [key for key in self if key != me]
 
     def rank(self, me: ReplicaKey, lost_leader_id: int) -> int:
-        """Return this voter's rank among the voters without the lost leader. Rank 0
-        tries at once.
+        """Return this voter's rank among the voters without the lost leader.
+
+        Rank 0 starts an election at once.
         """
         left = [key for key in self if key.node_id != lost_leader_id]
         return left.index(me) if me in left else len(left)
@@ -94,46 +98,49 @@ def reached_by_majority(values: Sequence[int]) -> int:
 
 
 class _VoterSetRecord(NamedTuple):
-    """A voter set, and the offset of the record that names it."""
+    """A voter set, and the offset of the record that names this set."""
 
     offset: int
     voters: VoterSet
 
 
 class VoterHistory:
-    """The voter sets by the offsets of their records; the newest is valid."""
+    """The voter sets by the offsets of their records. The newest set is valid."""
 
     __slots__ = ("_entries",)
 
     def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
-        """`offset` is that of the set's record; -1 if the set comes from a snapshot."""
+        """Take the first voter set.
+
+        `offset` is the offset of its record; -1 if the set comes from a snapshot.
+        """
         self._entries = [_VoterSetRecord(offset, voters)]
 
     @property
     def latest(self) -> VoterSet:
-        """The valid set."""
+        """The voter set that is valid at the end of the log."""
         return self._entries[-1].voters
 
     @property
     def is_from_snapshot(self) -> bool:
-        """True if no record in the log names the valid set."""
+        """True if the valid voter set comes from a snapshot and not from a record in the log."""
         return self._entries[-1].offset == NO_OFFSET
 
     def at(self, end_offset: int) -> VoterSet:
-        """Return the set that was valid when the log ended at the offset."""
+        """Return the voter set that was valid when the log ended at the offset."""
         return next(one.voters for one in reversed(self._entries) if one.offset < end_offset)
 
     def append(self, offset: int, voters: VoterSet) -> None:
-        """Note a record at that offset that names another set."""
+        """Add the voter set of a record at the offset."""
         assert offset > self._entries[-1].offset, "voter records come in the log's order"
         self._entries.append(_VoterSetRecord(offset, voters))
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget the sets whose records are at or above the offset."""
+        """Remove the voter sets whose records are at or above the offset."""
         while len(self._entries) > 1 and self._entries[-1].offset >= end_offset:
             self._entries.pop()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the sets that were replaced below the offset."""
+        """Remove the voter sets that had been replaced below the offset."""
         while len(self._entries) > 1 and self._entries[1].offset < start_offset:
             self._entries.pop(0)

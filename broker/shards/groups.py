@@ -1,8 +1,9 @@
-"""Runs the group coordinator: answers members' requests, stores generations and keeps deadlines.
+"""Runs the group coordinator: it answers members' requests, stores generations and calls the groups
+at their deadlines.
 
-Room: shards. The groups of a shard return effects, which are performed in order. An answer goes to
-the request that waits for it. A generation is appended, and the group is notified when it is
-committed. A waiting request is kept as the function that answers it.
+The groups of a shard return effects, which are performed in order. An answer goes to the request
+that waits for it. A generation is appended, and the group is notified when it is committed. A
+waiting request is kept as the function that answers it.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ OF_A_MEMBER = frozenset(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     }
 )
-"""Errors about members. FENCED_INSTANCE_ID and the last two stop a consumer; after the others it
-gives up its partitions.
+"""The error codes about members.
+
+FENCED_INSTANCE_ID and the last two codes stop a consumer. With the other codes the consumer gives
+up its partitions.
 """
 
 
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
-    """All groups of this broker."""
+    """The groups whose coordinator is this broker."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         )
         self._is_stopping = False
         self._removed_unseen: dict[LoadedShard[GroupShard], set[str]] = {}
-        """Topics that were removed while a shard was being loaded."""
+        """The topics that were removed while a shard was being loaded, by shard."""
 
     def moment(self) -> Moment:
         """Return the time in the form that groups use."""
@@ -93,34 +96,39 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         return Moment(clock.monotonic_ms(), clock.now_ms())
 
     def topic_with(self, topic: str, index: int) -> Uuid | None:
-        """Return the id of the topic if the partition exists, so that its offsets
-        may be committed.
+        """Return the id of the topic if the partition exists; None otherwise.
+
+        Offsets of a missing partition may not be committed.
         """
         known = self.ports.image().topics.get(topic)
         return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
-        """Return the shard of a group. Raises ApiError while it is loading, or if it
-        is not here.
+        """Return the shard of a group.
+
+        Raises ApiError while the shard is loading, or if this broker does not have it.
         """
         if self._is_stopping:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return super().find(key)
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
-        """Apply `told` to errors about members. Other errors do no harm if this
-        broker was deposed.
+        """Return the error code to send to a client, by the rule of `CoordinatorDriver.told`.
+
+        The rule is applied only to errors about members. The other errors do no harm if this broker
+        was deposed.
         """
         return super().told(refusal) if refusal in OF_A_MEMBER else refusal
 
-    # Loading and dropping of shards.
+    # Load and drop shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
-        """Start the groups. Their members have one session time-out to give a sign of life.
+        """Start the groups of a loaded shard. Their members have one session time-out to send a
+        heartbeat.
 
-        A committed offset is stored with the id of its topic. Offsets of a topic that was removed
-        and created again under the same name are dropped here, because at the removal possibly no
-        coordinator had this shard loaded.
+        A committed offset is stored with the id of its topic. If a topic was removed and created
+        again under the same name, its old offsets are dropped here, because no coordinator may have
+        had this shard loaded at the removal.
         """
         shard.loaded(self.moment())
         self.perform(loaded)
@@ -132,28 +140,32 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
         # Offsets of topics that were removed while this shard was not loaded, or before a crash.
         records = shard.strange(topic_id_of)
-        # No offsets have been committed since, so a new topic of the same name starts without
-        # offsets.
+        # No offsets have been committed since the removal, so a new topic of the same name starts
+        # without offsets.
         records += shard.of_topics(self._removed_unseen.pop(loaded, set()))
         self._forget_removed(loaded, shard, records)
 
     def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
-        """Tell members that wait in a dropped shard to look elsewhere."""
+        """Answer members that wait in a dropped shard, so that they look for another
+        coordinator."""
         self._removed_unseen.pop(loaded, None)
         if loaded.shard is not None:
             loaded.shard.members.unload(self.moment())
             self.perform(loaded)
 
     def stop(self) -> None:
-        """Stop: answer all waiting members, and accept no new ones."""
+        """Answer all waiting members, and accept no new members, because the broker stops."""
         self._is_stopping = True
         for loaded, _ in self.loaded():
             self.on_dropped(loaded)
 
-    # Effects and time.
+    # Effects and deadlines.
 
     def perform(self, loaded: LoadedShard[GroupShard]) -> None:
-        """Perform the effects of a shard's groups. Call this after every request to one."""
+        """Perform the effects of a shard's groups.
+
+        The caller does this after every request to a group.
+        """
         shard = loaded.shard
         assert shard is not None
         outbox = shard.members.outbox
@@ -199,19 +211,19 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time to call `on_time`, by the monotonic clock."""
+        """Return the time on the monotonic clock at which the caller must call `on_time`."""
         deadlines = (shard.members.timers.next_deadline_ms for shard in self.shards())
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, now_ms: int) -> None:
-        """End the sessions and waits whose deadline has passed."""
+        """End the sessions and the waits whose deadline has passed."""
         for loaded, shard in self.loaded():
             deadline_ms = shard.members.timers.next_deadline_ms
             if deadline_ms is not None and deadline_ms <= now_ms:
                 shard.members.ring(self.moment())
                 self.perform(loaded)
 
-    # Deleting.
+    # Delete offsets and groups.
 
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups that have expired at this date."""
@@ -226,8 +238,9 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         doomed: deque[ExpiredKey],
         now_ms: int,
     ) -> None:
-        """Write tombstones, one batch at a time. The next follows when the last one
-        is committed.
+        """Write tombstones, one batch at a time.
+
+        The next batch is written when the last one is committed.
         """
         if not doomed or not self.serves(loaded):
             return
@@ -265,14 +278,15 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     ) -> None:
         """Drop the offsets of removed topics and write their tombstones.
 
-        The offsets are void at once, even if the tombstones fail, because a new topic of the same
-        name must start without offsets.
+        The offsets do not count any more, even if the tombstones cannot be written, because a new
+        topic of the same name must start without offsets.
         """
         shard.void(records, loaded.replica.log.log_end_offset)
         self._forget(loaded, records)
 
     def retry(self) -> None:
-        """Try again to write the tombstones of removed topics that a full disk rejected."""
+        """Write the tombstones of removed topics that could not be written to a full disk
+        before."""
         for loaded, shard in self.loaded():
             voided = shard.voided()
             if voided:

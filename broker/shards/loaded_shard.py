@@ -1,6 +1,6 @@
 """A loaded shard: its leader epoch, and the requests that wait for its records.
 
-Room: shards, below `shard_driver`. Each wait ends once, by a commit or with the shard.
+Each wait ends once, either by a commit or because the shard is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import HEADER_BYTES
 
 LOAD_BYTES = 64 << 10
-"""How much is replayed in one turn of the event loop: a few milliseconds of work."""
+"""The number of bytes that are replayed in one turn of the event loop.
+
+It is a few milliseconds of work.
+"""
 
 S = TypeVar("S", bound=Shard)
 
@@ -49,33 +52,41 @@ class ProducerEpoch(NamedTuple):
 
 
 class LoadedShard(Generic[S]):
-    """A shard in one leader epoch, and its records that are not committed yet."""
+    """A shard in one leader epoch, with its records that are not committed yet."""
 
     __slots__ = ("leader_epoch", "replica", "shard", "under_way")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
-        """The leader epoch in which it was loaded. All its decisions are written under this epoch,
-        never under a later one.
+        """The leader epoch in which the shard was loaded.
+
+        All its decisions are written under this epoch, never under a later one.
         """
         self.shard: S | None = None
-        """None while it is being loaded, and if its log cannot be read."""
+        """The state; None while the shard is being loaded, and if its log cannot be read."""
         self.under_way: deque[Sequence[CoordinatorRecord]] = deque()
-        """Records that are written and not committed, batch by batch."""
+        """The batches of records that are written and not committed."""
 
     @property
     def batch_bytes_max(self) -> int:
-        """The limit for the records of one batch: no more than one turn can process."""
+        """The largest size of the records in one batch, so that one turn of the event loop can
+        process them."""
         return min(self.replica.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
 
     def keys_under_way(self) -> set[bytes]:
-        """Return the keys that are written and not committed. The shard does not know them yet."""
+        """Return the keys of records that are written and not committed.
+
+        The shard's state does not include them yet.
+        """
         return {record.key for records in self.under_way for record in records}
 
 
 class ReplayWait:
-    """A wait that runs a function at a commit in the shard's log. It is dropped with the shard."""
+    """A wait for a commit in the shard's log, after which a function runs.
+
+    The wait is dropped with the shard.
+    """
 
     __slots__ = ("_do",)
 
@@ -90,7 +101,7 @@ class ReplayWait:
 
 
 class ClientWait:
-    """A client's wait for a commit."""
+    """A client's wait for a commit in the shard's log."""
 
     __slots__ = ("_refused", "_reply", "_value")
 
@@ -103,7 +114,8 @@ class ClientWait:
         self._reply(self._value)
 
     def lost(self, code: ErrorCode) -> None:
-        """Tell the client what Kafka does: ask again, here or at the new coordinator."""
+        """Answer the client with Kafka's error code, so that it asks again, here or at the new
+        coordinator."""
         is_late = code is ErrorCode.REQUEST_TIMED_OUT
         told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
         self._refused(ApiError(told, "not committed in time" if is_late else ""))

@@ -1,9 +1,9 @@
 """Sends transaction markers to the brokers that lead the partitions, until they are written.
 
-Room: shards. Only one request to each broker is under way. Markers that are added in the meantime
-go with the next one. A marker that was rejected or got no answer is sent again after a while, as
-long as its shard is led here and the metadata names the same leader. The waiter gets the same
-results as from `markers`: committed, partition deleted, led by another broker, or fenced.
+At most one request to each broker is in flight. Markers that are added in the meantime go with the
+next request. A marker that was rejected or got no answer is sent again after a while, as long as
+its shard is led here and the metadata names the same leader. The waiter gets the same results as
+from `markers`: committed, partition deleted, led by another broker, or fenced.
 
 Only the metadata shows that a partition is deleted. A broker that does not know the partition may
 have older metadata, so its answer does not end the wait.
@@ -32,50 +32,58 @@ from protocol.types import TopicPartition
 MARKERS_VERSION = BETWEEN_BROKERS[ApiKey.WRITE_TXN_MARKERS][-1]
 
 ANSWER_MS_MAX = 1_500
-"""A leader answers within a second (`interbroker/transactions`)."""
+"""The time-out of a request with markers.
+
+A leader answers within a second (`interbroker/transactions`).
+"""
 
 AGAIN_MS_MIN = 20
 AGAIN_MS_MAX = 640
 """The first and the longest wait before a marker is sent again; it doubles each time."""
 
 REQUEST_MARKERS_MAX = 1_000
-"""The most markers in one request. The others go with the next one."""
+"""The largest number of markers in one request. The other markers go with the next request."""
 
 
 @dataclass(eq=False, slots=True)
 class WantedMarker:
-    """One marker for one partition."""
+    """A marker to write into one partition."""
 
     partition: TopicPartition
     marker: TxnMarker
     waiter: WaitingOperation
     serves: Callable[[], bool]
-    """Returns whether the shard that decided the transaction is still led here. Otherwise the
-    marker must not be sent.
+    """A function that returns whether the shard that decided the transaction is still led here.
+
+    If not, the marker must not be sent.
     """
     refused: Callable[[ErrorCode], None]
-    """Called each time the marker could not be written and will be sent again."""
+    """A function that is called each time the marker could not be written and will be sent
+    again."""
     again_ms: int = AGAIN_MS_MIN
-    """The wait before it is sent again."""
+    """The wait before the marker is sent again."""
 
 
 @dataclass(slots=True)
 class _BrokerMarkers:
-    """The markers for one broker."""
+    """The markers that wait for one broker."""
 
     ready: dict[WantedMarker, None] = field(default_factory=dict)
     resting: dict[WantedMarker, None] = field(default_factory=dict)
     is_asked: bool = False
-    """Whether a request is under way or about to be sent."""
+    """True if a request is in flight or about to be sent."""
 
 
 class MarkerSender:
-    """The markers of this broker's shards for partitions that other brokers lead."""
+    """Sends the markers of this broker's shards for partitions that other brokers lead."""
 
     def __init__(
         self, world: World, peers: Peers, leader_of: Callable[[TopicPartition], int | None]
     ) -> None:
-        """`leader_of` returns the leader by the metadata; None for a deleted partition."""
+        """Take the ports.
+
+        `leader_of` returns a partition's leader in the metadata; None for a deleted partition.
+        """
         self._world = world
         self._peers = peers
         self._leader_of = leader_of
@@ -83,15 +91,20 @@ class MarkerSender:
         self._is_stopped = False
 
     def send(self, node_id: int, wanted: WantedMarker) -> None:
-        """Have a marker written by the partition's leader. The waiter is notified later."""
+        """Send a marker to the partition's leader until it is written.
+
+        The waiter is notified later.
+        """
         line = self._lines.setdefault(node_id, _BrokerMarkers())
         line.ready[wanted] = None
         self._ask_soon(node_id, line)
 
     def moved(self) -> None:
-        """Note changed metadata: give back the markers whose partitions have another leader now.
+        """Return the markers of partitions that have another leader now to their waiters, because
+        the metadata changed.
 
-        Markers in a request under way stay until it ends, because they can still be written.
+        Markers in a request in flight stay until the request ends, because the leader can still
+        write them.
         """
         for node_id, line in self._lines.items():
             for some in (line.ready, line.resting):
@@ -100,10 +113,10 @@ class MarkerSender:
                     self._give_back(wanted)
 
     def stop(self) -> None:
-        """Send nothing more, because the broker stops."""
+        """Send no more markers, because the broker stops."""
         self._is_stopped = True
 
-    # Internals.
+    # Helpers.
 
     def _give_back(self, wanted: WantedMarker) -> None:
         is_gone = self._leader_of(wanted.partition) is None
@@ -112,7 +125,8 @@ class MarkerSender:
         )
 
     def _ask_soon(self, node_id: int, line: _BrokerMarkers) -> None:
-        # In the next turn, so that all markers of this turn go in one request.
+        # Send the request in the next turn of the event loop, so that it has all markers of this
+        # turn.
         if line.ready and not line.is_asked:
             line.is_asked = True
             self._world.soon(self._ask, node_id, line)
@@ -182,7 +196,7 @@ class MarkerSender:
     def _rest(
         self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker, code: ErrorCode
     ) -> None:
-        """Send the marker again after a while, if that broker is still the leader then."""
+        """Send a marker again after a while, if the same broker is still the leader then."""
         if not wanted.serves():
             return
         if self._leader_of(wanted.partition) != node_id:
@@ -200,7 +214,8 @@ class MarkerSender:
 
 
 def _take(ready: dict[WantedMarker, None]) -> dict[tuple[int, TopicPartition], WantedMarker]:
-    """Take the markers of the next request: at most one per producer and partition."""
+    """Return the markers for the next request and remove them from the queue: at most one per
+    producer and partition."""
     taken: dict[tuple[int, TopicPartition], WantedMarker] = {}
     for wanted in list(ready):
         if len(taken) >= REQUEST_MARKERS_MAX:
@@ -215,7 +230,7 @@ def _take(ready: dict[WantedMarker, None]) -> dict[tuple[int, TopicPartition], W
 
 
 def _request(wanted: Iterable[WantedMarker]) -> WriteTxnMarkersRequest:
-    """Return the request, grouped by transaction and topic."""
+    """Return the request with these markers, grouped by transaction and topic."""
     grouped: dict[TxnMarker, dict[str, list[int]]] = {}
     for one in wanted:
         topics = grouped.setdefault(one.marker, {})

@@ -1,6 +1,6 @@
 """Writes transaction markers into the partitions that this broker leads.
 
-Room: shards. The waiter gets one of three results: committed; the partition is deleted
+The waiter gets one of three results: committed; the partition is deleted
 (UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this broker does not lead it any
 more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
 """
@@ -18,11 +18,12 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker
 
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-"""Final errors: a newer coordinator or producer has already ended the transaction there."""
+"""The final errors: a newer coordinator or producer has already ended the transaction in the
+partition."""
 
 
 class TxnMarker(NamedTuple):
-    """The outcome of one producer's transaction."""
+    """A marker: the outcome of one producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -31,16 +32,16 @@ class TxnMarker(NamedTuple):
 
 
 class OffsetShards(Protocol):
-    """Holds the pending offsets of transactions (`groups`)."""
+    """The interface to the coordinator that has the pending offsets of transactions (`groups`)."""
 
     def marker_written(
         self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
-        """Note a transaction's marker in one of the partitions of the offsets topic."""
+        """Note that a transaction's marker was written to a partition of the offsets topic."""
 
 
 class Markers:
-    """Writes markers."""
+    """Writes transaction markers into partitions that this broker leads."""
 
     def __init__(self, ports: ShardPorts, offset_shards: OffsetShards) -> None:
         self._ports = ports
@@ -53,8 +54,8 @@ class Markers:
         waiter: WaitingOperation,
         deadline_ms: int | None = None,
     ) -> None:
-        """Write a marker. The waiter is notified when it is committed, possibly before this
-        returns.
+        """Write a marker. The waiter is notified when the marker is committed, possibly before this
+        method returns.
 
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that is older
         than the log's state, and KAFKA_STORAGE_ERROR for a disk error. Without a deadline, the wait
@@ -92,9 +93,9 @@ class Markers:
     def write_once(
         self, replica: Replica, marker: TxnMarker, waiter: WaitingOperation, deadline_ms: int
     ) -> None:
-        """Write a marker unless it is already in the log; then only wait for its commit.
+        """Write a marker unless it is already in the log. In this case, only wait for its commit.
 
-        For senders that repeat a request after a lost answer or a time-out.
+        Senders that repeat a request after a lost answer or a time-out need this.
         """
         log = replica.log
         state = log.producer_state
@@ -104,7 +105,8 @@ class Markers:
         if known is None:
             self.write(replica, marker, waiter, deadline_ms)
             return
-        # It can also be the marker of the former transaction, if this one has appended nothing.
+        # The marker in the log can also belong to the former transaction, if this transaction has
+        # appended nothing.
         state.verifications.void(marker.producer_id)
         end_offset = known.offset + 1 if known.offset >= 0 else log.log_end_offset
         self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)

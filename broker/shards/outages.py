@@ -1,7 +1,8 @@
-"""Logs partitions that reject transaction markers: once, then now and then, and when it is over.
+"""Logs which partitions reject transaction markers: once, then at long intervals, and when it is
+over.
 
-Room: shards. Many decided transactions can wait for one partition, and each is tried again every
-two seconds. A log line for every try would flood the log without new information.
+Many decided transactions can wait for one partition, and each marker is sent again every two
+seconds. A log line for every attempt would flood the log without new information.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 REMINDER_MS = 600_000
-"""How often a lasting outage is logged again. Readers of committed data wait during the outage."""
+"""The interval at which a lasting outage is logged again.
+
+Consumers that read committed records wait during the outage.
+"""
 
 MOVING = frozenset(
     {
@@ -24,14 +28,15 @@ MOVING = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Errors while another broker becomes the leader. They usually pass quickly."""
+"""The errors while another broker becomes the leader. They usually end soon."""
 
 MOVING_MS = 5_000
-"""How long such errors can last before they are logged."""
+"""The time for which such errors can last before they are logged."""
 
 
 class Outage:
-    """Since when a partition rejects markers, and when that is logged next; monotonic times."""
+    """The time since which a partition rejects markers, and the time of the next log line; both
+    monotonic."""
 
     __slots__ = ("is_told", "since_ms", "told_next_ms")
 
@@ -42,13 +47,13 @@ class Outage:
 
 
 class Outages:
-    """All partitions that have rejected a marker and accepted none since."""
+    """The partitions whose last marker was rejected."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, Outage] = {}
 
     def refused(self, partition: TopicPartition, error: ApiError, now_ms: int) -> None:
-        """Note a rejected marker, which will be tried again."""
+        """Note a rejected marker, which will be sent again."""
         outage = self._open.setdefault(partition, Outage(now_ms))
         patience_ms = MOVING_MS if error.code in MOVING and not outage.is_told else 0
         if now_ms < outage.told_next_ms + patience_ms:
@@ -61,7 +66,7 @@ class Outages:
         )
 
     def over(self, partition: TopicPartition, now_ms: int) -> None:
-        """Note that a marker was written, or that none is needed any more."""
+        """Note that a marker was written to a partition, or that none is needed any more."""
         outage = self._open.pop(partition, None)
         if outage is not None and outage.is_told:
             logger.info(

@@ -1,6 +1,6 @@
-"""Producer ids for idempotent and transactional producers, from blocks of the metadata log.
+"""Gives ids to idempotent and transactional producers, from blocks that the controller allocates.
 
-Room: shards. A request without a free id waits for the next block.
+If no id is free, the request waits for the next block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Refused = Callable[[ApiError], None]
 
 
 class ProducerIds:
-    """Returns each id once."""
+    """Gives each producer id once."""
 
     def __init__(self, metadata: Metadata, node_id: int, broker_epoch: int) -> None:
         self._metadata = metadata
@@ -29,7 +29,7 @@ class ProducerIds:
         self._waiting: deque[tuple[Given, Refused]] = deque()
 
     def take(self, given: Given, refused: Refused) -> None:
-        """Call `given` with an unused producer id, possibly before this returns."""
+        """Call `given` with an unused producer id, possibly before this method returns."""
         producer_id = next(self._left, None)
         if producer_id is not None:
             given(producer_id)

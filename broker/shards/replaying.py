@@ -1,6 +1,6 @@
 """Replays a shard's log, and builds the header of a new marker.
 
-Room: shards, below `shard_driver`. The shard gets whole batches with their headers.
+The shard gets whole batches with their headers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.wire.records import (
 )
 
 MARKER_ATTRIBUTES = 0x30
-"""Transactional and control."""
+"""The attributes of a marker's batch: transactional, and control."""
 
 
 def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:
@@ -42,13 +42,14 @@ def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> Ba
 
 
 def replay_slice(log: Log, shard: Shard, offset: int) -> int:
-    """Replay one slice of batches from `offset` on. Return the offset of the next slice.
+    """Replay batches from `offset` on, up to a limit of bytes. Return the offset at which to
+    continue.
 
     Raises CorruptionError for a damaged batch, which must not be used.
     """
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
-        # After a cleaning, no records are left from here to the end.
+        # After a cleaning, there are no records from here to the end.
         return log.log_end_offset
     check_region(found)
     for header, batch in iterate_batches(found.read()):

@@ -1,15 +1,15 @@
-"""Runs the shards of a coordinator: loads them by replay, appends outcomes and replays them.
+"""Runs the shards of a coordinator: it loads them by replay, appends outcomes and replays them.
 
-Room: shards. Each partition of the coordinator's internal topic is one shard, for one leader epoch.
-When this broker becomes the leader, the shard is loaded up to the log's end, one slice per turn. It
-serves requests once the high watermark has reached that end, because records above can be lost with
-their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
+Each partition of the coordinator's internal topic is one shard, for one leader epoch. When this
+broker becomes the leader, the shard is loaded up to the log's end, some bytes per turn of the event
+loop. It serves requests once the high watermark has reached this end, because records above can be
+lost with their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
 
-An outcome's records are appended as one batch. When it is committed, the records are replayed into
-the shard and the reply is sent. A client's wait has a deadline. A replay has none, because the
-shard must apply every decision in its log, whatever its client was told. Only the end of the
-leadership ends that wait, together with the shard. The shard gets whole batches with their headers,
-so replayed batches and new ones look the same.
+An outcome's records are appended as one batch. When the batch is committed, the records are
+replayed into the shard and the reply is sent. A client's wait has a deadline. A replay has no
+deadline, because the shard must apply every decision in its log, whatever answer its client got.
+Only the end of the leadership ends this wait, together with the shard. The shard gets whole batches
+with their headers, so replayed batches and new batches look the same.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ logger = logging.getLogger(__name__)
 OFFSETS_SEQUENCE = 0
 """The first sequence of each batch that is written for a producer.
 
-No reader checks it, but Kafka writes this value, and DescribeProducers counts from it.
+No reader checks this value. But Kafka writes it, and DescribeProducers counts from it.
 """
 
 COMMIT_MS_MAX = 5_000
-"""How long a client waits for a commit: Kafka's `offsets.commit.timeout.ms`."""
+"""The longest time for which a client waits for a commit: Kafka's `offsets.commit.timeout.ms`."""
 
 
 class CoordinatorDriver(Generic[S]):
@@ -91,7 +91,7 @@ class CoordinatorDriver(Generic[S]):
                 yield loaded, loaded.shard
 
     def shards(self) -> Iterator[S]:
-        """Yield the loaded shards."""
+        """Yield the states of all loaded shards."""
         for _, shard in self.loaded():
             yield shard
 
@@ -101,12 +101,14 @@ class CoordinatorDriver(Generic[S]):
         return any(loaded.shard is None for loaded in self.by_index.values())
 
     def find(self, key: str) -> LoadedShard[S]:
-        """Return the shard of a group or transaction. Raises ApiError while it is loading, or if it
-        is not here.
+        """Return the shard of a group or transaction.
+
+        Raises ApiError while the shard is loading, or if this broker does not have it.
         """
         topic = self.ports.image().topics.get(self._topic)
         if topic is None:
-            # Another broker can know the new topic already, and have sent a client here.
+            # Another broker can already know the new topic, and can have sent a client to this
+            # broker.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         loaded = self.by_index.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
@@ -132,14 +134,15 @@ class CoordinatorDriver(Generic[S]):
         return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))
 
     def shard(self, key: str) -> S:
-        """Return the shard of a group or transaction, to read from."""
+        """Return the state of the shard for a group or transaction, in order to read from it."""
         shard = self.find(key).shard
         assert shard is not None
         return shard
 
     def readable(self, key: str) -> S:
-        """Return a shard for reads, as `shard` does. Raises NOT_COORDINATOR if another broker can
-        be the coordinator by now.
+        """Return the state of a shard as `shard` does, for an answer that only reads.
+
+        Raises NOT_COORDINATOR if another broker can have become the coordinator.
         """
         shard = self.shard(key)
         if not self.may_tell:
@@ -150,16 +153,17 @@ class CoordinatorDriver(Generic[S]):
     def may_tell(self) -> bool:
         """True if this broker's shards may answer clients.
 
-        As for reads from a leader, that requires that no other broker can have become the leader.
+        A leader may answer reads only while no other broker can have become the leader. The same
+        rule holds here.
         """
         return self.ports.replicas.place.may_read
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
-        """Return the error to send to a client: NOT_COORDINATOR if this broker may have been
+        """Return the error code to send to a client: NOT_COORDINATOR if this broker may have been
         deposed.
 
         This broker cannot know members or producers that came later, at the next coordinator. The
-        error itself could end them.
+        original error could stop them.
         """
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
 
@@ -167,7 +171,7 @@ class CoordinatorDriver(Generic[S]):
         """Return whether a shard is still here, for work that continues in later turns."""
         return self.by_index.get(loaded.replica.index) is loaded
 
-    # Loading.
+    # Load shards.
 
     def follow(self) -> None:
         """Load the shards of partitions that this broker now leads. `resigned` drops shards."""
@@ -177,7 +181,10 @@ class CoordinatorDriver(Generic[S]):
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
-        """Replay one slice, and the rest in later turns. A log must not be read in two threads."""
+        """Replay a part of the shard's log, and the rest in later turns of the event loop.
+
+        It is not done in a thread, because a log must not be read in two threads.
+        """
         if not self.serves(loaded):
             return
         log = loaded.replica.log
@@ -198,15 +205,14 @@ class CoordinatorDriver(Generic[S]):
         self.ports.soon(self._load_slice, loaded, shard, offset)
 
     def load_again(self) -> None:
-        """Continue to load shards whose log could not be read, for example for lack of file
-        descriptors.
-        """
+        """Continue to load shards whose log could not be read, for example because no file
+        descriptor was free."""
         unread, self._unread = self._unread, {}
         for loaded, (shard, offset) in unread.items():
             self._load_slice(loaded, shard, offset)
 
     def _await_commit(self, loaded: LoadedShard[S], shard: S, end_offset: int) -> None:
-        """Serve requests once everything up to the log's end is committed."""
+        """Start to serve requests once all records up to the log's end are committed."""
         replica = loaded.replica
         if replica.log.high_watermark >= end_offset:
             loaded.shard = shard
@@ -220,10 +226,10 @@ class CoordinatorDriver(Generic[S]):
         replica.committed.await_(end_offset, ReplayWait(committed), None)
 
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
-        """Note a loaded shard. Coordinators override this to resume work."""
+        """Note that a shard was loaded. Coordinators override this method to resume their work."""
 
     def on_dropped(self, loaded: LoadedShard[S]) -> None:
-        """Note a dropped shard. Coordinators override this to end waits."""
+        """Note that a shard was dropped. Coordinators override this method to end waits."""
 
     def resigned(self, replica: Replica) -> None:
         """Drop the shard of a partition that this broker does not lead any more, or not in this
@@ -234,7 +240,7 @@ class CoordinatorDriver(Generic[S]):
             del self.by_index[replica.index]
             self.on_dropped(loaded)
 
-    # Committing.
+    # Commit records.
 
     def submit(
         self,
@@ -251,11 +257,12 @@ class CoordinatorDriver(Generic[S]):
         for work that must follow the decision in any case; it is called after the reply. Raises
         ApiError if nothing was written.
 
-        With `producer` the records are part of that producer's transaction, which stays open until
-        a marker comes. Such a batch is replayed as soon as it is written, because it changes
-        nothing yet, and a query for stable offsets must know at once that a commit is pending.
+        With `producer` the records are part of this producer's transaction, which stays open until
+        a marker comes. Such a batch is replayed as soon as it is written. It changes nothing yet,
+        but a query for stable offsets must know at once that a commit is pending.
 
-        A reply without records tells what the shard has, like a read.
+        A reply without records depends on the state of the shard, so the rules for reads apply to
+        it.
         """
         if not outcome.records:
             if not self.may_tell:
@@ -276,10 +283,10 @@ class CoordinatorDriver(Generic[S]):
     def submit_own(
         self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
     ) -> None:
-        """Submit an input that comes from no client, as `submit` does: `then` is called after the
-        commit, however long it takes.
+        """Append an outcome's records that no client waits for. `then` is called after the commit,
+        however long it takes.
 
-        It is not called if the shard is dropped before. Raises ApiError if nothing was written.
+        `then` is not called if the shard is dropped before. Raises ApiError if nothing was written.
         """
         if not outcome.records:
             then()
@@ -339,8 +346,9 @@ class CoordinatorDriver(Generic[S]):
     def marker_written(
         self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
-        """Replay a marker once it is committed. A shard that is still loading finds
-        it in the log.
+        """Replay a marker once it is committed.
+
+        A shard that is still being loaded finds the marker in the log.
         """
         loaded = self.by_index.get(replica.index)
         if loaded is None or loaded.replica is not replica or loaded.shard is None:

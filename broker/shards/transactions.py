@@ -1,8 +1,9 @@
-"""Runs the transaction coordinator: commits decisions, then writes markers, then completes.
+"""Runs the transaction coordinator: it commits decisions, then writes markers, then completes
+transactions.
 
-Room: shards. A decided transaction is an `Ending` until its last marker is committed and its
-completion is in the log. A marker that cannot be written now, because of a full disk or a missing
-partition, is tried again by `retry`. A decision is never dropped.
+A decided transaction is an `Ending` until its last marker is committed and its completion is in the
+log. If a marker cannot be written now, because of a full disk or a missing partition, `retry`
+writes it later. A decision is never dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerWait:
-    """The wait for one marker of a transaction."""
+    """The wait for the commit of one marker."""
 
     __slots__ = ("_coordinator", "_ending", "_topic_partition")
 
@@ -51,7 +52,7 @@ class MarkerWait:
         self._coordinator.marker_lost(self._ending, self._topic_partition, code)
 
     def refused(self, code: ErrorCode) -> None:
-        """Note that another broker could not write the marker; it will be sent again."""
+        """Note that another broker could not write the marker, which will be sent again."""
         self._coordinator.marker_refused(self._topic_partition, code)
 
     def serves(self) -> bool:
@@ -77,7 +78,7 @@ class Ending:
 
 
 class TxnCoordinator(CoordinatorDriver[TxnShard]):
-    """All transactional ids of this broker."""
+    """The transactional ids whose coordinator is this broker."""
 
     def __init__(
         self,
@@ -86,8 +87,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         markers: Markers,
         sender: MarkerSender | None = None,
     ) -> None:
-        """`sender` is for partitions that other brokers lead; None for a broker
-        without a cluster.
+        """Take the ports.
+
+        `sender` sends markers to other brokers; None for a broker without a cluster.
         """
         self._markers = markers
         self._sender = sender
@@ -117,17 +119,21 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             self._end(Ending(loaded, shard, transaction))
 
     def on_dropped(self, loaded: LoadedShard[TxnShard]) -> None:
-        """Forget this shard's transactions. Its next leader finishes them."""
+        """Forget the transactions of a dropped shard. The shard's next leader completes them."""
         for ending in [one for one in self._endings if one.loaded is loaded]:
             del self._endings[ending]
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
-        """Return Kafka's error: the client looks up its coordinator and tries again."""
+        """Return Kafka's error for a failed write: the client looks for its coordinator and tries
+        again."""
         super().write_failed(replica, error, now_ms)
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
     def refuse_timeout(self, timeout_ms: int) -> None:
-        """Raise INVALID_TRANSACTION_TIMEOUT, whichever broker coordinates the transactional id."""
+        """Raise INVALID_TRANSACTION_TIMEOUT for a time-out above the limit.
+
+        Every coordinator has this limit.
+        """
         refuse_timeout(timeout_ms, self._timeout_ms_max)
 
     def decide(
@@ -137,12 +143,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
-        """Let the id's shard decide. `reply` is called with the moved transactions once that is
-        durable.
+        """Let the shard of a transactional id decide a request.
 
-        The markers of a decided transaction are written after the reply. An error is sent at once,
-        so it is like a read: from a deposed coordinator it could end a producer that this broker
-        does not know.
+        `judge` decides with the shard's state. `reply` is called with the changed transactions once
+        the decision is durable. The markers of a decided transaction are written after the reply.
+        An error is sent at once, so the rules for reads apply to it: an error of a deposed
+        coordinator could stop a producer that this broker does not know.
         """
         try:
             loaded = self.find(transactional_id)
@@ -161,7 +167,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
-        """Write a decision. Its markers follow the reply, even if that came too late."""
+        """Write a decision.
+
+        Its markers are written after the reply, even if the reply came too late for the client.
+        """
         then = partial(self._end_decided, loaded, shard, outcome)
         try:
             self.submit(loaded, outcome, reply, refused, then=then)
@@ -176,8 +185,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         outcome: ShardOutcome[Sequence[Transaction]],
         then: Callable[[], None],
     ) -> ApiError | None:
-        """Submit an input that comes from no client, as `_submit` does. Return the error if it
-        cannot be written now.
+        """Write a decision that no client waits for.
+
+        Return the error if it cannot be written now.
         """
 
         def committed() -> None:
@@ -201,7 +211,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             if one.state.is_preparing:
                 self._end(Ending(loaded, shard, one))
 
-    # Markers and completion.
+    # Write markers and complete transactions.
 
     def _end(self, ending: Ending) -> None:
         self._endings[ending] = None
@@ -211,7 +221,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         now_ms = self.ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
-            # Counted first, because the marker can be committed before `write` returns.
+            # Count the marker first, because it can be committed before `write` returns.
             ending.waiting_count += 1
             try:
                 is_written = self._write_marker(ending, topic_partition)
@@ -225,7 +235,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> bool:
-        """Have a marker written. Return False if it was handed to another broker."""
+        """Write a marker or send it to another broker. Return False if it was sent."""
         transaction = ending.transaction
         marker = TxnMarker(
             transaction.producer_id,
@@ -248,10 +258,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Return whether a rejected marker need not be written at all.
 
-        A decided transaction is never given up: a marker is written again after every refusal. It
-        ends only when the metadata shows that its partition is gone, or when a newer producer or
-        coordinator epoch has ended the transaction there. The answer of another broker alone never
-        shows that a partition is gone.
+        A decided transaction is never given up: its marker is written again after every refusal.
+        This ends only when the metadata shows that the marker's partition is deleted, or when a
+        newer producer or coordinator epoch has ended the transaction there. The answer of another
+        broker alone never shows that a partition is deleted.
         """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return leader_of(self.ports.image(), topic_partition) is None
@@ -271,11 +281,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def marker_lost(self, ending: Ending, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Note that a marker was not committed where it was written or sent."""
+        """Note that a marker was not committed by the broker that wrote it or to which it was
+        sent."""
         if code in FENCED:
             _tell_fenced(topic_partition, code)
         elif code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # Another broker leads the partition now; only that leader knows whether it has the
+            # Another broker leads the partition now. Only this new leader knows whether it has the
             # marker.
             ending.unwritten.add(topic_partition)
             self.ports.soon(self._write_again, ending)
@@ -309,13 +320,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         ending.is_completing = error is None
 
     def moved(self) -> None:
-        """Note changed metadata: send markers to the present leaders."""
+        """Send markers to the present leaders, because the metadata changed."""
         if self._sender is not None:
             self._sender.moved()
             self.retry()
 
     def retry(self) -> None:
-        """Try again what could not be written."""
+        """Write the decisions and markers that could not be written before."""
         for ending in list(self._endings):
             self._write_markers(ending)
 
@@ -345,7 +356,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 
     def _expire_some(self, loaded: LoadedShard[TxnShard], shard: TxnShard, ids: deque[str]) -> None:
-        """Delete ids, one batch at a time. The next follows when the last one is committed."""
+        """Delete transactional ids, one batch at a time.
+
+        The next batch is written when the last one is committed.
+        """
         if not ids or not self.serves(loaded):
             return
         count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
@@ -359,10 +373,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
 
 def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | None:
-    """Return the leader of a partition by the metadata, NO_NODE if it has none; None if it is
-    deleted.
+    """Return the leader of a partition in the metadata: NO_NODE if it has none, None if the
+    partition is deleted.
 
-    A topic can also have been created again with fewer partitions.
+    A partition can also be deleted because its topic was created again with fewer partitions.
     """
     topic = image.topics.get(topic_partition.topic)
     if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -371,7 +385,8 @@ def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | No
 
 
 def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
-    """Log that a newer coordinator or producer has already ended the transaction there."""
+    """Log that a newer coordinator or producer has already ended the transaction in the
+    partition."""
     logger.warning("transaction marker fenced", extra=fields(partition=topic_partition, code=code))
 
 

@@ -1,8 +1,8 @@
-"""Asks the coordinator of a transaction whether it contains a partition: here, or on another
-broker.
+"""Asks the coordinator of a transaction whether the transaction contains a partition.
 
-Room: shards. Implements `produce/verification.Verifier`. Questions to other brokers go over the
-link QUICK, as an AddPartitionsToTxn that adds nothing (KIP-890).
+The coordinator is this broker or another one. The classes implement
+`produce/verification.Verifier`. Another broker gets an AddPartitionsToTxn that adds nothing
+(KIP-890), over the connection QUICK.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from protocol.types import TopicPartition
 VERIFY_VERSION = BETWEEN_BROKERS[ApiKey.ADD_PARTITIONS_TO_TXN][-1]
 
 VERIFY_MS_MAX = 1_000
-"""How long to wait for an answer. After that the client must try again.
+"""The longest wait for a coordinator's answer. After this time the client must try again.
 
-A coordinator answers from memory, and the end of its link reveals a dead one sooner.
+A coordinator answers from memory. The end of the connection reveals a dead coordinator sooner.
 """
 
 
 class LocalVerifier:
-    """For a broker without a cluster: every coordinator is here."""
+    """The verifier of a broker without a cluster: this broker coordinates every transaction."""
 
     def __init__(self, transactions: TxnCoordinator) -> None:
         self._transactions = transactions
@@ -62,7 +62,7 @@ class LocalVerifier:
 
 
 class ClusterVerifier(LocalVerifier):
-    """For a broker in a cluster."""
+    """The verifier of a broker in a cluster."""
 
     def __init__(
         self, transactions: TxnCoordinator, node_id: int, peers: Peers, clock: Clock
@@ -73,7 +73,7 @@ class ClusterVerifier(LocalVerifier):
         self._clock = clock
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        # Also if there is no coordinator now, because a transaction that is open in the log can
+        # Ask also if there is no coordinator now, because a transaction that is open in the log can
         # continue.
         return self._transactions.coordinator_id(transactional_id) != self._node_id
 

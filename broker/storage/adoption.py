@@ -1,7 +1,7 @@
-"""Use snapshots and index files of earlier runs instead of reading every batch.
+"""Uses the snapshots and index files of earlier runs, so that a start need not read every batch.
 
-Room: storage. Every file is verified first: a snapshot by its checksum, a transaction index by its
-order, and the two other indexes by the batches after their last entry.
+Every file is verified first: a snapshot by its checksum, a transaction index by its order, and the
+two other indexes by the batches after their last entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from broker.storage.walk import BatchWalk
 def good_snapshot(
     disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int, count_max: int
 ) -> tuple[int, ProducerStateManager] | None:
-    """Return the newest usable snapshot at or below `limit`, as offset and state.
+    """Return the newest usable snapshot at or below `limit`, as its offset and its state; None if
+    there is none.
 
     An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped,
     because the aborted transactions must be read again from the batches, starting with the
@@ -64,7 +65,8 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
 def remove_stray_snapshots(
     disk: Disk, folder: str, bases: Sequence[int], log_end_offset: int
 ) -> None:
-    """Keep the snapshots at segment starts and the newest one; remove those beyond the end."""
+    """Remove the snapshots beyond the log's end, and keep only those at segment starts and the
+    newest one."""
     offsets = snapshot_offsets(disk, folder)
     newest = max((one for one in offsets if bases[0] <= one <= log_end_offset), default=-1)
     for offset in offsets:
@@ -75,12 +77,13 @@ def remove_stray_snapshots(
 def adopt(
     segment: Segment, end_offset: int, epochs: LeaderEpochs, *, is_active: bool, has_gaps: bool
 ) -> None:
-    """Use a segment with its index files. Raises CorruptionError if they do not fit it.
+    """Use a segment with its index files. Raises CorruptionError if the files do not fit the
+    segment.
 
-    The batches after the last index entry are checked: they must begin with that entry's batch,
-    have no place where an entry is missing, end with the file, and lead to `end_offset`, which is
-    the start of the next segment or the end of the log. Their leader epochs must be in the epoch
-    file.
+    The batches after the last index entry are checked. The first of them must be the batch of this
+    entry. They must have no place where an entry is missing, end with the file, and lead to
+    `end_offset`, which is the start of the next segment or the end of the log. Their leader epochs
+    must be in the epoch file.
     """
     segment.adopt_indexes(end_offset)
     index, times = segment.index, segment.time_index

@@ -1,6 +1,6 @@
 """The formats of the small text files beside the logs: offsets, leader epochs, identities.
 
-Room: storage. Pure: the callers read and replace the files. All formats are Kafka's. An offset
+This module is pure: the callers read and replace the files. All formats are Kafka's. An offset
 checkpoint has a version, a count and one `topic partition offset` per line, an epoch checkpoint one
 `epoch start_offset` per line. The two identity files have `key=value` and `key: value`. Text that
 does not parse raises ValueError, because half a checkpoint must not be used.
@@ -23,7 +23,8 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".running"
-"""Not a Kafka file: which process last wrote here, and under which boot of the kernel."""
+"""The name of the file that says which process last wrote to the folder, and under which boot of
+the kernel. Kafka has no such file."""
 
 _VERSION = "0"
 
@@ -43,12 +44,15 @@ def decode_clean_stop(data: bytes) -> int:
 
 
 def encode_running(broker_epoch: int, boot_id: str) -> bytes:
-    """Encode the mark that a broker writes once it is registered."""
+    """Encode the mark of a running process, which a broker writes once it is registered."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}).encode()
 
 
 def decode_running(data: bytes) -> tuple[int, str]:
-    """Return broker epoch and boot id. Raises ValueError for a file damaged by a power cut."""
+    """Return the broker epoch and the boot id in the mark.
+
+    Raises ValueError for a file damaged by a power cut.
+    """
     said = json.loads(data)
     match said:
         case {"version": 0, "brokerEpoch": int(broker_epoch), "bootId": str(boot_id)}:

@@ -1,11 +1,11 @@
-"""Compaction: rewrite a log's closed segments with only the newest record of each key.
+"""Rewrites the closed segments of a compacted log with only the newest record of each key.
 
-Room: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
-reads closed files and makes new ones beside them, named `.cleaned`. `commit` renames these to
-`.swap`, and then the log, or the next start, uses them. The job makes two passes. The first pass
-records the newest offset of every key in the dirty part, the part that was not cleaned yet. The
-second pass rewrites all segments below the end of that part. Each group of segments that fit
-together into one segment becomes one segment.
+A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It reads closed
+files and makes new ones in the same folder, named `.cleaned`. `commit` renames these to `.swap`,
+and then the log, or the next start, uses them. The job makes two passes. The first pass records the
+newest offset of every key in the dirty part, which was not cleaned yet. The second pass rewrites
+all segments below the end of the dirty part. Each group of segments that fit together into one
+segment becomes one segment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from protocol.wire.records import (
 )
 
 SLICE_BYTES = 256 * 1024
-"""Bytes read in one slice: some milliseconds, because the thread shares the CPU with the loop."""
+"""The number of bytes read in one slice.
+
+It takes some milliseconds, because the thread shares the CPU with the loop.
+"""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +46,7 @@ class CleaningPlan:
 
     folder: str
     groups: Sequence[Sequence[Segment]]
-    """Closed segments, oldest first. The segments of a group become one."""
+    """The closed segments, oldest first. The segments of a group become one segment."""
     first_dirty_offset: int
     aborted: Sequence[AbortedEntry]
     last_batches: LastBatches
@@ -55,7 +58,7 @@ class CleaningPlan:
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Old segments, and the new segment that replaces them."""
+    """A group of old segments, and the new segment that replaces them."""
 
     old: Sequence[Segment]
     new: Segment
@@ -66,8 +69,8 @@ class CleaningJob:
 
     Call `perform` until it returns True, then `commit`, both in a thread, then `adopt_cleaned` in
     the loop (`log_cleaning`). Instead of `commit` and `adopt_cleaned`, you can call `abandon`,
-    which removes the new files. Raises DiskError, and CorruptionError for a damaged batch; after an
-    error the log is unchanged.
+    which removes the new files. The methods raise DiskError, and CorruptionError for a damaged
+    batch. After an error the log is unchanged.
     """
 
     def __init__(self, disk: Disk, plan: CleaningPlan) -> None:
@@ -76,11 +79,11 @@ class CleaningJob:
         self._newest = OffsetMap(plan.map_bytes)
         self._steps = self._run()
         self.done: list[CleanedGroup] = []
-        """Groups that became smaller or otherwise changed, oldest first."""
+        """The groups that became smaller or changed in another way, oldest first."""
 
     @property
     def end_offset(self) -> int:
-        """Everything below this offset has been cleaned."""
+        """The offset below which all records have been cleaned."""
         return self._newest.end_offset
 
     def perform(self) -> bool:
@@ -88,12 +91,12 @@ class CleaningJob:
         return next(self._steps, True)
 
     def commit(self) -> None:
-        """Make it durable that the new segments replace the old ones.
+        """Make the replacement of the old segments by the new ones durable.
 
-        The log file of a group is renamed last, because a start removes the other files without it.
-        Groups are committed in log order, because a tombstone must not be removed before what it
-        deletes. Old snapshots are removed first, because a transaction that is open in one can lose
-        its marker in the cleaning.
+        The log file of a group is renamed last, because a start removes the group's other files if
+        the log file is missing. Groups are committed in log order, because a tombstone must not be
+        removed before the records that it deletes. Old snapshots are removed first, because a
+        transaction that is open in a snapshot can lose its marker in the cleaning.
         """
         for offset in snapshot_offsets(self._disk, self._plan.folder) if self.done else ():
             if offset < self.end_offset:

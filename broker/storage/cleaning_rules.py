@@ -1,6 +1,6 @@
 """The rules by which the cleaner removes records: transactions, tombstones, producers.
 
-Room: storage. Pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534). The newest record of a key
+This module is pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534). The newest record of a key
 stays. A tombstone stays until its delete horizon, which the first cleaning sets. Aborted data is
 removed. A marker stays while any batch of its transaction is left, and then until its own horizon.
 The last batch of every remembered producer stays, without records if necessary.
@@ -18,8 +18,11 @@ from protocol.errors import WireError
 from protocol.wire.records import BatchHeader, iterate_records
 
 LastBatches = Mapping[int, tuple[int, Collection[int]]]
-"""Producer id -> producer epoch, and the last offsets of the batches with its last sequence: the
-newest batch, and the newest batch that a power cut cannot remove. Empty if there is no batch.
+"""The last batches of each producer, by producer id: the producer epoch, and last offsets of
+batches.
+
+The batches have the producer's last sequence. They are the newest batch, and the newest batch that
+a power cut cannot remove. The collection is empty if there is no batch.
 """
 
 
@@ -31,16 +34,18 @@ class TransactionFilter:
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
         self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
-        """Producer id -> its transaction that will be aborted, and whether one of its batches was
-        seen.
-        """
+        """The transaction of each producer that will be aborted, and whether one of its batches was
+        seen."""
         self._committed: set[int] = set()
-        """Producers with data that is not aborted, seen since their last marker."""
+        """The producers with data since their last marker that is not aborted."""
         self.kept: list[AbortedEntry] = []
-        """The entries whose marker stays. The caller takes them at the end of each segment."""
+        """The entries whose marker stays in the log.
+
+        The caller takes them at the end of each segment.
+        """
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Process a data batch. Returns True if it belongs to an aborted transaction."""
+        """Process a data batch. Return True if the batch belongs to an aborted transaction."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -52,7 +57,10 @@ class TransactionFilter:
         return True
 
     def is_marker_idle(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Process a control batch. True if no batch of its transaction is left in the log."""
+        """Process a control batch.
+
+        Return True if no batch of its transaction is left in the log.
+        """
         self._advance(header.last_offset)
         if not header.record_count:
             return True
@@ -98,7 +106,7 @@ class CleaningRules:
         self.transactions = transactions
 
     def cleaned(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        """Return what is left of a batch: the same view, another batch, or None."""
+        """Return what is left of a batch: the same view, a rewritten batch, or None."""
         if header.is_control:
             return self._cleaned_marker(header, batch)
         is_aborted = self.transactions.is_aborted(header)

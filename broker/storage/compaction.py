@@ -1,7 +1,7 @@
-"""Decide whether a log is worth cleaning, and plan what to clean.
+"""Decides whether the cleaning of a log is worthwhile, and plans it.
 
-Room: storage. Pure. Only closed segments are cleaned, and only below everything that can still
-change: the recovery point, the high watermark, the last stable offset, and records younger than
+This module is pure. Only closed segments are cleaned, and only records that cannot change any more.
+They are below the recovery point, the high watermark and the last stable offset, and older than
 `min.compaction.lag.ms`. A cleaning is worthwhile when the dirty share of the bytes reaches
 `min.cleanable.dirty.ratio`, or when a record has waited for `max.compaction.lag.ms` (KIP-354).
 """
@@ -21,7 +21,8 @@ from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
 GROUP_SEGMENTS_MAX = 64
-"""The most segments merged into one, because each costs some renames in the loop."""
+"""The largest number of segments that are merged into one, because each segment costs some renames
+in the loop."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,12 +30,12 @@ class Dirt:
     """The cleanable part of a log."""
 
     segments: Sequence[Segment]
-    """All segments that a cleaning processes, the clean ones first."""
+    """The segments that a cleaning processes, the clean ones first."""
     first_dirty_offset: int
     limit_offset: int
-    """Nothing below this offset can change any more."""
+    """The offset below which no record can change any more."""
     ratio: float
-    """The dirty share of the bytes; above 1 if the cleaning must not wait any longer."""
+    """The dirty share of the bytes. It is above 1 if the cleaning must not wait any longer."""
 
 
 def dirt_of(
@@ -72,7 +73,8 @@ def dirt_of(
 
 
 def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
-    """Group neighbouring segments that together fit into one, by size, index and offsets."""
+    """Return groups of neighbouring segments that fit into one segment, by size, index and
+    offsets."""
     groups: list[list[Segment]] = []
     size_bytes = index_bytes = 0
     for segment in segments:

@@ -1,10 +1,10 @@
 """The only interface to the file system: `Disk`, its files, and the real disk, `OsDisk`.
 
-Room: storage. The only module of the broker that opens, writes, renames or deletes files. Every
-method raises `DiskError` if the operating system refuses, also if a file is missing. Calls return
-when the bytes are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
+No other module of the broker opens, writes, renames or deletes files. Every method raises
+`DiskError` if the operating system refuses, also if a file is missing. Calls return when the bytes
+are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
 is_durable=True)` wait for the device. Paths are strings. Files are read and written by position, so
-no call depends on an earlier one.
+no call depends on an earlier call.
 """
 
 from __future__ import annotations
@@ -22,24 +22,37 @@ from broker.storage.errors import DiskError, FolderError
 Buffer = bytes | bytearray | memoryview
 
 SYNC_THREADS = 16
-"""Syncs in parallel when there are many, because the journal commits them together."""
+"""The number of syncs that run in parallel, because the file system's journal commits them
+together."""
 
 IOV_MAX = 1024
-"""The most buffers that one writev call accepts on Linux."""
+"""The largest number of buffers that one writev call accepts on Linux."""
 
 
 class DiskFile(Protocol):
-    """An open file. It closes with its last reference, so a read in progress is safe."""
+    """An open file.
+
+    It is closed with the last reference to this object, so a read in progress is safe.
+    """
 
     path: str
     fd: int
-    """For sendfile and poll. Only a file of the real disk has a usable descriptor."""
+    """The file descriptor for sendfile and poll.
+
+    Only a file of the real disk has a usable descriptor.
+    """
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers at `position`, or raise; then some bytes may have been written."""
+        """Write all buffers at `position`.
+
+        If DiskError is raised, some bytes may have been written.
+        """
 
     def read(self, size_bytes: int, position: int) -> bytes:
-        """Return the bytes at `position`. Fewer than asked for only at the end of the file."""
+        """Return the bytes at `position`.
+
+        The result is shorter than `size_bytes` only at the end of the file.
+        """
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` with the bytes at `position`. Return their number, which is smaller than

@@ -1,7 +1,7 @@
-"""Files that are out of service, and their removal.
+"""Removes files that are out of service.
 
-Room: storage. They were renamed when they went out of service. Unlinking waits for the device, so
-it is done in a thread.
+The files were renamed when they went out of service. Unlinking waits for the device, so it is done
+in a thread.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from broker.storage.errors import DiskError
 class DroppedFiles:
     """Files and folders that are out of service and already renamed. `perform` removes them.
 
-    Call it at `due_ms` or later. It also closes the open files, because closing a large unlinked
-    file takes milliseconds.
+    Call `perform` at `due_ms` or later. It also closes the open files, because closing a large
+    unlinked file takes milliseconds.
     """
 
     __slots__ = ("_disk", "_files", "_folders", "_held", "due_ms")
@@ -46,7 +46,7 @@ class DroppedFiles:
 
 
 def unlink_if_there(disk: Disk, path: str) -> None:
-    """Unlink a file. It is no error if the file is already gone."""
+    """Unlink a file. A missing file is no error."""
     try:
         disk.unlink(path)
     except DiskError as error:

@@ -1,10 +1,10 @@
 """The errors of storage: damaged data, a failing disk, a wrong folder.
 
-Room: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
-not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` makes the
-current write fail. After a failed flush the process must stop, because a repeated flush can succeed
-although the data was not written. A `FolderError` means that the broker must not start in this
-folder.
+This module has only data classes. Requests are refused with an `ApiError` of `protocol`. Three
+errors are not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError`
+makes the current write fail. After a failed flush the process must stop, because a repeated flush
+can succeed although the data was not written. A `FolderError` means that the broker must not start
+in this folder.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from protocol.errors import ApiError, ErrorCode
 FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 
 GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
-"""The errors of a device or a file system that has failed under a running broker."""
+"""The error numbers of a device or file system that has failed under a running broker."""
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process or the machine has no file descriptor left."""
+"""The error numbers of a process or a machine that has no file descriptor left."""
 
 
 class CorruptionError(Exception):

@@ -1,8 +1,8 @@
 """One flush of one log, prepared for a thread.
 
-Room: storage. The event loop creates a `FlushTarget` from the current state. `perform()` only
-accesses files, so a thread can run it while the loop continues. It opens some files by path, so the
-folder must not be renamed in the meantime: a deletion waits until the flush has ended.
+The event loop creates a `FlushTarget` from the current state. `perform()` only accesses files, so a
+thread can run it while the loop continues. It opens some files by path, so the folder must not be
+renamed in the meantime: a deletion waits until the flush has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.storage.segments import Segments
 
 
 class FlushTarget:
-    """Everything of one log that was written but not fsynced when the target was taken.
+    """The data of one log that was written but not fsynced when the target was created.
 
     After `perform`, call `log.flushed` in the loop. If `perform` raises a final error, the process
     must stop: the kernel can have dropped the pages, and a second flush would succeed although data
@@ -48,7 +48,7 @@ class FlushTarget:
         self._files = files
         self._folder = folder
         self.closed = closed
-        """The segments whose index files are among the files."""
+        """The closed segments whose index files are among the files."""
         self.end_offset = end_offset
         self.roll_count = roll_count
         self.producer_files = producer_files
@@ -98,9 +98,9 @@ class Flushing:
         return self._under_way_count > 0
 
     def target(self, recovery_point: int) -> FlushTarget | None:
-        """Return the work of a flush, or None if everything written is on the disk.
+        """Return the next flush; None if all written data is on the disk.
 
-        Raises DiskError if a file cannot be opened. In that case nothing has changed.
+        Raises DiskError if a file cannot be opened. In this case nothing has changed.
         """
         segments = self._segments
         end_offset, roll_count = segments.active.next_offset, segments.roll_count

@@ -1,6 +1,6 @@
 """The names of partition folders.
 
-Room: storage. Pure.
+This module is pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 from protocol.types import TopicPartition
 
 TOPIC_NAME_MAX = 249
-"""Characters of a topic's name. With the partition number the folder name stays below 255."""
+"""The largest number of characters in a topic's name.
+
+With the partition number the folder's name stays below 255.
+"""
 
 _CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -27,7 +30,7 @@ def folder_name(topic_partition: TopicPartition) -> str:
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:
-    """Return the partition whose folder has this name, or None for any other name."""
+    """Return the partition whose folder has this name; None for any other name."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isdecimal() or not number.isascii():
         return None

@@ -1,9 +1,9 @@
 """Jobs that create or rename the folders of partitions in a thread.
 
-Room: storage. There are three steps. `LogManager` plans a job in the loop with all that the job
-needs. `perform` executes the job in a thread and changes no object that the loop uses. `LogManager`
-then applies the result in the loop. Only one job runs at a time; the next one is planned after
-that. The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
+There are three steps. `LogManager` plans a job in the loop with all data that the job needs.
+`perform` executes the job in a thread and changes no object that the loop uses. `LogManager` then
+applies the result in the loop. Only one job runs at a time, and the next job is planned after it.
+The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ DAMAGED_SUFFIX = "-damaged"
 STRAY_SUFFIX = "-stray"
 """Suffixes of folders that were put aside: the broker never reads or removes them again."""
 DELETE_STEM_MAX = 200
-"""Characters of the old folder name that the new name keeps, so that it is below 255 bytes."""
+"""The number of characters of the old folder name that the new name keeps, so that it is below 255
+bytes."""
 
 DAMAGED_KEPT_MAX = 3
-"""How many damaged folders of one partition are kept. After that an operator must check the disk,
-because otherwise a bad disk would fill up with damaged copies.
+"""The largest number of damaged folders that are kept of one partition.
+
+After this number an operator must check the disk, because a bad disk would fill up with damaged
+copies.
 """
 
 Refusals = dict[TopicPartition, DiskError | FolderError]
@@ -44,7 +47,7 @@ class RenamedFolders:
     paths: dict[TopicPartition, str | None]
     """The new paths of the folders; None for a folder that was missing."""
     refused: Refusals
-    """Partitions whose folders were not renamed."""
+    """The partitions whose folders were not renamed, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,11 @@ class FolderRemoval:
     disk: Disk
     data_folder: str
     logs: Mapping[TopicPartition, Log]
-    """Their logs, already out of service. A partition that is offline has none."""
+    """The logs in these folders, already out of service. A partition that is offline has no log."""
     offline: Mapping[TopicPartition, str]
-    """The offline partitions, with the reason."""
+    """The offline partitions in these folders, with the reason."""
     suffix: str
-    """The suffix of the new names."""
+    """The suffix of the new folder names."""
 
     def perform(self) -> RenamedFolders:
         """Rename the folders durably. Raises DiskError if the error is final."""
@@ -110,21 +113,20 @@ class MadeLogs:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """Empty logs of one topic to create. They are synced together."""
+    """The empty logs of one topic to create. They are synced together."""
 
     disk: Disk
     data_folder: str
     wanted: Sequence[TopicPartition]
     there: Mapping[TopicPartition, Log]
-    """Logs that already exist."""
+    """The requested logs that already exist."""
     impossible: Mapping[TopicPartition, FolderError]
-    """Partitions that cannot be created, whatever the disk answers."""
+    """The partitions that cannot be created, whatever the disk answers."""
     namesakes: Sequence[TopicPartition]
-    """Partitions that the checkpoints still name because of a deleted partition with the same name.
-    Their old recovery point would make an empty log look like a loss.
-    """
+    """The partitions that the checkpoints still name, because a deleted partition had the same
+    name. Its old recovery point would make an empty log look like a loss."""
     forgetting: CheckpointJob | None
-    """The checkpoint that must be written before any of these is created."""
+    """The checkpoint that must be written before any of the logs is created."""
     topic_id: UUID
     config: LogConfig
     expiration_ms: int
@@ -132,7 +134,11 @@ class Making:
     now_ms: int
 
     def perform(self) -> MadeLogs:
-        """Create the logs durably, or return why not. Raises DiskError if the error is final."""
+        """Create the logs durably. Return the logs, and the reason for each that could not be
+        created.
+
+        Raises DiskError if the error is final.
+        """
         done = MadeLogs({}, dict(self.impossible))
         done.refused.update(self._forget_namesakes())
         for topic_partition in self.wanted:

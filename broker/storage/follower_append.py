@@ -1,6 +1,6 @@
-"""Checks on batches fetched from the leader before a follower appends them unchanged.
+"""Checks batches that a follower fetched from the leader, before it appends them unchanged.
 
-Room: storage. Pure. The leader has already validated these batches. The follower checks only what
+This module is pure. The leader has already validated these batches. The follower checks only what
 its log needs: whole batches, right checksums, offsets at or above its log end offset, and leader
 epochs that do not fall. Offsets can be missing, because the leader's log can have been cleaned.
 Sequences and transactions are recorded without validation, markers included, so that this replica
@@ -26,15 +26,15 @@ Fetched = tuple[BatchHeader, memoryview]
 class GapsUnmarked(Exception):
     """Offsets are missing, and the log does not yet have the mark that allows gaps (`gap_mark`).
 
-    This is not a refusal. Raised before anything has changed.
+    This is not a refusal. It is raised before anything has changed.
     """
 
 
 class BeginsBelow(Exception):
     """The log is empty and must be reset to the lower base offset of the first batch.
 
-    The leader has deleted records up to the middle of that batch. This is not a refusal. Raised
-    before anything has changed.
+    The leader has deleted records up to the middle of this batch. This is not a refusal. It is
+    raised before anything has changed.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -93,7 +93,7 @@ def markers_of(batches: Sequence[Fetched]) -> dict[int, Marker]:
 def take_over(
     state: ProducerStateManager, header: BatchHeader, marker: Marker | None, now_ms: int
 ) -> AbortedEntry | None:
-    """Update the producer state for a staged batch. Returns the transaction that it aborts.
+    """Update the producer state for a staged batch. Return the transaction that the batch aborts.
 
     `now_ms` becomes the producer's time of last use. The batch's own time is not used, because it
     can be old. Then the producer would expire at once, and a retry of its batch would be appended a

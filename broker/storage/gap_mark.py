@@ -1,10 +1,10 @@
 """A file that marks a log whose offsets can have gaps anywhere: a follower of a cleaned log.
 
-Room: storage. A leader's log gets gaps from cleaning, which happens below its recovery point. A
-follower receives these gaps also in batches that are not yet fsynced. Without the mark, recovery
-would take the first gap above the recovery point for a torn tail and truncate the log there. So the
-mark, a small file in the partition's folder, is durable before the first gap is appended. It stays
-until the log is emptied.
+A leader's log gets gaps from cleaning, which happens below its recovery point. A follower receives
+these gaps also in batches that are not yet fsynced. Without the mark, recovery would take the first
+gap above the recovery point for a torn tail and truncate the log at the gap. So the mark, a small
+file in the partition's folder, is durable before the first gap is appended. The mark stays until
+the log is emptied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ def gap_mark_path(folder: str) -> str:
 
 
 class GapMark:
-    """The mark of one log. Perform it in a thread, then call `Log.gaps_are_marked` in the loop."""
+    """The job that writes the gap mark of one log.
+
+    Perform it in a thread, then call `Log.gaps_are_marked` in the loop.
+    """
 
     __slots__ = ("_disk", "_folder")
 

@@ -1,10 +1,9 @@
 """The identity of a data folder: meta.properties names the cluster, the node and the folder.
 
-Room: storage. A broker that finds another cluster or node there must not touch the data. The
-folder has an id of its own (KIP-858), which is stored only on the disk that it names. A disk that
-was wiped gets a new id, so its broker neither votes nor is in sync for data that it has lost. In a
-partition's folder, `partition.metadata` says which topic the data belongs to, because topic names
-are reused.
+A broker must not touch the data if the file names another cluster or node. The folder has its own
+id (KIP-858), which is stored only on the disk that it names. A disk that was wiped gets a new id,
+so its broker neither votes nor is in sync for data that it has lost. In a partition's folder,
+`partition.metadata` says which topic the data belongs to, because topic names are reused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FORMAT_VERSION = "1"
 
 
 def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -> Uuid:
-    """Return the folder's id. An empty folder gets `new_id`, durably.
+    """Return the folder's id. An empty folder gets `new_id`, and the id is written durably.
 
     Raises FolderError for a folder of another cluster or node, and for a folder with partitions but
     without meta.properties.
@@ -55,7 +54,8 @@ def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """Return the topic's id, or None if the folder was not completed before it held data."""
+    """Return the id of the topic in a partition's folder; None if the folder was not completed and
+    has no data."""
     file = f"{path}/{checkpoint.PARTITION_METADATA}"
     if disk.exists(file):
         try:

@@ -1,9 +1,9 @@
 """The two sparse indexes of one segment: in memory while they are used, and in their files.
 
-Room: storage. The files only speed up the next start, so an error while writing them is ignored.
-The time index is written first: the next start detects a short offset index (`adoption`), but not a
-short time index beside a complete offset index. The indexes of closed segments are synced, so that
-a power cut leaves no short time index either.
+The files only speed up the next start, so an error while writing them is ignored. The time index is
+written first: the next start detects a short offset index (`adoption`), but not a short time index
+together with a complete offset index. The indexes of closed segments are synced, so that a power
+cut leaves no short time index either.
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ class IndexFiles:
         self._offset_index_path = stem + INDEX_SUFFIX
         self._time_index_path = stem + TIME_INDEX_SUFFIX
         self.offset_index: OffsetIndex | None = OffsetIndex()
-        """None while only the file has it; `read_offset_index` loads it."""
+        """The offset index; None while only its file has the entries.
+
+        `read_offset_index` loads it.
+        """
         self.time_index: TimeIndex | None = TimeIndex()
-        """None while only the file has it; `read_time_index` loads it."""
+        """The time index; None while only its file has the entries. `read_time_index` loads it."""
         self._offsets_written = 0
         self._times_written = 0
         self.is_unsynced = False
-        """True if something was written that a power cut can still remove."""
+        """True if entries were written that a power cut can still remove."""
 
     @property
     def is_loaded(self) -> bool:
         return self.offset_index is not None or self.time_index is not None
 
     def unload(self) -> None:
-        """Free the indexes from memory that are complete in their file."""
+        """Free the indexes from memory whose files are complete."""
         if self.offset_index is not None and self._offsets_written == len(self.offset_index):
             self.offset_index = None
         if self.time_index is not None and self._times_written == len(self.time_index):
@@ -70,7 +73,10 @@ class IndexFiles:
         return index
 
     def read_time_index(self) -> TimeIndex:
-        """Load the file. Raises CorruptionError if it is missing or not a time index."""
+        """Load the time index from its file.
+
+        Raises CorruptionError if the file is missing or not a time index.
+        """
         path = self._time_index_path
         try:
             index = TimeIndex.decode(self._disk.read_all(path))
@@ -85,7 +91,7 @@ class IndexFiles:
         return 0 if index is None else len(index) - self._offsets_written
 
     def write(self) -> None:
-        """Update the files. A disk error is ignored."""
+        """Write the missing entries to the index files. A disk error is ignored."""
         index, time_index = self.offset_index, self.time_index
         if index is None or time_index is None:
             return
@@ -116,20 +122,21 @@ class IndexFiles:
         self._times_written = len(self.time_index)
 
     def unsynced_files(self) -> list[DiskFile]:
-        """Return the files to sync before a start can trust them, in the order of writing."""
+        """Return the index files to sync before a start can trust them, in the order of writing."""
         if not self.is_unsynced:
             return []
         paths = self._time_index_path, self._offset_index_path
         return [self._disk.open(path) for path in paths if self._disk.exists(path)]
 
     def sync(self) -> None:
-        """Wait until the written entries are durable. Raises DiskError if that is not certain."""
+        """Wait until the written entries are durable. Raises DiskError if this is not certain."""
         for file in self.unsynced_files():
             file.datasync()
         self.is_unsynced = False
 
     def compare_files(self) -> None:
-        """Compare the files with the result of the recovery scan; rewrite them if they differ."""
+        """Compare the index files with the result of the recovery scan; rewrite them if they
+        differ."""
         assert self.offset_index is not None and self.time_index is not None
         try:
             is_same = (

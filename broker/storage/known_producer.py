@@ -1,6 +1,6 @@
 """The state of one producer in a log, and the record of a first batch that was refused.
 
-Room: storage. Pure. These are plain values. `producer_state` validates batches with them, and
+This module is pure. These are plain values. `producer_state` validates batches with them, and
 snapshots store them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 AWAITED_COUNT_MAX = 1_000
-"""Producers per partition whose refused first batch is remembered."""
+"""The largest number of producers per partition whose refused first batch is remembered."""
 
 NOTHING_AWAITED = (-2, -1)
 """An epoch that no producer has."""
@@ -32,13 +32,14 @@ UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
 """Placeholder if no batch is known, for example after retention. Any sequence may follow."""
 
 Awaited = dict[int, tuple[int, int]]
-"""Producer id -> epoch and sequence of the first batch that was refused."""
+"""The epoch and sequence of each producer's first batch that was refused, by producer id."""
 
 
 def note_refused(awaited: Awaited, producer_id: int, producer_epoch: int, sequence: int) -> None:
-    """Remember a refused batch, unless one of the same or a newer epoch is remembered.
+    """Remember a refused batch, unless a batch of the same or a newer epoch is remembered.
 
-    A newer epoch replaces the older one, whose batch no producer sends again.
+    A newer epoch replaces the older one, because no producer sends the batch of the older epoch
+    again.
     """
     known_epoch, _ = awaited.get(producer_id, NOTHING_AWAITED)
     if known_epoch >= producer_epoch:
@@ -63,12 +64,12 @@ class ActiveProducer(NamedTuple):
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    """-1 before the first batch of its epoch."""
+    """The last sequence of the producer's epoch; -1 before the first batch."""
     last_timestamp_ms: int
     coordinator_epoch: int
-    """Of its last marker, -1 without any."""
+    """The coordinator epoch of the producer's last marker; -1 without a marker."""
     current_txn_start_offset: int
-    """-1 unless a transaction is open."""
+    """The start offset of the open transaction; -1 if no transaction is open."""
 
 
 class KnownProducer:

@@ -1,7 +1,7 @@
 """The start offset of each leader epoch in one partition's log.
 
-Room: storage. Pure. Entries (epoch, start offset) rise in both. The file is written at
-checkpoints. After a crash, recovery reads the missing entries from the batch headers above the
+This module is pure. Both the epochs and the start offsets of the entries rise. The file is written
+at checkpoints. After a crash, recovery reads the missing entries from the batch headers above the
 recovery point.
 """
 
@@ -33,7 +33,10 @@ class LeaderEpochs:
         self.latest = self.entries[-1].leader_epoch if self.entries else -1
         """The epoch of the newest batch, or -1."""
         self.change_count = 0
-        """Number of changes since the entries were read. Shows whether the file is out of date."""
+        """The number of changes since the entries were read.
+
+        It shows whether the file is out of date.
+        """
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
         """Record that a batch of this epoch starts at the offset. A newer epoch adds an entry."""
@@ -80,7 +83,10 @@ class LeaderEpochs:
             self._changed()
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Remove the epochs that ended below the new start, where the current one then begins."""
+        """Remove the epochs that ended below the log's new start.
+
+        The epoch that contains the new start then begins at it.
+        """
         after = bisect_right(self.entries, log_start_offset, key=lambda entry: entry.start_offset)
         if not after or (after == 1 and self.entries[0].start_offset == log_start_offset):
             return

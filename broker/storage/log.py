@@ -1,11 +1,11 @@
 """The log of one partition: append, read, flush, truncate and clean record batches.
 
-Room: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Always
-`log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: the first readable
-offset, the next to assign, and the end of what is fsynced. A batch passes through three calls:
-`append` validates and stages it (`log_writer`), `write_staged` writes everything staged with one
-`writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the
-caller must not change the staged views.
+Synchronous, over the `Disk` passed in; it never reads a clock. Always `log_start_offset <=
+log_end_offset` and `recovery_point <= log_end_offset`: the first readable offset, the next to
+assign, and the end of what is fsynced. A batch passes through three calls: `append` validates and
+stages it (`log_writer`), `write_staged` writes everything staged with one `writev`, and
+`flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the caller must
+not change the staged views.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class Log:
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.producer_state.transactions.settle(self.high_watermark)
         self.cleaned_offset = -1
-        """Everything below this offset has been cleaned at least once; -1 before the first
-        cleaning.
-        """
+        """All records below this offset have been cleaned at least once; -1 before the first
+        cleaning."""
         self.cleaning: CleaningJob | None = None
         """The cleaning job in progress, or None."""
         self._is_out_of_service = False
@@ -101,12 +100,13 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset of the next batch. Includes staged batches, which readers cannot see yet."""
+        """The offset of the next batch, after the staged batches, which no reader sees yet."""
         return self._writer.end_offset
 
     @property
     def written_end_offset(self) -> int:
-        """The end of what readers can see: the log end offset without staged batches."""
+        """The end of the batches that readers can see: the log end offset without staged
+        batches."""
         return self.segments.active.next_offset
 
     # Appending.
@@ -250,10 +250,8 @@ class Log:
         return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-        """Return the first record below `limit_offset` that is not older than the timestamp.
-
-        Exact to the record, because it looks inside the batch; so it may decompress.
-        """
+        """Return the first record below `limit_offset` that is not older than the timestamp. Exact
+        to the record, because it looks inside the batch; so it may decompress."""
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
         self.segments.unload_cold(self.segments)
@@ -298,30 +296,29 @@ class Log:
             self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable (DeleteRecords). Retention drops the files.
-
-        Wait for the next checkpoint: then the change is durable.
-        """
+        """Make all records below `offset` unreadable (DeleteRecords). Retention drops the files.
+        Wait for the next checkpoint: then the change is durable."""
         if offset > self.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
         if offset > self.log_start_offset:
             self.start_at(offset)
 
     def start_at(self, offset: int) -> None:
-        """Set the log start offset: readers find nothing below it."""
+        """Set the log start offset. Readers find no records below it."""
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
 
     # Flushing.
 
     def flush_target(self) -> FlushTarget | None:
-        """Return the next flush, None if there is none. On DiskError nothing has changed."""
+        """Return the next flush; None if there is nothing to flush. On DiskError nothing has
+        changed."""
         if self._is_out_of_service:
             return None
         return self._flushing.target(self.recovery_point)
 
     def flushed(self, target: FlushTarget) -> int:
-        """Record a performed flush and return the recovery point."""
+        """Record that a flush was performed, and return the recovery point."""
         self._flushing.flushed(target)
         self.recovery_point = max(self.recovery_point, target.end_offset)
         if self.recovery_point >= self.written_end_offset:
@@ -329,7 +326,8 @@ class Log:
         return self.recovery_point
 
     def flush_refused(self, target: FlushTarget) -> None:
-        """Record that a flush was not performed, although no sync failed. The next covers it."""
+        """Record that a flush was not performed, although no sync failed. The next flush includes
+        its data."""
         self._flushing.refused(target)
 
     def close(self) -> list[DiskFile]:
@@ -371,16 +369,18 @@ class Log:
         self._is_out_of_service = True
 
     def let_go(self) -> list[DiskFile]:
-        """Return the open files of a log that is being deleted, and forget them."""
+        """Return the open files of a log that is being deleted. The log does not use them any
+        more."""
         return [file for segment in self.segments if (file := segment.let_go()) is not None]
 
-    # Truncating.
+    # Truncate the log.
 
     def prepare_truncation(self) -> None:
         """Prepare to truncate or reset the log, and give up a cleaning in progress.
 
-        Until `truncated`, do not read or write it; it is neither flushed nor cleaned. Nothing may
-        be staged, and no flush in progress: it would write a snapshot with removed batches.
+        Until `truncated` is called, do not read or write the log; it is neither flushed nor
+        cleaned. No batch may be staged. No flush may be in progress, because it would write a
+        snapshot with removed batches.
         """
         assert not self._writer.has_staged, "staged batches would be lost"
         assert not self._flushing.is_under_way, "a flush under way would cover truncated batches"

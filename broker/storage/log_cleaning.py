@@ -1,7 +1,7 @@
-"""The cleaning of a compacted log: decide if it is worthwhile, plan it, adopt its result.
+"""Decides whether to clean a compacted log, plans the cleaning, and adopts its result.
 
-Room: storage. These functions run in the loop. A thread does the work in between (`cleaner`) and
-changes nothing that the log uses. `Log.cleaning` says which job is still valid.
+These functions run in the loop. A thread does the work in between (`cleaner`) and changes no object
+that the log uses. `Log.cleaning` is the job that is still valid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from broker.storage.swap import swap
 
 
 def dirt_in(log: Log, now_ms: int) -> Dirt | None:
-    """Return what a cleaning would process; None if it is not worthwhile or not allowed."""
+    """Return the part of the log that a cleaning would process; None if it is not worthwhile or not
+    allowed."""
     if not log.config.is_compacted or log.keeps_segments:
         return None
     limit_offset = min(log.last_stable_offset, log.recovery_point)

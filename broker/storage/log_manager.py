@@ -1,9 +1,9 @@
-"""All logs of a node: one folder, one lock, one identity, one set of checkpoints.
+"""All logs of a node, with the folder, the lock, the identity and the checkpoints that they share.
 
-Room: storage. Synchronous, over the `Disk` passed in. The folder of a partition is
+The methods are synchronous, over the `Disk` passed in. The folder of a partition is
 `topic-partition`. Before a deletion it is renamed to `topic-partition.<number>-delete`; a folder
 that is put aside is renamed to `topic-partition.<number>-damaged` or `-stray`. The checkpoints
-(`node_checkpoints`) keep what the files of a log do not say.
+(`node_checkpoints`) keep the values that the files of a log do not contain.
 """
 
 from __future__ import annotations
@@ -39,24 +39,23 @@ from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
 UNSYNCED_MAX = 256
-"""A clean stop keeps at most this many index files open before it syncs them together."""
+"""The largest number of index files that a clean stop keeps open before it syncs them together."""
 
 
 class LogManager:
-    """The logs under `config.log_dir`.
-
-    The constructor takes the folder's lock and checks (or writes) meta.properties. It raises
-    FolderError if the folder is in use or belongs to another cluster or node. Partitions in
-    `offline` have no log: answer KAFKA_STORAGE_ERROR for them.
-    """
+    """The logs under `config.log_dir`. The constructor takes the folder's lock and checks (or
+    writes) meta.properties. It raises FolderError if the folder is in use or belongs to another
+    cluster or node. Partitions in `offline` have no log: answer KAFKA_STORAGE_ERROR for them."""
 
     def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
         """An empty data folder gets the id `new_directory_id`."""
         self.logs: dict[TopicPartition, Log] = {}
-        """Replaced, never changed in place, because threads read it."""
+        """The open logs. The dictionary is replaced and never changed in place, because threads
+        read it."""
         self.offline: dict[TopicPartition, str] = {}
         self.marked: dict[Log, str] = {}
-        """Those among `logs` that an earlier process found damaged, with the reason."""
+        """The logs that an earlier process found damaged, with the reason. They are in `logs`
+        too."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
@@ -156,7 +155,8 @@ class LogManager:
         )
 
     def _vouch(self, *, frees_room: bool) -> None:
-        """Checkpoint what was recovered, so that the next recovery need not check it again."""
+        """Write a checkpoint after recovery, so that the next recovery need not check the same
+        batches again."""
         try:
             self.checkpoint(frees_room=frees_room).perform()
         except DiskError as error:
@@ -165,10 +165,8 @@ class LogManager:
                 raise
 
     def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
-        """Take partitions offline that had durable data and whose folder is missing.
-
-        A deletion leaves its renamed folder until the checkpoint no longer names the partition.
-        """
+        """Take partitions offline that had durable data and whose folder is missing. A deletion
+        leaves its renamed folder until the checkpoint no longer names the partition."""
         stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
         for topic_partition, point in points.items():
             if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
@@ -183,10 +181,8 @@ class LogManager:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
     ) -> Log:
-        """Create an empty log durably, or return the existing log if it has the same id.
-
-        Raises FolderError if the partition exists under another id, or is offline.
-        """
+        """Create an empty log durably, or return the existing log if it has the same id. Raises
+        FolderError if the partition exists under another id, or is offline."""
         made, refused = self.create_all([topic_partition], topic_id, config, now_ms)
         for error in refused.values():
             raise error
@@ -334,12 +330,15 @@ class LogManager:
         return self._checkpoints.take(self.logs, self.offline, only=only)
 
     def begin_truncation(self, log: Log, offset: int, now_ms: int) -> Truncation | None:
-        """Plan to keep only what is below `offset`, None if that is all. Then `Log.truncated`."""
+        """Plan to truncate the log to `offset`; None if no record is at or above it.
+
+        Then call `Log.truncated`.
+        """
         plan = truncation.begin_truncation(log, offset, now_ms)
         return None if plan is None else self._truncation(plan)
 
     def begin_reset(self, log: Log, offset: int, now_ms: int) -> Truncation:
-        """Plan to drop everything and continue at `offset`. Then call `Log.truncated`."""
+        """Plan to remove all records and continue at `offset`. Then call `Log.truncated`."""
         return self._truncation(truncation.begin_reset(log, offset, now_ms))
 
     def _truncation(self, plan: TruncationPlan) -> Truncation:
@@ -366,10 +365,11 @@ class LogManager:
         return True
 
     def close_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Flush everything, write the checkpoints and the clean-shutdown marker, unlock the folder.
+        """Flush all logs, write the checkpoints and the marker of a clean stop, and unlock the
+        folder.
 
-        The marker says that everything written under `broker_epoch` is here. If the disk refuses,
-        DiskError is raised and no marker is written, so the next start recovers.
+        The marker says that all batches written under `broker_epoch` are on this disk. If the disk
+        refuses, DiskError is raised and no marker is written, so the next start recovers.
         """
         refused: DiskError | None = None
         unsynced: list[DiskFile] = []

@@ -1,8 +1,8 @@
 """The write position of a log: batches are staged one by one and written together.
 
-Room: storage. A batch gets its offset when it is staged, and readers see it when it is written. If
-the write fails, everything staged is rolled back in the segments, the producer state and the
-producer files. The caller must not change the staged views before `write`.
+A batch gets its offset when it is staged, and readers see it when it is written. If the write
+fails, everything staged is rolled back in the segments, the producer state and the producer files.
+The caller must not change the staged views before `write`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Find records by timestamp exactly, and the first batch of a log.
+"""Finds records by timestamp exactly, and the first batch of a log.
 
-Room: storage. The indexes narrow the search, the headers identify the batch, and only that batch
-is opened and, if needed, decompressed. An unreadable batch does not stop a search: if a client
-produced it that way, its header is used; if it is damaged, CorruptionError is raised.
+The indexes narrow the search, and the headers identify the batch. Only this batch is read and, if
+needed, decompressed. An unreadable batch does not stop a search: if a client produced it
+unreadable, its header is used; if it is damaged, CorruptionError is raised.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def first_not_older(
 def largest_timestamp(
     segments: Iterable[Segment], start_offset: int, limit_offset: int
 ) -> TimestampOffset | None:
-    """Return the first record in [start, limit) that has the largest timestamp there."""
+    """Return the first record in [start, limit) with the largest timestamp in this range."""
     best: tuple[int, int, Segment] | None = None
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= limit_offset:
@@ -82,7 +82,8 @@ def largest_timestamp(
 
 
 def first_batch_offset(segments: Segments, start_offset: int) -> int:
-    """Return the base offset of the batch with the log start; the start itself if none has it."""
+    """Return the base offset of the batch that contains the log start; the log start if no batch
+    does."""
     segment = segments.at(start_offset)
     position = segment.locate(start_offset)
     if position >= segment.size_bytes:
@@ -145,7 +146,10 @@ def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each batch from there on. CorruptionError if one is damaged."""
+    """Yield the position and the header of each batch from `position` on.
+
+    Raises CorruptionError if a batch is damaged.
+    """
     walk = BatchWalk(segment.file, position, segment.size_bytes)
     for header in walk:
         yield walk.position, header

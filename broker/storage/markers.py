@@ -1,8 +1,8 @@
 """Transaction markers: the control batches that commit or abort a transaction.
 
-Room: storage. Pure. One record: key `version int16, type int16` (0 abort, 1 commit), value
-`version int16, coordinator epoch int32`. The batch is transactional and a control batch, names the
-producer, and has no sequence.
+This module is pure. One record: key `version int16, type int16` (0 abort, 1 commit), value `version
+int16, coordinator epoch int32`. The batch is transactional and a control batch, names the producer,
+and has no sequence.
 """
 
 from __future__ import annotations

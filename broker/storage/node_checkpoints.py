@@ -1,9 +1,9 @@
 """The node's checkpoints: taken in the loop, written in one thread, read at the start.
 
-Room: storage. Four files contain one offset per partition: the recovery point, the log start
-offset, the high watermark, and the end of what was cleaned. Each partition folder has a file of its
-leader epochs. The files can lag behind: an old recovery point only makes recovery after a crash
-longer. `broker/storage/checkpoint` defines the file formats.
+Four files contain one offset per partition: the recovery point, the log start offset, the high
+watermark, and the end of the cleaned part. Each partition folder has a file of its leader epochs.
+The files can be out of date: an old recovery point only makes recovery after a crash longer.
+`broker/storage/checkpoint` defines the file formats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.types import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 Epochs = Mapping[str, tuple[int, Sequence[tuple[int, int]]]]
-"""Partition folder -> change count and entries of its leader epochs."""
+"""The leader epochs of each partition folder: their change count, and their entries."""
 
 OFFSET_CHECKPOINTS = (
     checkpoint.RECOVERY_POINTS,
@@ -67,14 +67,16 @@ class NodeCheckpoints:
         self._numbers = count(1)
         self._written_number: dict[str, int] = {}
         self._written: dict[str, Offsets] = {}
-        """Contents of the offset checkpoints by name; a name is missing until its first write."""
+        """The contents of the offset checkpoints by file name.
+
+        A name is missing until its first write.
+        """
         self._found: dict[str, Offsets] = {}
         self._written_epochs: dict[str, int] = {}
 
     def known(self) -> dict[str, Offsets]:
-        """Return the contents of the offset checkpoints: as last written, else as read at the
-        start.
-        """
+        """Return the contents of the offset checkpoints: those last written or, before the first
+        write, those read at the start."""
         return self._found | self._written
 
     def read(self) -> dict[str, Offsets]:
@@ -112,9 +114,10 @@ class NodeCheckpoints:
         only: str | None = None,
         frees_room: bool = False,
     ) -> CheckpointJob:
-        """Take the checkpoints of these logs, or `only` one of the four together with the epochs.
+        """Return a job that writes the checkpoints of these logs, or only the one named by `only`
+        and the epochs.
 
-        Offline partitions keep their entries, because these show what data existed.
+        Offline partitions keep their entries, because these entries show which data existed.
         """
         number = next(self._numbers)
         offsets = {

@@ -1,9 +1,9 @@
-"""Sparse map from offset to byte position within one segment, as in Kafka's `.index` file.
+"""A sparse map from offset to byte position within one segment, as in Kafka's `.index` file.
 
-Room: storage. Pure. The file is a row of 8-byte entries, big-endian: relative offset (4 bytes),
+This module is pure. The file is a row of 8-byte entries, big-endian: relative offset (4 bytes),
 position (4 bytes). An entry says that the batch at `position` ends with this offset (relative to
-the segment's base offset). Both rise strictly. To read, start at the last entry whose offset is not
-above the wanted one, and walk the batches from there.
+the segment's base offset). Both values rise strictly. To read an offset, start at the last entry
+whose offset is not above it, and walk the batches from the entry's position on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OffsetIndex:
 
     def __init__(self) -> None:
         self.offsets = array("I")
-        """Last offset of the batch, relative to the segment's base offset."""
+        """The last offset of each entry's batch, relative to the segment's base offset."""
         self.positions = array("I")
 
     def __len__(self) -> int:
@@ -59,8 +59,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, size_bytes: int) -> OffsetIndex:
-        """Read the index of a segment of `size_bytes`. Raises ValueError if it cannot be that
-        index.
+        """Read the index of a segment of `size_bytes`.
+
+        Raises ValueError if the bytes cannot be the index of this segment.
         """
         if len(data) % ENTRY_BYTES:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")

@@ -1,6 +1,6 @@
 """The newest offset of each key in the part of a log being cleaned, in limited memory.
 
-Room: storage. Pure. A key of 16 bytes or more is stored as its 16-byte BLAKE2 digest, so that long
+This module is pure. A key of 16 bytes or more is stored as its 16-byte BLAKE2 digest, so that long
 keys cost no more than short ones. A shorter key is stored as it is, so it cannot equal a digest.
 """
 
@@ -10,11 +10,15 @@ from hashlib import blake2b
 
 DIGEST_BYTES = 16
 ENTRY_BYTES = 200
-"""Memory of one key in a dictionary, measured with digests and offsets above 2^30, rounded up."""
+"""The memory that one key takes in a dictionary, measured with digests and offsets above 2^30,
+rounded up."""
 
 
 class OffsetMap:
-    """Keys and their newest offsets. A full map refuses new keys, but still updates known ones."""
+    """The newest offset of each key.
+
+    A full map refuses new keys, but still updates the offsets of its keys.
+    """
 
     __slots__ = ("_newest", "_room", "end_offset")
 
@@ -28,7 +32,11 @@ class OffsetMap:
         return len(self._newest)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Add a record. Call it in the order of offsets. False if there is no room for the key."""
+        """Add a record.
+
+        Call this in the order of offsets. Return False if the map is full and does not have the
+        key.
+        """
         if len(key) >= DIGEST_BYTES:
             key = blake2b(key, digest_size=DIGEST_BYTES).digest()
         newest = self._newest

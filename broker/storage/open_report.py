@@ -1,6 +1,6 @@
 """The result of opening a data folder.
 
-Room: storage. Plain data.
+This module has only data classes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class OpenReport:
     dropped: DroppedFiles | None = None
     """Files left over from deletions. Unlink them in a thread."""
     truncated: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
-    """Torn tails that were truncated: partition, bytes, what was wrong with the first of them."""
+    """The torn tails that were truncated: the partition, the bytes, and the fault of the first bad
+    batch."""
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose data is damaged below the recovery point, with the reason."""

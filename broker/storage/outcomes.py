@@ -1,6 +1,6 @@
 """The results of an append and of a read.
 
-Room: storage. Data only.
+This module has only data classes.
 """
 
 from __future__ import annotations
@@ -24,30 +24,34 @@ class CheckedRecords:
 
 @dataclass(slots=True)
 class AppendResult:
-    """The offsets of a batch. A duplicate has those of its first copy, and nothing was staged."""
+    """The offsets of an appended batch.
+
+    A duplicate gets the offsets of its first copy, and is not staged.
+    """
 
     base_offset: int
     last_offset: int
     is_duplicate: bool
     log_append_time_ms: int
-    """-1 unless the topic stamps records itself."""
+    """The time of the append; -1 unless the topic stamps records itself."""
 
 
 @dataclass(slots=True)
 class ReadResult:
-    """The result of a read: whole batches in one file, or nothing.
+    """The result of a read: whole batches in one file, or no batches.
 
-    `region` is None if nothing is readable below the limit. The first batch can begin below the
-    offset asked for, or above it after a gap left by cleaning. Clients skip the records that they
-    did not ask for.
+    `region` is None if no batch is readable below the limit. The first batch can begin below the
+    requested offset, or above it after a gap left by cleaning. Clients skip the records before the
+    requested offset.
     """
 
     region: FileRegion | None
     size_bytes: int
     limit_offset: int = 0
-    """Every batch of the region has a lower offset: the end of the segment or the read limit."""
+    """The end of the segment or the read limit. Every batch of the region has a lower offset."""
     readable_bytes: int = 0
-    """Bytes readable at this offset in the same segment below the limit, whatever was asked for."""
+    """The number of bytes that are readable at this offset in the same segment below the limit,
+    whatever the requested size."""
     ends_with_segment: bool = False
     """True if the limit is in a later segment, so that waiting adds no bytes to this read."""
 
@@ -60,7 +64,7 @@ NO_SEGMENT = -1
 
 
 class StagedBatch(NamedTuple):
-    """A batch that has its offsets and its place in a segment, but is not yet written."""
+    """A batch that has its offsets and its position in a segment, but is not yet written."""
 
     batch: memoryview
     base_offset: int

@@ -1,7 +1,7 @@
-"""The files about the producers of a log: transaction indexes and producer snapshots.
+"""The transaction indexes and the producer snapshots of a log.
 
-Room: storage. Both are written in the thread of a flush, the snapshots last. A snapshot means that
-every transaction index below it is complete, so a start does not read those batches again. Files
+Both are written in the thread of a flush, the snapshots last. A snapshot means that every
+transaction index below it is complete, so a start does not read the batches below it again. Files
 that cannot be written are skipped, and the next start reads the batches instead.
 """
 
@@ -16,7 +16,7 @@ from broker.storage.segments import Segments
 from broker.storage.txn_index import AbortedEntry
 
 PENDING_MAX = 4
-"""The most snapshots that wait for a flush. A start uses the newest ones."""
+"""The largest number of snapshots that wait for a flush. A start uses the newest ones."""
 
 
 def snapshot_path(folder: str, offset: int) -> str:
@@ -50,7 +50,7 @@ class ProducerFilesJob:
         self._tails = tails
         self.snapshots = snapshots
         self.reached: list[tuple[Segment, int]] = []
-        """Segments whose transaction index is durable, with the durable size in bytes."""
+        """The segments whose transaction index is durable, with the durable size in bytes."""
 
     def perform(self) -> None:
         """Write the files. Raises DiskError only if a sync has failed, which is final."""
@@ -104,7 +104,10 @@ class ProducerFiles:
         """True if the log has any aborted transaction."""
 
     def rolls(self, offset: int) -> None:
-        """Take a snapshot: a segment will begin at `offset`, and the state covers all below it."""
+        """Take a snapshot, because a segment will begin at `offset`.
+
+        The state includes all batches below it.
+        """
         self._snapshots.append(ProducerSnapshot(self._state, offset))
         del self._snapshots[:-PENDING_MAX]
 
@@ -122,17 +125,17 @@ class ProducerFiles:
         self._staged.clear()
 
     def take_back(self, log_end_offset: int) -> None:
-        """Drop what was staged, because it could not be written."""
+        """Drop the staged entries and snapshots, because their batches could not be written."""
         self._staged.clear()
         self._snapshots = [one for one in self._snapshots if one.offset <= log_end_offset]
 
     @property
     def has_work(self) -> bool:
-        """True if the next flush has something to write here."""
+        """Return whether the next flush has files to write here."""
         return bool(self._incomplete or self._snapshots)
 
     def job(self) -> ProducerFilesJob | None:
-        """Return what the next flush must write here, or None."""
+        """Return the job that the next flush must perform; None if there are no files to write."""
         if not self.has_work:
             return None
         tails = []
@@ -143,7 +146,7 @@ class ProducerFiles:
         return ProducerFilesJob(self._disk, self._folder, tails, snapshots)
 
     def done(self, job: ProducerFilesJob) -> None:
-        """Record a performed job."""
+        """Record that a job was performed."""
         for segment, size_bytes in job.reached:
             segment.txn_index.file_reaches(size_bytes)
             if segment.txn_index.unwritten() is None:
@@ -170,7 +173,10 @@ class ProducerFiles:
         self._incomplete.pop(segment, None)
 
     def dropped_below(self, offset: int) -> None:
-        """Stop tracking the segments below `offset`, or their files would be created again."""
+        """Stop tracking the segments below `offset`.
+
+        Otherwise a flush would create their files again.
+        """
         for segment in [one for one in self._incomplete if one.base_offset < offset]:
             del self._incomplete[segment]
         self._snapshots = [one for one in self._snapshots if one.offset >= offset]

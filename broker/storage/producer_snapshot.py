@@ -1,9 +1,9 @@
 """The producers of a log as of one offset, in Kafka's `.snapshot` file.
 
-Room: storage. Pure. The file is, big-endian: version int16 (1), CRC-32C uint32 of all that
-follows, a count int32, and per entry producer id int64, producer epoch int16, last sequence int32,
-last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of the
-open transaction int64 (-1: none). The file name is the offset that comes next.
+This module is pure. The file is, big-endian: version int16 (1), CRC-32C uint32 of all that follows,
+a count int32, and per entry producer id int64, producer epoch int16, last sequence int32, last
+offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of the open
+transaction int64 (-1: none). The file name is the offset that comes next.
 
 Kafka keeps only a producer's last batch. Here each of its last five batches has an entry, oldest
 first. Kafka reads the file too and uses the last entry, while this broker recognises every retry.

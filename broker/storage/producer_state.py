@@ -1,6 +1,6 @@
 """The state of each idempotent producer in a log: its epoch and its last five batches.
 
-Room: storage. Pure. A retry of one of these five batches is recognised and answered with its first
+This module is pure. A retry of one of these five batches is recognised and answered with its first
 offset. Every other batch must continue exactly where the producer's last batch ended. Producers are
 kept in the order of their last use, so expiry looks only at the front. A producer with an open
 transaction never expires. State that only transactions need is kept separately, in `transactions`
@@ -31,7 +31,8 @@ from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
-"""Kafka's number: the most requests that an idempotent producer may have in flight."""
+"""The number of batches that are kept per producer: the most requests that an idempotent producer
+may have in flight."""
 
 NO_COORDINATOR_EPOCH = -1
 """Kafka's value for a producer for which there is no marker yet."""
@@ -41,11 +42,9 @@ _new_batch = tuple.__new__
 
 
 class ProducerStateManager:
-    """All producers of one partition.
-
-    `check` validates a batch, `update` records it. `roll_back` reverts the updates since the last
-    `keep`, because the write that makes them permanent can fail.
-    """
+    """All producers of one partition. `check` validates a batch, `update` records it. `roll_back`
+    reverts the updates since the last `keep`, because the write that makes them permanent can
+    fail."""
 
     __slots__ = (
         "_before",
@@ -79,11 +78,12 @@ class ProducerStateManager:
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
-        """Return the first copy of a repeated batch, or None if the batch is the next one.
+        """Return the first copy of a repeated batch; None if the batch is the next one.
 
-        Refuses an older producer epoch and a sequence that does not follow. An unknown producer can
-        begin with any sequence, because its state can have expired. The exception: if one of its
-        batches was refused, that batch must come first, or its client would take it for written.
+        An older producer epoch and a sequence that does not follow are refused. An unknown producer
+        can begin with any sequence, because its state can have expired. There is one exception: if
+        a batch of this producer was refused, this batch must come first, or its client would take
+        it for written.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -130,10 +130,10 @@ class ProducerStateManager:
         )
 
     def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
-        """Refuse a batch with the sequences of a batch whose transaction has ended.
+        """Refuse a batch with the same sequences as a batch whose transaction has ended.
 
-        It is no copy of that one: a client that aborts unacknowledged batches may continue from the
-        last acknowledged sequence with other records (decision 0076).
+        It is not a copy of the earlier batch: a client that aborts unacknowledged batches may
+        continue from the last acknowledged sequence with other records (decision 0076).
         """
         if header.is_transactional:
             # librdkafka reuses sequences of an aborted batch that it got no answer to.
@@ -186,7 +186,8 @@ class ProducerStateManager:
         """Refuse a batch that does not fit the producer's open transaction, if there is one.
 
         Consumers match markers by producer id only. So a batch of a newer epoch must not precede
-        the marker of the old transaction, or it would be taken for part of it.
+        the marker of the old transaction, or consumers would take it for a part of the old
+        transaction.
         """
         if header.producer_id not in self.transactions.open:
             return
@@ -227,7 +228,8 @@ class ProducerStateManager:
     def known_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> LastMarker | None:
-        """Return the producer's newest marker if another of these epochs would change nothing."""
+        """Return the producer's newest marker if another marker with these epochs would change
+        nothing; None otherwise."""
         last, producer = self.markers.get(producer_id), self.producers.get(producer_id)
         if last is None or producer is None or producer_id in self.transactions.open:
             return None
@@ -274,9 +276,7 @@ class ProducerStateManager:
         now_ms: int,
     ) -> Finished | None:
         """Record a marker that is already in the log. Returns the transaction that it ends.
-
-        Sequences continue after the marker, unless the marker has a newer epoch.
-        """
+        Sequences continue after the marker, unless the marker has a newer epoch."""
         self.markers[producer_id] = marker
         self.verifications.void(producer_id)
         producer = self.producers.get(producer_id)

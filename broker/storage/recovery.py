@@ -1,10 +1,11 @@
-"""Load a log: trust what a clean stop left, check everything else, rebuild derived files.
+"""Loads a log: trusts the files of a clean stop, checks all other data, and rebuilds derived files.
 
-Room: storage. After a clean stop the segments are used as they are. After any other stop, every
-batch from the recovery point on is checked, checksum included. The first incomplete or wrong batch
-there is a torn tail. It was never durable, so it is truncated with everything after it. An error
-below the recovery point is damage: `CorruptionError` is raised, and the files stay as they are.
-Zeros after the last batch are neither, because a file can be extended ahead of its batches.
+After a clean stop the segments are used as they are. After any other stop, every batch from the
+recovery point on is checked, checksum included. The first incomplete or wrong batch in this part is
+a torn tail. It was never durable, so it is truncated with everything after it. An error below the
+recovery point is damage: `CorruptionError` is raised, and the files stay as they are. Zeros after
+the last batch are neither a torn tail nor damage, because a file can be extended ahead of its
+batches.
 
 The producer state comes from the newest usable snapshot. Segments below it are used with their
 index files, once these are verified. Segments above it are read batch by batch, which rebuilds
@@ -34,19 +35,21 @@ from protocol.errors import WireError
 from protocol.wire.records import BatchHeader
 
 WIDE = INT_MAX // 2
-"""Only a gap wider than this makes a segment begin after it (`log_writer`). It is wider than any
-range of unsynced offsets.
+"""The width of a gap above which a segment may begin after the gap (`log_writer`).
+
+It is wider than any range of unsynced offsets.
 """
 
 
 @dataclass(slots=True, frozen=True)
 class LoadRules:
-    """What is known about a log before its files are read."""
+    """The facts about a log that are known before its files are read."""
 
     log_start_offset: int
     recovery_point: int
     epochs: Sequence[tuple[int, int]] | None
-    """Entries of the epoch file. If it cannot be used, all segments are read."""
+    """The entries of the epoch file; None if the file cannot be used, so that all segments are
+    read."""
     interval_bytes: int
     expiration_ms: int
     producer_count_max: int
@@ -120,7 +123,7 @@ class _Loading:
         self.last_epoch = -1
         self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
-        """Offset of the snapshot in `producers`. Batches below it do not change the state."""
+        """The offset of the snapshot in `producers`. Batches below it do not change the state."""
         self.segments: list[Segment] = []
         self.truncated_bytes = 0
         self.truncated_reason = ""
@@ -165,7 +168,7 @@ class _Loading:
         )
 
     def _tidy(self) -> list[int]:
-        """Remove left-over files and return the base offsets of the valid segments."""
+        """Remove left-over files, and return the base offsets of the valid segments."""
         finish_swaps(self.disk, self.folder)
         names = self.disk.list_folder(self.folder)
         bases = _base_offsets(names)
@@ -237,7 +240,10 @@ class _Loading:
             self.known_below, self.producers = found
 
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
-        """Add one segment. Returns what is wrong at `expected`, or None."""
+        """Add one segment.
+
+        Return the fault at the offset `expected`; None if the segment is valid.
+        """
         rules = self.rules
         if base_offset != self.expected and not self._may_begin_at(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"

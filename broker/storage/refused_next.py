@@ -1,10 +1,10 @@
-"""Batches that were next in their producer's sequence but were refused for another reason.
+"""The batches that were next in their producer's sequence but were refused for another reason.
 
-Room: storage. Pure. The batches that the producer sent after a refused batch are out of order, but
+This module is pure. The batches that the producer sent after a refused batch are out of order, but
 this is no mistake of the client: they only have to wait. Some clients react to
 OUT_OF_ORDER_SEQUENCE_NUMBER with more than a retry. librdkafka then gives all its batches new
-sequences under a new epoch, including batches for other partitions. A batch that was written there
-but not yet acknowledged would then be written twice.
+sequences under a new epoch, including batches for other partitions. If a batch was written to
+another partition but not yet acknowledged, it would be written twice.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from broker.storage.known_producer import AWAITED_COUNT_MAX
 
 BEHIND_MAX = 4
-"""Batches of an idempotent producer that can be in flight behind another one (Kafka's
-`max.in.flight.requests.per.connection` is at most 5). At most this many wait for a batch that does
-not come.
+"""The number of batches of an idempotent producer that can be in flight behind another batch.
+
+Kafka's `max.in.flight.requests.per.connection` is at most 5. At most this many batches wait for a
+batch that does not come.
 """
 
 
@@ -25,9 +26,9 @@ class RefusedNext:
 
     def __init__(self) -> None:
         self._refused: dict[int, tuple[int, int]] = {}
-        """Producer id -> epoch and sequence."""
+        """The epoch and the sequence of the refused batch, by producer id."""
         self._behind: dict[int, int] = {}
-        """Producer id -> how many more batches may wait for the refused one."""
+        """The number of further batches that may wait for the refused one, by producer id."""
 
     def note(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Record that a producer's next batch was refused. The producer will send it again."""
@@ -37,7 +38,7 @@ class RefusedNext:
         self._behind[producer_id] = BEHIND_MAX
 
     def note_behind(self, producer_id: int) -> None:
-        """Record that a later batch of this producer was refused because it has to wait."""
+        """Record that a later batch of this producer was refused because it must wait."""
         if producer_id in self._refused:
             self._behind[producer_id] -= 1
             if not self._behind[producer_id]:

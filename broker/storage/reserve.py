@@ -1,8 +1,8 @@
 """A reserve file whose space is released when the disk is full (decision 0013).
 
-Room: storage. Retention and deletion can remove files only after a checkpoint, and a checkpoint
-needs space itself. The reserve is shortened only by what one checkpoint file needs, because on a
-full disk the next writer takes all free space at once. Only one thread at a time uses it.
+Retention and deletion can remove files only after a checkpoint, and a checkpoint needs space
+itself. The reserve is shortened only by what one checkpoint file needs, because on a full disk the
+next writer takes all free space at once. Only one thread at a time uses it.
 
 Use the reserve only for a checkpoint that frees room. Any other checkpoint is refused on a full
 disk like every write.

@@ -1,8 +1,8 @@
-"""Removal of the segments that a topic's retention settings no longer keep.
+"""Removes the segments that a topic's retention settings no longer keep.
 
-Room: storage. Only whole segments are removed, oldest first, and only below the high watermark.
-First the log start offset moves past them (`expire`), then a checkpoint records it, then they are
-dropped (`drop_below`).
+Only whole segments are removed, oldest first, and only below the high watermark. First the log
+start offset moves to the end of these segments (`expire`), then a checkpoint records the new log
+start offset, then the segments are dropped (`drop_below`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
 AgeOf = Callable[[int, int], int]
-"""The age of a record with this date at this time. Setting the clock makes no record older."""
+"""A function that returns the age of a record with this date at this time.
+
+Setting the clock makes no record older.
+"""
 
 
 def age_by_date(date_ms: int, now_ms: int) -> int:

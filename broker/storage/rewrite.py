@@ -1,6 +1,6 @@
-"""Batches with some of their records removed.
+"""Rewrites batches with some of their records removed.
 
-Room: storage. Pure. Base offset, last offset delta, producer, base sequence and leader epoch stay,
+This module is pure. Base offset, last offset delta, producer, base sequence and leader epoch stay,
 so that readers see the same offsets and sequences. Record bytes are copied unchanged, because their
 deltas stay valid. Only a delete horizon requires encoding the records again, because it replaces
 the base timestamp (KIP-534).
@@ -23,13 +23,15 @@ from protocol.wire.records import (
 )
 
 HAS_DELETE_HORIZON = 0x40
-"""Attribute bit 6: the base timestamp is the time when tombstones and markers can be removed."""
+"""Bit 6 of the attributes: the base timestamp is the time from which tombstones and markers can be
+removed."""
 
 _ANY_SIZE = 2**31 - 1
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """Return when tombstones of the batch can be removed; None before the first cleaning."""
+    """Return the time from which tombstones of the batch can be removed; None before the first
+    cleaning."""
     return header.base_timestamp if header.attributes & HAS_DELETE_HORIZON else None
 
 
@@ -44,7 +46,10 @@ def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
 def without(
     header: BatchHeader, payload: bytes, records: Sequence[Record], kept: Sequence[bool]
 ) -> bytes:
-    """Return the batch with only the records marked as kept, of which there must be one."""
+    """Return the batch with only the records marked in `kept`.
+
+    At least one record must be marked.
+    """
     spans = select(_spans(payload, len(records)), kept)
     content = b"".join([payload[start:end] for start, end in spans])
     left = list(select(records, kept))

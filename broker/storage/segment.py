@@ -1,9 +1,9 @@
 """One segment of a log: a `.log` file of batches and its indexes.
 
-Room: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
-`size_bytes` mark the end of the written batches. Bytes after them are left over from a failed
-write, or zeros of a file that was extended ahead of its batches (decision 0012). A segment that is
-not being read has no open file and no index in memory; the first read loads both automatically.
+Positions are bytes in the file, offsets are the log's. `next_offset` and `size_bytes` mark the end
+of the written batches. Bytes after them are left over from a failed write, or zeros of a file that
+was extended ahead of its batches (decision 0012). A segment that is not being read has no open file
+and no index in memory; the first read loads both automatically.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 BASE_DIGITS = 20
 
 SCAN_BYTES = 8 * 1024
-"""Bytes read at once when searching a batch after an index entry."""
+"""The number of bytes read at once when a batch is searched after an index entry."""
 
 MARKS_MAX = 256
-"""Remembered ends of writes: batch boundaries that readers at the end of the log ask for."""
+"""The largest number of remembered batch boundaries, which readers at the end of the log
+request."""
 
 INDEX_WRITE_ENTRIES = 64
-"""Unwritten index entries that trigger a write of the index files."""
+"""The number of unwritten index entries at which the index files are written."""
 
 AHEAD_BYTES = 256 * 1024
-"""How far a file is extended beyond the written data."""
+"""The number of bytes by which a file is extended beyond the written data."""
 
 
 class SegmentState(NamedTuple):
@@ -60,7 +61,7 @@ class SegmentState(NamedTuple):
 
 
 class Segment:
-    """A segment. Only the last segment of a log, the active one, is written."""
+    """A segment of a log. Only the last segment, the active one, is written."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -94,22 +95,27 @@ class Segment:
         self.size_bytes = 0
         self.interval_bytes = interval_bytes
         self.created_ms = created_ms
-        """When it was created, or last written before a restart. Rolling by age counts from here.
+        """The time of the segment's creation, or of its last write before a restart.
+
+        Rolling by age counts from this time.
         """
         self.written_ms = created_ms
-        """When it was last written."""
+        """The time of the last write."""
         self.untimed_ms = -1
-        """When a batch without timestamps was last written to it, or -1."""
+        """The time of the last write of a batch without timestamps; -1 if there was none."""
         self.first_timestamp_ms = -1
-        """The largest timestamp of the first batch: rolling by time counts from it."""
+        """The largest timestamp of the first batch. Rolling by record time counts from it."""
         self.largest_timestamp_ms = -1
         self.largest_timestamp_offset = base_offset
-        """Last offset of the first batch with the largest timestamp."""
+        """The last offset of the first batch with the largest timestamp."""
         self.was_walked = True
         """True if the indexes were built from the batches, not loaded from the index files."""
         self._file: DiskFile | None = None
         self._file_end = 0
-        """How far the file was extended. The file ends at `size_bytes` unless this is more."""
+        """The size to which the file was extended.
+
+        The file ends at `size_bytes` unless this size is larger.
+        """
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
         self.indexes = IndexFiles(disk, self._stem)
@@ -131,11 +137,14 @@ class Segment:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """Return its files and the snapshot at its start. Only the first one always exists."""
+        """Return the paths of the segment's files and of the snapshot at its start.
+
+        Only the first file always exists.
+        """
         return [self._stem + suffix for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX)]
 
     def create(self) -> None:
-        """Create the empty file, replacing what a failed attempt has left."""
+        """Create the empty log file. A file that a failed attempt has left is replaced."""
         self._file = self._disk.open(self.log_path, create=True)
         self._file.truncate(0)
 
@@ -177,9 +186,7 @@ class Segment:
         self.txn_index.unload()
 
     def let_go(self) -> DiskFile | None:
-        """Return the open file, or None, and forget it. The file is closed with the caller's last
-        reference.
-        """
+        """Return the open file, or None. The file is closed with the caller's last reference."""
         file, self._file = self._file, None
         return file
 

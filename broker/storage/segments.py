@@ -1,7 +1,8 @@
-"""The segments of one log: find the one with an offset, write the active one, keep some open.
+"""The segments of one log: finds the segment with an offset, writes the active one, keeps some
+open.
 
-Room: storage. There is always at least one segment, and the last is active. If a roll fails, the
-list stays as it was, and the files left over are repaired before the next write.
+There is always at least one segment, and the last is active. If a roll fails, the list stays as it
+was, and the files left over are repaired before the next write.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from broker.storage.segment import DELETED_SUFFIX, Segment, SegmentState
 from broker.storage.txn_index import AbortedEntry, AbortedRange
 
 WARM_SEGMENTS_MAX = 3
-"""Closed segments per log that keep file descriptor and indexes in memory, the last used ones.
+"""The number of closed segments per log that keep a file descriptor and indexes in memory. The last
+used ones are kept.
 
-Enough for readers that lag at three places. Few, because the indexes of 1 GiB take 5 MiB, and a log
-that rolls keeps this many even if nothing reads them.
+The number suffices for readers at three different offsets. It is small, because the indexes of 1
+GiB take 5 MiB, and a log that rolls keeps this many even if no reader needs them.
 """
 
 
@@ -59,14 +61,16 @@ class Segments:
         self._warm: list[Segment] = []
         """Closed segments that stay loaded, the last used one at the end."""
         self._repairs: dict[str, int] = {}
-        """Files left by a failed write: the size to truncate them to, or -1 to remove them."""
+        """The files left by a failed write: the size to truncate each file to, or -1 to remove
+        it."""
         self._unsynced: list[Segment] = []
         """Closed segments whose files must still be synced."""
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
         self.stretches = False
-        """True if files are extended ahead of writes, which pays off when every write is synced."""
+        """True if files are extended ahead of writes, which is faster when every write is
+        synced."""
 
     def __len__(self) -> int:
         return len(self._row)
@@ -136,7 +140,10 @@ class Segments:
         return self._row[bisect_right(self._base_offsets, segment.base_offset)]
 
     def replace(self, old: Sequence[Segment], new: Segment) -> list[DiskFile]:
-        """Replace some closed segments with one. Returns the old files that are still open."""
+        """Replace some closed segments with one new segment.
+
+        Return the old files that are still open.
+        """
         first = self._row.index(old[0])
         self._row[first : first + len(old)] = [new]
         self._base_offsets[first : first + len(old)] = [new.base_offset]

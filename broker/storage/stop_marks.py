@@ -1,8 +1,8 @@
-"""Files in a data folder that tell the next process how the last one ended.
+"""Files in a data folder that record how the last process ended.
 
-Room: storage. There are two files. The marker of a clean stop is durable, and the next process
-removes it before it does anything else. The mark of a running process contains the kernel's boot id
-and need not be durable.
+There are two files. The marker of a clean stop is durable, and the next process removes it before
+it does anything else. The mark of a running process contains the kernel's boot id and need not be
+durable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from protocol.types import NO_BROKER_EPOCH
 
 
 class StopMarks:
-    """The marks of one data folder."""
+    """The two marks of one data folder."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """The broker epoch of the last process, if none of its writes is lost: it stopped cleanly,
-        or the kernel that has them in its page cache is still running.
+        """The broker epoch of the last process, if none of its writes is lost.
+
+        No write is lost after a clean stop, or while the same kernel, which has the writes in its
+        page cache, is still running.
         """
         self._disk = disk
         self._folder = folder
@@ -64,10 +66,10 @@ class StopMarks:
         self._disk.replace(path, checkpoint.encode_clean_stop(broker_epoch), is_durable=True)
 
     def running(self, broker_epoch: int) -> None:
-        """Mark that a process writes here under this boot of the kernel, before it is relied on.
+        """Write the mark of a running process, before any code depends on the mark.
 
-        The file is not synced. If a crash loses it, the crash can have lost the writes of this
-        process too, so the mark must not be trusted anyway.
+        The file is not synced. If a crash loses the mark, it can have lost the writes of this
+        process too, so the next process must not trust them anyway.
         """
         text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)

@@ -1,9 +1,9 @@
 """Convert a client's batch to the form in which its topic stores it, after the record check.
 
-Room: storage. Like Kafka's LogValidator. If the topic has a codec of its own (`compression.type`),
-the records are compressed again. A largest timestamp in the header that no record has (some clients
-never set it) is corrected. Only the result enters the log. Batches of the broker, such as markers,
-are not changed.
+Like Kafka's LogValidator. If the topic has a codec of its own (`compression.type`), the records are
+compressed again. A largest timestamp in the header that no record has (some clients never set it)
+is corrected. Only the result enters the log. Batches of the broker, such as markers, are not
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ZSTD_LARGE_LEVEL_MAX = 9
 
 
 def level_for(config: LogConfig, size_bytes: int) -> int | None:
-    """Return the level at which a topic compresses so many bytes; None is the codec's default."""
+    """Return the level at which a topic compresses a batch of this size; None means the codec's
+    default."""
     level = config.compression_level
     if level is None or size_bytes <= ANY_LEVEL_BYTES_MAX:
         return level

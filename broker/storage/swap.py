@@ -1,9 +1,9 @@
-"""Replace old segments with cleaned ones, so that after a crash either the old or the new ones
+"""Replaces old segments by cleaned ones, so that after a crash either the old or the new ones
 exist.
 
-Room: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
-their names, and the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the
-swap is not finished, and the next start finishes it. A `.cleaned` file was never complete.
+The order of the renames: the old files become `.deleted`, then the new indexes get their names, and
+the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the swap is not
+finished, and the next start finishes it. A `.cleaned` file was never complete.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SWAP_SUFFIX = ".swap"
 
 
 def swap(disk: Disk, old: Sequence[Segment], new: Segment) -> list[str]:
-    """Rename the files of a group. Returns the files to unlink.
+    """Rename the files of a group. Return the files to unlink.
 
-    On DiskError the renames are undone as far as the disk permits. The next start finishes what is
-    left half done.
+    On DiskError the renames are undone as far as the disk permits. The next start finishes the
+    swaps that stay half done.
     """
     done: list[tuple[str, str]] = []
     log_path, index_path, time_index_path, txn_index_path, _ = new.paths()
@@ -68,7 +68,8 @@ def _forget_empty(disk: Disk, txn_index_path: str) -> None:
 
 
 def finish_swaps(disk: Disk, folder: str) -> None:
-    """At a start, finish the swaps that were begun and remove the files of all others.
+    """At a start, finish the swaps that were begun, and remove the new files of all other
+    cleanings.
 
     Raises CorruptionError if a new segment is incomplete, because it was durable before it got its
     name.

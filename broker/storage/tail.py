@@ -1,6 +1,6 @@
-"""The end of a log as it will be once everything staged is written, which decides when to roll.
+"""The end of a log as it will be once all staged batches are written. It decides when to roll.
 
-Room: storage. Pure. While nothing is staged it describes the active segment.
+This module is pure. While no batch is staged, the object describes the active segment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from broker.storage.segment import Segment
 
 
 def segment_ms_of(config: LogConfig, chance: str) -> int:
-    """Return how long a segment may stay active; only closed ones can be cleaned (KIP-354).
+    """Return the time for which a segment may stay active. Only closed segments can be cleaned
+    (KIP-354).
 
     With `segment.jitter.ms` each segment is closed a little earlier, by a share derived from
     `chance`, so that the logs of a node do not all roll at once.

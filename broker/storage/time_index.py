@@ -1,8 +1,8 @@
-"""Sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
+"""A sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
 
-Room: storage. Pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes),
-relative offset (4 bytes). The offset is the last of a batch, and the timestamp is the largest of
-that batch. Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an
+This module is pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes), relative
+offset (4 bytes). The offset is the last offset of a batch, and the timestamp is the largest of the
+same batch. Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an
 entry is added only when a newer record was appended.
 """
 
@@ -51,7 +51,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """Read a file. Raises ValueError if the bytes cannot be a time index."""
+        """Read the content of a file. Raises ValueError if the bytes cannot be a time index."""
         if len(data) % ENTRY_BYTES:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")
         fields = unpack(">" + "qI" * (len(data) // ENTRY_BYTES), data)

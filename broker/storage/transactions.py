@@ -1,9 +1,9 @@
 """The transactions of one log that are open, or ended by a marker not below the high watermark.
 
-Room: storage. Pure. A transaction begins with its producer's first batch and ends with a marker.
-Until the marker is below the high watermark, a finished transaction holds back read-committed
-consumers like an open one, because a failover could still remove the marker. `roll_back` reverts
-all changes since the last `keep`, because the write that makes them permanent can fail.
+This module is pure. A transaction begins with its producer's first batch and ends with a marker.
+Until the marker is below the high watermark, a finished transaction limits read-committed consumers
+like an open one, because a failover could still remove the marker. `roll_back` reverts all changes
+since the last `keep`, because the write that makes them permanent can fail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LogTransactions:
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        """Producer id -> offset of the transaction's first batch."""
+        """The offset of the first batch of each open transaction, by producer id."""
         self.finished: list[Finished] = []
         """Transactions with a marker that is not below the high watermark."""
         self.first_unstable_offset = NOTHING_UNSTABLE
@@ -49,7 +49,10 @@ class LogTransactions:
         self._undo.append(lambda: self._forget(producer_id))
 
     def end(self, producer_id: int, marker_offset: int) -> Finished | None:
-        """Record a marker. Returns None if the producer had no open transaction here."""
+        """Record a marker.
+
+        Return the transaction that it ends; None if the producer had no open transaction here.
+        """
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return None

@@ -1,13 +1,11 @@
 """Truncate a log, or reset it completely, so that no power cut restores the removed data.
 
-Room: storage. The loop decides (`begin_truncation`, `begin_reset`). From then on every new
-checkpoint contains the lowered offsets. A thread then does the steps that wait for the device, in
-this order:
-1. Write the lowered checkpoint, because a log that ends below its recovery point is damaged.
-2. Remove what an unfinished cleaning left.
-3. Unlink segments from the last one down, so that a power cut leaves the beginning of the log.
-4. Shorten the last segment that stays.
-5. Sync everything and load the log again.
+The loop decides (`begin_truncation`, `begin_reset`). From then on every new checkpoint contains the
+lowered offsets. A thread then does the steps that wait for the device, in this order: 1. Write the
+lowered checkpoint, because a log that ends below its recovery point is damaged. 2. Remove what an
+unfinished cleaning left. 3. Unlink segments from the last one down, so that a power cut leaves the
+beginning of the log. 4. Shorten the last segment that stays. 5. Sync everything and load the log
+again.
 
 Back in the loop, `Log.truncated` takes the result.
 Keep this order: the recovery point is lowered on the disk before the log is truncated, never after.
@@ -41,7 +39,7 @@ class TruncationPlan:
 
     folder: str
     unlinked: tuple[str, ...]
-    """Files of the segments to remove, those of the last segment first."""
+    """The files of the segments to remove, those of the last segment first."""
     shortened: tuple[str, int] | None
     """The log file that stays in part, and its new size; None if no segment stays."""
     snapshot_limit: int

@@ -1,6 +1,6 @@
 """The aborted transactions whose marker is in one segment, as in Kafka's `.txnindex` file.
 
-Room: storage. Pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
+This module is pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
 id int64, first offset int64, last offset int64 (of the marker), last stable offset int64 (when the
 marker was written). The entries are in the order of the markers. A segment without aborted
 transactions has no file.
@@ -33,7 +33,7 @@ class AbortedEntry(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the abort marker."""
+    """The offset of the abort marker."""
     last_stable_offset: int
     """No transaction that ends later can have begun below this offset."""
 
@@ -43,7 +43,10 @@ def encode(entries: Iterable[AbortedEntry]) -> bytes:
 
 
 def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry]:
-    """Read the file of the segment with these offsets. Raises ValueError if it does not fit."""
+    """Read the file of the segment with these offsets.
+
+    Raises ValueError if the entries do not fit the segment.
+    """
     if len(data) % ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are not a whole number of entries")
     entries = []

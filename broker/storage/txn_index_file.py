@@ -1,8 +1,8 @@
 """The aborted transactions of one segment: loaded into memory on demand, and their file.
 
-Room: storage. A flush writes new entries to the file (`producer_files`); until then they stay in
-memory. `broker/storage/txn_index` defines the file's format. A segment without aborted transactions
-has no file.
+A flush writes new entries to the file (`producer_files`); until then they stay in memory.
+`broker/storage/txn_index` defines the file's format. A segment without aborted transactions has no
+file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TxnIndexFile:
 
     @property
     def is_loaded(self) -> bool:
-        """True if entries are held in memory."""
+        """True if the entries are in memory."""
         return self._entries is not None and self.count > 0
 
     def unload(self) -> None:
@@ -63,7 +63,8 @@ class TxnIndexFile:
         self.count += 1
 
     def unwritten(self) -> tuple[int, bytes] | None:
-        """Return the entries that the file lacks, with the byte position; None if complete."""
+        """Return the entries that the file lacks, with their byte position; None if the file is
+        complete."""
         if self._written_count == self.count:
             return None
         assert self._entries is not None, "what is not in the file stays in memory"

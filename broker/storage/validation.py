@@ -1,12 +1,12 @@
-"""Validate a client's batch before it enters the log.
+"""Validates a client's batch before it enters the log.
 
-Room: storage. Pure. Every refusal is raised before anything changes, with Kafka's error code for
-that cause. Records are checked one by one only in two cases: a topic setting requires it (keys on a
-compacted topic, a minimum timestamp, a codec of its own), or the header's largest timestamp is out
-of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as
-everything else. So `check_client_batch` only reports that it is needed, and `look_at_records` does
-it in small steps. As a consequence, a client can store a batch with a valid header and checksum
-whose records no reader can decode.
+This module is pure. Every refusal is raised before anything changes, with Kafka's error code for
+the same cause. Records are checked one by one only in two cases: a topic setting requires it (keys
+on a compacted topic, a minimum timestamp, its own codec), or the header's largest timestamp is out
+of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as all
+other checks. So `check_client_batch` only reports that the check is needed, and `look_at_records`
+does it in small steps. As a consequence, a client can store a batch with a valid header and
+checksum whose records no reader can decode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from protocol.wire.records import (
 )
 
 RECORD_ERRORS_MAX = 100
-"""The most records named in one refusal; a batch can have a million bad ones."""
+"""The largest number of records that are named in one refusal; a batch can have a million bad
+ones."""
 
 CODEC_MAX = int(max(Codec))
 

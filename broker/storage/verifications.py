@@ -1,9 +1,9 @@
 """Pending checks of whether a producer may write in a transaction, and the events that invalidate
 their answers.
 
-Room: storage. Pure. The coordinator of a transaction can be another broker. Its answer is true
-when it is sent, but the transaction can end before the batch in question is appended. That batch
-would then open a transaction that never ends. So the caller takes a guard before it asks, and a
+This module is pure. The coordinator of a transaction can be another broker. Its answer is true when
+it is sent, but the transaction can end before the batch is appended. Then the batch would open a
+transaction that never ends. So the caller takes a guard before it asks the coordinator, and a
 marker of the producer in this log breaks the guard (KIP-890).
 """
 
@@ -30,8 +30,10 @@ class Verifications:
 
     def __init__(self) -> None:
         self._guards: dict[int, list[VerificationGuard]] = {}
-        """By producer id. A guard that is never forgotten goes with the marker, which the
-        coordinator sends to every partition that it confirmed.
+        """The guards of each producer, by producer id.
+
+        A guard that is never forgotten is removed with the marker, which the coordinator sends to
+        every partition that it confirmed.
         """
 
     def __len__(self) -> int:
@@ -44,7 +46,7 @@ class Verifications:
         return guard
 
     def forget(self, producer_id: int, guard: VerificationGuard) -> None:
-        """Remove a guard: nothing will be appended on the answer to its check."""
+        """Remove a guard, because no batch will be appended after the answer to its check."""
         guards = self._guards.get(producer_id, [])
         if guard in guards:
             guards.remove(guard)

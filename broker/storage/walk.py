@@ -1,8 +1,7 @@
-"""Iteration over the batches in a segment's file.
+"""Iterates over the batches in a segment's file.
 
-Room: storage. Reads in large steps, because header-sized reads of a cold file are several times
-slower than reading everything. A batch body beyond the window is skipped unless its checksum is
-needed.
+It reads in large steps, because header-sized reads of a cold file are several times slower than
+reading everything. A batch body beyond the window is skipped unless its checksum is needed.
 """
 
 from __future__ import annotations
@@ -79,10 +78,10 @@ class BatchWalk:
 
 
 def check_region(region: FileRegion) -> None:
-    """Check everything that a fetch answer sends. Raises CorruptionError for damage.
+    """Check all batches of a fetch response. Raises CorruptionError for damage.
 
-    Checksums do not cover offsets and leader epochs. Both never fall within a log, so this is
-    checked instead.
+    Checksums do not cover offsets and leader epochs. Both never fall within a log, so the check is
+    that they do not fall.
     """
     walk = BatchWalk(region.file, region.position, region.position + len(region), checked_from=0)
     next_offset, leader_epoch = 0, NO_LEADER_EPOCH

@@ -1,8 +1,9 @@
 """The supported encodings of files by name, and the treatment of invalid bytes.
 
-Pure, with few imports, because the command that checks the configuration loads it. A codec of
-Python is supported under two conditions. Each line can be decoded without the lines before it, and
-the byte of the newline (in UTF-16 the code unit) is never a part of another character.
+This module is pure. It imports little, because the command that checks the configuration loads it.
+A codec of Python is supported under two conditions. Each line can be decoded without the lines
+before it. And the byte of the newline (in UTF-16 the code unit) is never a part of another
+character.
 """
 
 import codecs
@@ -25,7 +26,7 @@ _MORE_BYTES = """
     johab shift_jis shift_jis_2004 shift_jisx0213
 """
 LINEWISE = frozenset((*_ONE_BYTE.split(), *_MORE_BYTES.split()))
-"""Python's names of the codecs in which the byte 10 is a newline and nothing else."""
+"""Python's names of the codecs in which the byte 10 is always a newline."""
 
 
 class OnInvalid(StrEnum):
@@ -40,7 +41,7 @@ class OnInvalid(StrEnum):
 
 
 def canonical_name(name: str) -> str:
-    """Return the name used here for an encoding; raises ValueError with what was expected."""
+    """Return the canonical name of an encoding. Raises ValueError with what was expected."""
     try:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -58,10 +59,10 @@ def canonical_name(name: str) -> str:
 
 
 def is_raw(name: str, on_invalid: OnInvalid) -> bool:
-    """Tell whether the source's bytes are sent unchanged."""
+    """Tell whether the bytes of the file are sent unchanged."""
     return name == UTF_8 and on_invalid is OnInvalid.KEEP
 
 
 def growth_max(name: str, on_invalid: OnInvalid) -> int:
-    """Return the most bytes of a record that one byte of source can become."""
+    """Return the most bytes of a record that one byte of the file can become."""
     return 1 if name == UTF_8 and on_invalid is not OnInvalid.REPLACE else 4

@@ -1,8 +1,9 @@
 """Translates globs into regular expressions, and numbers their wildcards.
 
-Pure. `*`, `?` and `[…]` match within one name. `**` matches any number of folders, and at the end
-of a glob every file below. Every `*`, every `**` and every run of `?` is a wildcard. Wildcards are
-numbered from 1, and each is a group of the regular expression. `[…]` is not a wildcard.
+This module is pure. `*`, `?` and `[…]` match within one name. `**` matches any number of folders.
+At the end of a glob it matches every file below. Every `*`, every `**` and every sequence of `?` is
+a wildcard. Wildcards are numbered from 1, and each is a group of the regular expression. `[…]` is
+not a wildcard.
 """
 
 import fnmatch
@@ -14,7 +15,7 @@ _TOKENS = re.compile(r"(\*+)|(\?+)|(\[!?\]?[^\]]*\])|(.)", re.DOTALL)
 
 
 def segments_of(glob: str) -> list[str]:
-    """Return the names in a glob, from the root on."""
+    """Return the names in a glob, in order from the root."""
     return [part for part in glob.split("/") if part not in ("", ".")]
 
 
@@ -24,7 +25,7 @@ def wildcard_count(glob: str) -> int:
 
 
 def translate(segments: Sequence[str]) -> str:
-    """Return a regular expression for the whole path below the start of the segments."""
+    """Return a regular expression for a path that consists of these segments of a glob."""
     out = []
     for index, segment in enumerate(segments):
         is_last = index == len(segments) - 1
@@ -36,7 +37,7 @@ def translate(segments: Sequence[str]) -> str:
 
 
 def _translate_name(segment: str) -> str:
-    """Translate one name of the glob; its wildcards do not match a slash."""
+    """Return the expression for one segment. Its wildcards do not match a slash."""
     out = []
     for stars, ones, choice, literal in _TOKENS.findall(segment):
         if stars:

@@ -1,8 +1,8 @@
 """Limits of the headers of an input's records and of the fields added to its lines.
 
-Pure. The configuration gives the values; `{host}` in them means the name of the machine. All
-headers and fields together are much smaller than `limits.RECORD_ROOM_BYTES`, which is the space of
-a record in addition to its line.
+This module is pure. The configuration gives the values. `{host}` in a value stands for the host
+name. All headers and fields together are much smaller than `limits.RECORD_ROOM_BYTES`, the space
+that a record may take in addition to its line.
 """
 
 import json
@@ -14,10 +14,10 @@ HEADERS_MAX = 16
 NAME_BYTES_MAX = 100
 VALUE_BYTES_MAX = 1_000
 OWN_PREFIX = "millrace."
-"""The names of the collector's own headers begin with this."""
+"""The prefix of the names of the collector's own headers."""
 
 FIELDS_BYTES_MAX = 4_000
-"""The most bytes of all fields of an input as JSON, where one byte can take six characters."""
+"""The most bytes of all fields of an input as JSON, in which one byte can take six characters."""
 
 HOST = "{host}"
 FieldValue = bool | int | float | str
@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise ValueError with what was found and what was expected."""
+    """Raise ValueError for headers that cannot be added to records, with what was expected."""
     _check(headers, "headers")
     for name in headers:
         if name.startswith(OWN_PREFIX):
@@ -68,17 +68,17 @@ def _check(values: Mapping[str, FieldValue], what: str) -> None:
 
 
 def on_host(value: FieldValue, host: str) -> FieldValue:
-    """Return a value with the name of this machine filled in."""
+    """Return a value with the host name filled in."""
     return value.replace(HOST, host) if isinstance(value, str) else value
 
 
 def filled_in(headers: Mapping[str, str], host: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers of records with the name of this machine filled in."""
+    """Return the headers of records with the host name filled in."""
     return tuple(
         (_octets(name), _octets(value.replace(HOST, host))) for name, value in headers.items()
     )
 
 
 def _octets(text: str) -> bytes:
-    # Write a lone surrogate, which JSON and YAML can express, as an escape, because UTF-8 cannot.
+    # JSON and YAML can contain a lone surrogate, but UTF-8 cannot, so it is written as an escape.
     return text.encode(errors="backslashreplace")

@@ -1,8 +1,8 @@
 """Computes how large a topic's batches must be for the longest lines of its inputs.
 
-Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too small for a record with a
-line of 1 MiB. If a topic has the default limit, the limit is raised for the longest line. A limit
-that a user has set is kept, and lines that do not fit are overlong in that topic.
+This module is pure. Kafka accepts batches of 1,048,588 bytes by default, which is too small for a
+record with a line of 1 MiB. If a topic has the default limit, the limit is raised for the longest
+line. A limit that a user has set is kept, and lines that do not fit are overlong in that topic.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,10 +13,13 @@ from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
 MAX_MESSAGE_BYTES = "max.message.bytes"
 DEFAULT_MESSAGE_BYTES = 1_048_588
 REQUEST_BYTES_MAX = 8 << 20
-"""The largest Produce request, and so the largest batch and line."""
+"""The size of the largest Produce request, and so of the largest batch and line."""
 RECORD_ROOM_BYTES = 64 << 10
-"""The room for a line's batch and record in addition to the line: the longest possible path several
-times, because it is the key and in the headers of a dead letter."""
+"""The space for the headers of a line's batch and record.
+
+It has room for several copies of the longest path, which is the key and is in the headers of a dead
+letter.
+"""
 
 
 def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> dict[str, int]:
@@ -38,7 +41,10 @@ def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> di
 
 
 def to_raise(wanted: Mapping[str, int], unset: Mapping[str, int]) -> dict[str, int]:
-    """Return the limits to set. `unset` has the present limit of each topic with a default one."""
+    """Return the limits to set.
+
+    `unset` has the current limit of each topic whose limit is the default.
+    """
     return {
         topic: wanted[topic]
         for topic, limit in unset.items()

@@ -1,9 +1,9 @@
 """The configuration of multi-line events: a pattern or preset that tells where events begin.
 
-Pure. The pattern is searched in each line without its line end. Whether a line begins an event
-depends only on that line and on the line before it. So events are the same in whatever pieces the
-file was read. The first line after the end of an event always begins a new event. So after a
-restart, a position at the end of an event is enough to continue.
+This module is pure. The pattern is searched in each line without its line end. Whether a line
+begins an event depends only on that line and the line before it. So the events are the same however
+the file is divided into reads. The first line after the end of an event always begins a new event.
+So the position at the end of an event is enough to continue after a restart.
 """
 
 import re
@@ -21,8 +21,8 @@ class By(StrEnum):
     PARTIAL = "partial"  # the line is a part of a longer one, see `text/partial`
 
 
-# Patterns of the lines in a stack trace, except its first line if that is a log line. All of them
-# accept indented lines.
+# Patterns of the lines in a stack trace, except its first line if that is a log line. All of these
+# patterns match indented lines.
 _JAVA = (
     r"^(?:[ \t]|Caused by: |Suppressed: "
     r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error|Throwable)\b)"
@@ -40,10 +40,10 @@ _GO = (
 INDENTED = r"^[ \t]"
 PRESETS = {"java": _JAVA, "python": _PYTHON, "go": _GO}
 
-# The logs of container runtimes, which write a long line in parts. Both patterns have the groups
-# `stream` and `text`. The bytes around `text` are the line's frame. In CRI the tag P marks a part
-# that is followed by another part. In Docker's logs `text` is a JSON string, which ends in \n if it
-# is the last part of its line.
+# Patterns for the logs of container runtimes, which write a long line in parts. Both patterns have
+# the groups `stream` and `text`. The bytes around `text` are the line's frame. In CRI the tag P
+# marks a part that is followed by another part. In Docker's logs `text` is a JSON string, which
+# ends in \n if it is the last part of its line.
 PARTIAL_PRESETS = {
     "cri": r"^\S+ (?P<stream>stdout|stderr) (?P<tag>[PF])(?::\S*)? (?P<text>.*)$",
     "docker": (
@@ -55,11 +55,10 @@ PARTIAL_PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class EventRules:
-    """The rules by which an input's lines form events.
+    """The rules by which the lines of an input form events.
 
-    `max_bytes` is the size of an event in the file, with line ends.
-
-    The last event of a file is complete when the file has not grown for `max_age_ms`.
+    `max_bytes` limits the size of an event in the file, including line ends. The last event of a
+    file is complete when the file has not grown for `max_age_ms`.
     """
 
     by: By
@@ -69,7 +68,7 @@ class EventRules:
     max_age_ms: int
 
     def begins(self, lines: Sequence[str]) -> list[bool]:
-        """Tell for each line whether it begins an event; the first line always does."""
+        """Return for each line whether it begins an event; the first line always does."""
         found = [self.pattern.search(line) is not None for line in lines]
         if self.by is By.START:
             return [True, *found[1:]]
@@ -78,5 +77,5 @@ class EventRules:
         return [True, *found[:-1]]
 
     def ends(self, line: str) -> bool:
-        """Tell whether this line ends its event, so that no later line belongs to it."""
+        """Tell whether this line ends its event, so that no later line belongs to the event."""
         return self.by is By.END and self.pattern.search(line) is not None

@@ -1,7 +1,7 @@
 """Follows changes of the configuration file while the collector runs, and applies new inputs.
 
-Only the appliance can parse the file, so this module runs a command of the appliance that prints
-the collector's part as JSON. If a change cannot be applied, the inputs stay as they are, and the
+Only the appliance can parse the file. So this module runs a command of the appliance, which prints
+the collector's section as JSON. If a change cannot be applied, the inputs stay as they are, and the
 reason is reported.
 """
 
@@ -27,23 +27,23 @@ from protocol.settling import (
 
 COMMAND_S = 60.0
 AGAIN_S = 5.0
-"""The wait before a change is tried again after the cluster has refused it or did not answer."""
+"""The wait before a change is applied again after the cluster refused it or did not answer."""
 
 logger = logging.getLogger(__name__)
 
 TakeOver = Callable[[CollectorUpdate], Awaitable[None]]
-"""Applies other inputs. If it raises ClientError or ApiError, the inputs are unchanged."""
+"""A function that applies new inputs. If it raises ClientError or ApiError, nothing has changed."""
 
 
 class UnreadableConfig(Exception):
-    """The file is not a valid configuration; the text lists its faults."""
+    """The error for a file that is not a valid configuration. Its text lists the faults."""
 
 
 class Reloading:
-    """Applies changes of the file.
+    """Applies changes of the configuration file.
 
     `sha256` is the checksum of the applied content. `problem` says why the last change could not be
-    applied; None if it was.
+    applied; None if it was applied.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Reloading:
             update = await ask(self._settings.command)
             if later := later_keys(self._running.section, update.section):
                 raise UnreadableConfig(
-                    f"{', '.join(later)} changed: a restart of the collector applies it"
+                    f"{', '.join(later)} changed: restart the collector to apply this"
                 )
             if update != self._running:
                 await self._take_over(update)
@@ -94,7 +94,7 @@ class Reloading:
 
 
 async def ask(command: tuple[str, ...]) -> CollectorUpdate:
-    """Run the command that prints a CollectorUpdate as JSON, or its faults on standard error.
+    """Run a command that prints a CollectorUpdate as JSON, or the faults on standard error.
 
     Raises UnreadableConfig.
     """
@@ -111,8 +111,8 @@ async def ask(command: tuple[str, ...]) -> CollectorUpdate:
 def later_keys(section: CollectorSection, wanted: CollectorSection) -> list[str]:
     """Return the changed keys that take effect only at the next start: all except the inputs.
 
-    Adding the first input or removing the last one needs a start too, because a collector runs
-    only if there are inputs.
+    A restart is also needed to add the first input or to remove the last input, because a collector
+    runs only if there are inputs.
     """
     keys = [
         f"collector.{key}"

@@ -1,8 +1,8 @@
 """The collector's settings: which files go to which topics, within which limits.
 
-Ground of the room; uses only the values it is given. `CollectorSection` is the part `collector:` of
-the configuration file, `CollectorSettings` are the settings of one collector process. Every error
-names what was found and what was expected; the appliance shows it with file, line and key.
+The module uses only the values that it gets. `CollectorSection` is the section `collector:` of the
+configuration file. `CollectorSettings` are the settings of one collector process. Every error names
+what was found and what was expected. The appliance shows it with file, line and key.
 """
 
 import re
@@ -73,7 +73,7 @@ class _CollectorModel(BaseModel):
 
 
 def check_topic_name(name: str) -> str:
-    """Check Kafka's rule for topic names; raises ValueError with what was expected."""
+    """Check Kafka's rules for topic names. Raises ValueError with what was expected."""
     legal = name and len(name) <= 249 and name not in (".", "..")
     if not legal or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
         raise ValueError(
@@ -83,14 +83,14 @@ def check_topic_name(name: str) -> str:
 
 
 def check_input_topic(name: str) -> None:
-    """Check the name of a topic for an input's lines; raises ValueError."""
+    """Check the name of a topic for the lines of an input. Raises ValueError."""
     check_topic_name(name)
     if name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or name.startswith("__"):
         raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
 
 
 class MultilineSection(_CollectorModel):
-    """Which lines form one event: by a preset, one pattern, or indentation."""
+    """The rules that join lines to events: a preset, one pattern, or indentation."""
 
     preset: Literal["java", "python", "go", "cri", "docker"] | None = None
     start: str | None = None
@@ -129,7 +129,7 @@ class MultilineSection(_CollectorModel):
         return self
 
     def rules(self) -> EventRules:
-        """Return the section as rules with a compiled pattern."""
+        """Return the rules of this section with a compiled pattern."""
         by, text = By.CONTINUE, self.continue_
         if self.preset in PARTIAL_PRESETS:
             by, text = By.PARTIAL, PARTIAL_PRESETS[self.preset]
@@ -146,7 +146,7 @@ class MultilineSection(_CollectorModel):
 
 
 class InputSection(_CollectorModel):
-    """One input: the lines of the files that match these globs go to this topic."""
+    """One input: the lines of the files that match its globs go to its topic."""
 
     paths: tuple[str, ...] = Field(min_length=1)
     topic: str
@@ -231,7 +231,8 @@ class InputSection(_CollectorModel):
 
     @property
     def template(self) -> TopicTemplate | None:
-        """The template for the topics of its files; None if all files have the same topic."""
+        """The template for the topics of the input's files; None if all files have the same
+        topic."""
         return template_of(self.topic)
 
     @model_validator(mode="after")
@@ -285,7 +286,7 @@ def _default_inputs() -> tuple[InputSection, ...]:
 
 
 class CollectorSection(_CollectorModel):
-    """The part `collector:` of the configuration file."""
+    """The section `collector:` of the configuration file."""
 
     instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
     inputs: tuple[InputSection, ...] = Field(default_factory=_default_inputs)
@@ -297,11 +298,11 @@ class CollectorSection(_CollectorModel):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that inputs name, each once, in order; without those of templates."""
+        """The topics that the inputs name, each once, in order; without the topics of templates."""
         return tuple(dict.fromkeys(entry.topic for entry in self.inputs if entry.template is None))
 
     def may_write(self, topic: str) -> bool:
-        """Tell whether lines of some file can go to a topic."""
+        """Tell whether the lines of a file can go to this topic."""
         return any(
             entry.topic == topic if (template := entry.template) is None else template.makes(topic)
             for entry in self.inputs
@@ -309,7 +310,7 @@ class CollectorSection(_CollectorModel):
 
 
 class TopicSettings(_CollectorModel):
-    """One topic that must exist; None means the cluster's default."""
+    """One topic that must exist. The value None means the cluster's default."""
 
     name: str
     partitions: int | None = Field(default=None, ge=1)
@@ -323,7 +324,7 @@ class TopicSettings(_CollectorModel):
 
 
 class StatusAddress(_CollectorModel):
-    """The address of /healthz, /status and /metrics; port 0 takes a free port."""
+    """The address that serves /healthz, /status and /metrics. Port 0 stands for any free port."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8091, ge=0, le=65535)
@@ -339,8 +340,9 @@ class CollectorUpdate(_CollectorModel):
 class ReloadSettings(_CollectorModel):
     """A file that is watched for changes, and the command that prints its CollectorUpdate.
 
-    `sha256` is that of the content from which the settings were made, in hexadecimal. A change is
-    applied once the file was unchanged for `settled_ms`; 0 if it is only ever replaced as a whole.
+    `sha256` is the checksum of the content from which the settings were made, in hexadecimal. A
+    change is applied once the file was unchanged for `settled_ms`. This is 0 for a file that is
+    always replaced as a whole.
     """
 
     file: Path
@@ -350,7 +352,7 @@ class ReloadSettings(_CollectorModel):
 
 
 class CollectorSettings(_CollectorModel):
-    """Everything one collector process needs. Relative globs start at `home`."""
+    """All settings of one collector process. Relative globs start at `home`."""
 
     part: str = "collector"
     section: CollectorSection = Field(default_factory=CollectorSection)

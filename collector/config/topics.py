@@ -1,7 +1,7 @@
-"""Topic names made from what the wildcards of a glob matched: `logs.{1}`.
+"""Make topic names from the text that the wildcards of a glob matched: `logs.{1}`.
 
-Pure. `{1}` is replaced by the text that the glob's first wildcard matched, `{2}` by that of the
-second, and so on.
+This module is pure. `{1}` is replaced by the text that the glob's first wildcard matched, `{2}` by
+the text of the second wildcard, and so on.
 """
 
 import re
@@ -16,8 +16,8 @@ _LEGAL = "[A-Za-z0-9._-]+"
 class TopicTemplate:
     """A template for topic names.
 
-    `texts` are the fixed parts. Between them are the words that wildcards matched, and `places` are
-    the numbers of these wildcards.
+    `texts` are the fixed parts. Between them are the texts that wildcards matched. `places` are the
+    numbers of these wildcards.
     """
 
     texts: tuple[str, ...]
@@ -29,7 +29,7 @@ class TopicTemplate:
         return max(self.places)
 
     def filled(self, words: Sequence[str]) -> str:
-        """Return the topic for the words that the wildcards matched."""
+        """Return the topic in which these texts replace the placeholders."""
         first, *rest = self.texts
         found = zip(self.places, rest, strict=True)
         return first + "".join(words[place - 1] + text for place, text in found)

@@ -1,9 +1,10 @@
 """The names that log rotation gives to old files.
 
-Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log` or `x.N.log` (N: digits,
-DATE: eight or more digits). These names and `x.log` itself can also have the ending of a
-compressor. For a name without extension, only the first two forms exist. Such a name does not prove
-that a file is an archive. It only makes a new file wait for a moment, until its content is known.
+This module is pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log` or
+`x.N.log` (N: digits, DATE: eight or more digits). These names and `x.log` itself can also have the
+ending of a compressor. For a name without extension, only the first two forms exist. Such a name
+does not prove that a file is an archive. It only makes a new file wait for a moment, until its
+content is known.
 """
 
 import re
@@ -15,7 +16,7 @@ _INSIDE = re.compile(r"(.+)(?:\.\d+|-\d{8,})(\.[^./\d][^./]*)")
 
 
 def originals(path: str) -> tuple[str, ...]:
-    """Return the paths of which `path` could be an archive."""
+    """Return the paths of the files of which `path` could be an archive."""
     folder, slash, name = path.rpartition("/")
     bare = name
     for ending in COMPRESSED_ENDINGS:

@@ -1,7 +1,7 @@
 """The position record: what the topic of positions holds about one generation.
 
-Room: above `sightings`. Pure. Key: `<instance>/<generation>`. Value: one JSON object, hashes in
-base64, so that a person can read it with any Kafka client:
+This module is pure. Key: `<instance>/<generation>`. Value: one JSON object, hashes in base64, so
+that a person can read it with any Kafka client:
 
     v            format, 1
     path         the name it was last seen under      key    path of its records' key
@@ -33,12 +33,15 @@ FORMAT = 1
 
 
 class UnreadableCheckpoint(Exception):
-    """A position record that this version cannot read; the text says why."""
+    """The error for a position record that this version cannot read. Its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The stored state of one file generation. `fingerprint.position` is the safe position."""
+    """The stored state of one file.
+
+    `fingerprint.position` is the position up to which it is committed.
+    """
 
     generation: str
     path: str
@@ -57,10 +60,13 @@ class Checkpoint:
     ended_ms: int | None = None
     lost_possible: bool = False
     counts_again: bool = False
-    """A user asked to read the file again even if it is a copy of another."""
+    """Whether a user asked to read the file again even if it is a copy of another file."""
 
     def stored(self) -> Stored:
-        """Return the generation for `decide`; an archive is known by its compressed bytes."""
+        """Return the stored file as `decide` needs it.
+
+        An archive is recognised by its compressed bytes.
+        """
         return Stored(
             self.generation,
             self.path,
@@ -78,23 +84,23 @@ class Checkpoint:
         )
 
     def is_forgotten(self, now_ms: int, forget_after_ms: int) -> bool:
-        """Tell whether it ended so long ago that its record can be deleted."""
+        """Tell whether the file ended so long ago that its position record can be deleted."""
         return self.ended_ms is not None and now_ms - self.ended_ms >= forget_after_ms
 
 
 def encode_key(instance: str, generation: str) -> bytes:
-    """Return the record key of one generation of one collector."""
+    """Return the record key of one file generation of one collector instance."""
     return f"{instance}/{generation}".encode()
 
 
 def decode_key(key: bytes, instance: str) -> str | None:
-    """Return the generation, or None when the record belongs to another collector."""
+    """Return the generation in a record key; None when the record belongs to another instance."""
     owner, slash, generation = key.decode(errors="replace").rpartition("/")
     return generation if slash and owner == instance and generation else None
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Return the record value."""
+    """Return the record value of a checkpoint."""
     c = checkpoint
     archive = None
     if c.archive is not None:
@@ -120,16 +126,16 @@ def encode(checkpoint: Checkpoint) -> bytes:
     }
     value |= {"lost": True} if c.lost_possible else {}
     value |= {"again": True} if c.counts_again else {}
-    # A name that is not UTF-8 keeps its bytes as lone surrogates, which JSON escapes.
+    # The bytes of a name that is not UTF-8 are kept as lone surrogates, which JSON escapes.
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def decode(generation: str, value: bytes) -> Checkpoint:
-    """Read what `encode` wrote; raises UnreadableCheckpoint for anything else."""
+    """Return the checkpoint in a record value. Raises UnreadableCheckpoint."""
     try:
         fields = json.loads(value)
         if fields["v"] != FORMAT:
-            raise UnreadableCheckpoint(f"format {fields['v']!r}, this version reads {FORMAT}")
+            raise UnreadableCheckpoint(f"found format {fields['v']!r}, expected {FORMAT}")
         return _decode(generation, fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableCheckpoint(f"not a position record: {error!r}") from error

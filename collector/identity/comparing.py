@@ -1,7 +1,7 @@
-"""Compares files with fingerprints: decides which hashes to ask for, and what the answers mean.
+"""Compares files with fingerprints: asks for hashes of the files and evaluates the answers.
 
-Pure. If an answer is missing, the question is added to `probes`, and the result is "not known yet".
-The caller then reads the bytes and calls again with the answers.
+This module is pure. If an answer is missing, its question is added to `probes`, and the result is
+"not known yet". The caller then reads the bytes and calls again with the answers.
 """
 
 from enum import Enum
@@ -19,11 +19,11 @@ from collector.identity.sightings import (
 from collector.text.fingerprint import TRAIL_HASH_BYTES, FileId
 
 JOINING_BYTES_MIN = 1024
-"""Equal heads shorter than this prove nothing: many services print the same first line."""
+"""The shortest head that proves something. Many services print the same first line."""
 
 
 class Content(Enum):
-    """How a file's bytes compare with a generation's fingerprint."""
+    """The result of comparing a file's bytes with a stored fingerprint."""
 
     EQUAL = "equal"
     SHORTER = "shorter"  # ends before the position
@@ -33,14 +33,14 @@ class Content(Enum):
 
 
 class Comparer:
-    """Asks the questions of one call of `decide`."""
+    """Compares files for one call of `decide`, and collects the missing hashes as probes."""
 
     def __init__(self, answers: Answers):
         self.answers = answers
         self.probes: set[AnyProbe] = set()
 
     def compare(self, known: Stored, file: FileId, stamp: Stamp) -> Content:
-        """Compare a file's head and marker with the fingerprint."""
+        """Compare the head and the marker of a file with the fingerprint of a known file."""
         print_ = known.fingerprint
         if stamp.size < print_.position:
             return Content.SHORTER
@@ -67,10 +67,11 @@ class Comparer:
         return Content.SHORTER if equal else Content.HEAD_DIFFERS
 
     def holds_all(self, known: Stored, name: Seen, is_archive_name: bool) -> bool | None:
-        """Tell whether another file has all bytes up to the position; None if not known yet.
+        """Tell whether a file has all bytes of a known file up to its position; None if unknown
+        yet.
 
-        Head, marker and the checksum of everything before the position must be equal. To rule out
-        chance, the position must be large enough or the file must have the name of an archive.
+        Head, marker and the checksum of everything before the position must be equal. To exclude
+        chance, the position must be large enough, or the file must have the name of an archive.
         """
         print_ = known.fingerprint
         enough = is_archive_name or print_.position >= JOINING_BYTES_MIN
@@ -86,14 +87,14 @@ class Comparer:
             self.probes.add(whole)
             return None
         answer = self.answers[whole]
-        # An unreadable file can be a copy. So the answer is None: reading it as a new file
+        # An unreadable file can be a copy. So the answer is None, because reading it as a new file
         # would repeat its lines.
         return None if answer is None else answer == print_.crc.to_bytes(4, "big")
 
     def trail_agrees(self, known: Stored, name: Seen) -> bool | None:
-        """Tell whether the file has all older markers that lie within its length.
+        """Tell whether a file has all older markers of a known file that lie within its length.
 
-        True if there are none; None if not known yet.
+        Return True if there are no such markers; None if the answer is not known yet.
         """
         agrees: bool | None = True
         for mark in known.trail:
@@ -108,9 +109,9 @@ class Comparer:
         return agrees
 
     def kept_end(self, known: Stored, name: Seen) -> int | None:
-        """Return the offset at which the lines already read end, in a file that was trimmed.
+        """Return the offset in a trimmed file at which the lines that were already read end.
 
-        0 if it was not trimmed; None if that is not known yet.
+        Return 0 if the file was not trimmed; None if the answer is not known yet.
         """
         if not known.position or not known.is_plain or not name.size:
             return 0
@@ -123,11 +124,14 @@ class Comparer:
         return None if answer is None else int.from_bytes(answer, "big")
 
     def reaches_trail(self, known: Stored, name: Seen) -> bool:
-        """Tell whether the file is long enough to contain an older marker."""
+        """Tell whether a file is long enough to contain an older marker of a known file."""
         return any(mark.position <= name.size for mark in known.trail)
 
     def same_so_far(self, known: Stored, name: Seen) -> bool | None:
-        """Tell whether the shorter file `name` equals the head of `known`, at its start and end."""
+        """Tell whether the shorter file `name` equals the head of `known`; None if not known yet.
+
+        Only the first and the last bytes of the shorter file are compared.
+        """
         length = min(name.size, JOINING_BYTES_MIN)
         if not length:
             return True
@@ -138,14 +142,15 @@ class Comparer:
                 self.probes |= missing
                 return None
             if self.answers[mine] is None or self.answers[theirs] is None:
-                # One of them was truncated in the meantime, is gone, or could not be read.
+                # One of the files was truncated in the meantime, is gone, or could not be read.
                 return None
             if self.answers[mine] != self.answers[theirs]:
                 return False
         return True
 
     def _ask(self, probe: Probe, expected: bytes, digest_bytes: int | None = None) -> bool | None:
-        """Tell whether the answer to a probe is the expected hash; None if there is none yet."""
+        """Tell whether the answer to a probe is the expected hash; None if there is no answer
+        yet."""
         if probe not in self.answers:
             self.probes.add(probe)
             return None

@@ -1,12 +1,11 @@
 """Finds out which new files are copies of known files (rows 8, 16, 17 and 18 of the table).
 
-Pure, as `decide`. A copy is recognised by its content. A name like that of an archive only makes a
-file wait.
+This module is pure. A copy is recognised by its content. A name like that of an archive only makes
+a file wait.
 
-While the comparison of a file is not finished, the file waits, because its lines would be counted
-twice if it were read as a new file. A comparison can take several scans. The scan that finishes one
-must not begin another, because the result must be used first. Otherwise the comparison would start
-over for ever.
+A file waits while its comparison is not finished. If it were read as a new file, its lines would be
+sent twice. A comparison can take several scans. The scan that finishes a comparison must not begin
+another, because the result must be used first. Otherwise the comparison would start over for ever.
 """
 
 from collector.config.settings import COPY_QUIET_MS
@@ -16,18 +15,20 @@ from collector.identity.round import Round
 from collector.identity.sightings import Seen, State, Stored, Verdict
 
 PAIRS_MAX = 1_000_000
-"""Above this many pairs of a vanished generation and a new file, only files with an archive's name
-are compared."""
+"""The most pairs of a vanished file and a new file that are all compared.
+
+Above this number only files with the name of an archive are compared.
+"""
 
 
 class CopiesOfRound:
-    """The copies among the files of one round."""
+    """Finds the copies among the files of one call of `decide`."""
 
     def __init__(self, round_: Round):
         self._round = round_
 
     def find(self, known: Stored) -> tuple[Seen | None, bool]:
-        """Return the new file with the generation's content, and whether that result is final."""
+        """Return the new file with the content of `known`, and whether this result is final."""
         is_known = True
         for name in self._candidates(known):
             is_named_so = is_archive_name(known, name)
@@ -38,13 +39,14 @@ class CopiesOfRound:
             if holds:
                 return name, True
             if holds is None:
-                # While that is open, the file is not taken for a new one either.
+                # Until the comparison is finished, the file is not read as a new file either.
                 self._round.settled.add(name.file)
                 is_known = False
         return None, is_known
 
     def _is_older_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 8b: a copy made before the position was reached; an older marker must confirm it."""
+        """Row 8b: recognise a copy that ends before the position; an older marker must confirm
+        it."""
         if not known.is_plain or not self._round.ask.reaches_trail(known, name):
             return False
         content = self._round.ask.compare_short_head(known, name)
@@ -54,9 +56,10 @@ class CopiesOfRound:
         return None if content is Content.UNKNOWN or agrees is None else True
 
     def _candidates(self, known: Stored) -> list[Seen]:
-        """Return the new files that may hold the generation's bytes, archive names first.
+        """Return the new files that may hold the bytes of `known`, archive names first.
 
-        A candidate that grows can belong to another file, or can be a copy still being written.
+        A file that grows is also returned. It can be another file, or a copy that is still being
+        written.
         """
         free = [
             name
@@ -70,10 +73,10 @@ class CopiesOfRound:
         return named + [name for name in free if name not in named]
 
     def is_copy(self, name: Seen) -> bool:
-        """Rows 17, 18: tell whether a new file is, or may be, the archive of a known one.
+        """Rows 17 and 18: tell whether a new file is, or may be, the archive of a known file.
 
-        All generations that ever had the original's path are compared in one round, because a path
-        may have had many lives.
+        All generations that ever had the path of the original are compared in one call, because a
+        path can have had many files.
         """
         if name.path.endswith(COMPRESSED_ENDINGS):
             return False
@@ -90,15 +93,16 @@ class CopiesOfRound:
                     verdict = self._is_held_copy(known, name)
                 if verdict:
                     self._round.settled.add(name.file)
-                    # It waits at most for the copy's quiet time. Once the original is read, the
-                    # next scan can decide.
+                    # The file waits at most for COPY_QUIET_MS. Once the original is read, the next
+                    # scan can decide.
                     self._round.is_waiting |= known.is_unread
                     return True
                 waits = waits or verdict is None
         return waits
 
     def _is_done_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 18: a generation that has ended handed out all of the file's content already."""
+        """Row 18: tell whether all lines of the file were sent before, by a generation that has
+        ended."""
         content = self._round.ask.compare(known, name.file, name.stamp)
         if content is Content.SHORTER:
             content = self._round.ask.compare_short_head(known, name)
@@ -107,7 +111,7 @@ class CopiesOfRound:
         if content in (Content.HEAD_DIFFERS, Content.MARKER_DIFFERS):
             return False
         if not known.state.has_ended and known.state is not State.DRAINING:
-            # This very scan has ended the generation: the next scan decides.
+            # This same scan has ended the generation, so the next scan decides.
             self._round.is_waiting = True
             return None
         if known.state is State.DRAINING and name.size > known.position:
@@ -120,13 +124,14 @@ class CopiesOfRound:
         return holds
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 17: it may become a copytruncate's copy, so it waits while the original lives."""
+        """Row 17: keep a file back that may become a copytruncate's copy, as long as its original
+        exists."""
         if name.still_ms >= COPY_QUIET_MS:
             return False
         size = max(name.size for name in self._round.names[known.file])
         same = name.size <= size and self._round.ask.same_so_far(known, name)
         if same is False and name.file not in self._round.noticed_before:
-            # The original may have grown before it was copied, or was truncated after the copy.
+            # The original may have grown before it was copied, or it was truncated after the copy.
             self._round.noticed.add(name.file)
             self._round.is_waiting = True
             return None
@@ -136,5 +141,5 @@ class CopiesOfRound:
 
 
 def is_archive_name(known: Stored, name: Seen) -> bool:
-    """Tell whether the file has the name of an archive of the known one."""
+    """Tell whether the file has the name of an archive of the known file."""
     return any(path in (known.path, known.first_path) for path in originals(name.path))

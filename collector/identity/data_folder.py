@@ -1,7 +1,4 @@
-"""The collector's data folder, with its lock and the name of the instance.
-
-This module reads and writes the disk.
-"""
+"""The collector's data folder on the disk, with its lock and the name of the instance."""
 
 import contextlib
 import fcntl
@@ -11,18 +8,22 @@ from pathlib import Path
 
 
 class InUse(Exception):
-    """Another process uses the data folder; the text names that process."""
+    """The error when another process uses the data folder. Its text names that process."""
 
 
 class DataFolder:
-    """The collector's data folder: a lock that admits one collector, and the instance name."""
+    """The collector's data folder: a lock that only one collector can have, and the instance
+    name."""
 
     def __init__(self, path: str):
         self._path = Path(path)
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Lock the folder until the process ends; raises InUse if another collector has it."""
+        """Lock the folder until the process ends.
+
+        Raises InUse if another collector has the lock.
+        """
         self._path.mkdir(parents=True, exist_ok=True)
         path = self._path / "collector.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,7 +50,7 @@ class DataFolder:
         return None
 
     def instance(self) -> str:
-        """Return the instance name; at the first start, make one and fsync it."""
+        """Return the instance name. At the first start, create a name and fsync it."""
         found = self.stored_instance()
         if found is not None:
             return found

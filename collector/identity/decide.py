@@ -1,12 +1,12 @@
-"""Decide which file is which: one verdict per file, from what is stored and what is seen.
+"""Decide which file is which: one verdict per file, from what is stored and what a scan found.
 
-Room: above `copies`. Pure: it never reads a file. If a hash is missing, the decision asks for it
-with a probe and leaves that file without a verdict; the caller answers and calls again. Numbers in
-comments are rows of the table in docs/decisions/0007 (first match wins). `recognition` recognises
-compressed copies, once they are complete.
+This module is pure: it never reads a file. If a hash is missing, the decision asks for it with a
+probe and gives no verdict about that file. The caller reads the bytes and calls again. Row numbers
+in comments refer to the table in docs/decisions/0007 (first match wins). `recognition` recognises
+compressed copies once they are complete.
 
-A verdict has one of three effects: read on at the position; finish the old content elsewhere and
-begin a new generation at 0; or begin at 0.
+A verdict has one of three effects. Reading continues at the position; or the old content is
+finished elsewhere and a new generation begins at 0; or a generation begins at 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,24 +27,23 @@ def decide(
     is_complete: bool = True,
     noticed: Collection[str | FileId] = (),
 ) -> Decision:
-    """Judge every known generation and every name of one scan.
+    """Give a verdict about every known generation and every name of one scan.
 
-    `held` has the stat of each generation with an open handle. If `is_complete` is False, a folder
-    could not be read, and no file is declared gone. `noticed` is what the last decision returned as
-    `noticed`.
+    `held` has the stat of each open file by generation. If `is_complete` is False, a folder could
+    not be read, so no file is declared gone. `noticed` is the `noticed` of the previous decision.
     """
     return _Session(Round(stored, seen, held, answers, is_complete, noticed)).run()
 
 
 class _Session:
-    """One call of `decide`: it finds the row of the table for every file."""
+    """One call of `decide`, which finds the row of the table for every file."""
 
     def __init__(self, round_: Round):
         self._round = round_
         self._copies = CopiesOfRound(round_)
 
     def run(self) -> Decision:
-        """Judge known files first, then those that vanished, then new ones."""
+        """Decide about known files first, then about vanished files, then about new files."""
         absent = [known for known in self._round.stored if not self._judge_present(known)]
         for known in absent:
             self._judge_absent(known)
@@ -55,7 +54,10 @@ class _Session:
         return self._round.decision
 
     def _judge_present(self, known: Stored) -> bool:
-        """Rows 1 to 5, 8 to 11: the generation's inode has a name. False if it has none."""
+        """Rows 1 to 5 and 8 to 11: the inode of the generation has a name.
+
+        Return False if it has none.
+        """
         names = self._round.names.get(known.file)
         if not names or known.file in self._round.settled:
             return False
@@ -92,9 +94,9 @@ class _Session:
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Tell whether whole lines that were seen behind the position are gone from every file.
+        """Tell whether whole lines that were seen after the position are gone from every file.
 
-        An unfinished line does not count, because its writer may have replaced it.
+        An unfinished line does not matter, because its writer may have replaced it.
         """
         if size >= known.unread_lines_end or not known.is_plain:
             return False
@@ -104,17 +106,19 @@ class _Session:
         )
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
-        """Rows 8 to 11: the file's content has changed. False while answers are missing.
+        """Rows 8 to 11: the content of the file has changed. Return False while answers are
+        missing.
 
-        The file may be copied and then truncated after a scan passed it. So the verdict waits for a
-        scan that began after the change was noticed: that scan sees any copy, and sees it complete.
+        The file can be copied and then truncated after a scan has passed it. So the verdict waits
+        for a scan that began after the change was noticed. Such a scan sees any copy, and sees it
+        complete.
         """
         copy, is_known = self._copies.find(known)
         if copy is not None:
             self._round.settled.add(copy.file)
         is_noticed = known.generation in self._round.noticed_before
         if not (is_known and is_noticed):
-            # Note it also while answers are missing, which can last many scans.
+            # The change is noted even while answers are missing, which can last many scans.
             self._round.noticed.add(known.generation)
             self._round.is_waiting |= not is_noticed
             return False
@@ -145,9 +149,10 @@ class _Session:
     def _judge_trimmed(
         self, known: Stored, name: Seen, held: OpenStat | None = None
     ) -> bool | None:
-        """Row 9a: the file holds the last lines that were read, and perhaps newer ones.
+        """Row 9a: tell whether the file holds the last lines that were read, and perhaps newer
+        lines.
 
-        None if that is not known yet, or if the old file, open as `held`, must be read to its end
+        Return None if that is not known yet, or if the old file (`held`) must be read to its end
         first.
         """
         unread = known.unread_lines_end - known.position
@@ -165,7 +170,8 @@ class _Session:
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
-        """Row 9: the file lost its end, and everything left in it is committed already."""
+        """Row 9: tell whether the file lost its end, so that all that is left in it is
+        committed."""
         head = known.fingerprint.heads[-1] if known.fingerprint.heads else None
         if name.path != known.path or head is None or not known.is_plain:
             return False
@@ -180,7 +186,7 @@ class _Session:
     # --- vanished -----------------------------------------------------------------------------
 
     def _judge_absent(self, known: Stored) -> None:
-        """Rows 1, 6, 7, 13 to 16, 21: no name that was seen shows the generation's file."""
+        """Rows 1, 6, 7, 13 to 16 and 21: no name in the scan belongs to the generation's file."""
         newcomer = self._round.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self._round.settled:
             newcomer = None
@@ -214,7 +220,7 @@ class _Session:
                 known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
             ):
                 return  # 9a
-        # Either may be the copy of another file that took over this one's inode or name.
+        # Each of them may be the copy of another file, which took over this file's inode or name.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
         elif (
@@ -227,9 +233,10 @@ class _Session:
         self._judge_gone(known)
 
     def _life_of(self, known: Stored, name: Seen) -> Stored:
-        """Among all generations stored under this name, return the one the file was trimmed from.
+        """Return the generation from which the file was trimmed, among all with the file's name.
 
-        After a crash several may be stored under one name, because their end was not stored.
+        After a crash several generations may be stored under one name, because their end was not
+        stored.
         """
         others = (
             other
@@ -243,10 +250,10 @@ class _Session:
         return known if known in found or not found else found[0]
 
     def _is_renumbered(self, known: Stored, held: OpenStat | None, newcomer: Seen) -> bool:
-        """Row 13: the file system was mounted again. Also True while answers are missing.
+        """Row 13: tell whether the file system was mounted again with another device number.
 
-        A file that is held open, or was judged to be moved out, is the same file under the device
-        number that its file system had before.
+        A file that is open, or that was moved out, is then the same file with a new device number.
+        Return True also while answers are missing.
         """
         is_nothing = known.state.has_ended and not known.position
         if is_nothing or not _differ_in_device(known.file, newcomer.file):
@@ -266,7 +273,7 @@ class _Session:
         if held.links == 0 and newcomer is not None:
             holds = self._round.ask.holds_all(known, newcomer, is_archive_name=False)
             if holds is None or (holds and held.size > known.position):
-                # The verdict follows once the open old file was read to its end.
+                # The verdict follows after the open old file was read to its end.
                 self._round.settled.add(newcomer.file)
                 self._round.is_waiting |= bool(holds)
             elif holds:

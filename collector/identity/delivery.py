@@ -1,7 +1,7 @@
-"""Tracks how much of a generation was handed out (sent), and how much of that is committed.
+"""Tracks how much of a file was handed out for sending, and how much of that is committed.
 
-Pure. Lines are handed out in the order of the file. When a transaction is closed, all lines handed
-out so far belong to it, and the position that it commits is the end of the last line. At most one
+This module is pure. Lines are handed out in the order of the file. The next transaction to be
+committed holds all lines handed out so far, and the position at which they end. At most one
 transaction is in flight.
 """
 
@@ -9,28 +9,28 @@ from collector.text.fingerprint import Evidence
 
 
 class Delivery:
-    """The lines of one generation between the file and the brokers' commit."""
+    """The lines of one file that were handed out or committed."""
 
     def __init__(self, evidence: Evidence, lines: int = 0):
         self.safe = evidence
         self.lines = lines
-        """Lines committed since the generation began."""
+        """The number of lines committed since the generation began."""
         self.sent = evidence
         self.sent_lines = lines
         self._cut: tuple[Evidence, int] | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether everything handed out is committed."""
+        """Tell whether all lines handed out are committed."""
         return self.sent is self.safe
 
     def send(self, evidence: Evidence, lines: int) -> None:
-        """Note that the next `lines` lines were handed out; they end at `evidence`."""
+        """Note that the next `lines` lines were handed out, and that they end at `evidence`."""
         self.sent = evidence
         self.sent_lines += lines
 
     def cut(self) -> None:
-        """Assign all lines handed out so far to the transaction that ends next."""
+        """Assign all lines handed out so far to the transaction that is about to be committed."""
         self._cut = (self.sent, self.sent_lines)
 
     def committed(self) -> None:
@@ -40,5 +40,5 @@ class Delivery:
             self._cut = None
 
     def given_up(self) -> None:
-        """Note that the transaction was aborted, so its lines are sent again in the next one."""
+        """Note that the transaction was aborted. The next transaction sends its lines again."""
         self._cut = None

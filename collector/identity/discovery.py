@@ -1,8 +1,8 @@
-"""Turns globs into patterns: which folders to walk, which names match, which are excluded.
+"""Turns the globs of the inputs into patterns for walking folders and matching names.
 
-Pure; `files` walks the folders. `config/globs` describes the syntax.
-A name that matches an exclude pattern is left out anywhere below the glob's fixed folder. If
-several inputs match a file, the first one gets it.
+This module is pure; `files` walks the folders. `config/globs` describes the syntax. A name that
+matches an exclude pattern is left out anywhere below the glob's fixed folder. A file that several
+inputs match belongs to the first of them.
 """
 
 import fnmatch
@@ -16,16 +16,16 @@ from collector.config.settings import InputSection
 HOME_PREFIX = "watched/"
 
 NextSegments = frozenset[int]
-"""The segments of a glob that the next name of a walk can match."""
+"""The indices of the parts of a glob that the next name of a walk can match."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One glob of one input. Everything that it can match lies at or below `root`.
+    """One glob of one input. All files that it can match are at or below `root`.
 
     `segments` are the parts of the glob below the root. `depth` is the number of names that a match
-    has below the root, or None for any number. A glob without wildcards is its own root, without
-    segments.
+    has below the root, or None for any number. A glob without wildcards has no segments, and its
+    root is the glob itself.
     """
 
     input_index: int
@@ -35,7 +35,7 @@ class Pattern:
     depth: int | None = field(init=False)
     _matcher: re.Pattern[str] = field(init=False, repr=False)
     _names: tuple[re.Pattern[str] | None, ...] = field(init=False, repr=False)
-    """The expression for each segment; None for `**`."""
+    """The regular expression for each segment; None for `**`."""
     _excluder: re.Pattern[str] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,33 +51,34 @@ class Pattern:
         object.__setattr__(self, "_excluder", re.compile(excluder) if excluder else None)
 
     def excludes(self, name: str) -> bool:
-        """Tell whether a name on the way, of a folder or a file, is excluded."""
+        """Tell whether the name of a file, or of a folder on the way to it, is excluded."""
         return self._excluder is not None and self._excluder.match(name) is not None
 
     def matches(self, below: str) -> bool:
-        """Tell whether a path relative to the root is a match."""
+        """Tell whether a path relative to the root matches the pattern."""
         return self._matcher.match(below) is not None
 
     def wildcards(self, path: str) -> tuple[str, ...] | None:
-        """Return what the wildcards stand for in a path that a walk finds; None for other paths."""
+        """Return what the wildcards stand for in a path; None if a walk does not find the path."""
         if not self.segments:
             return () if path == self.root else None
         below = path.removeprefix(f"{self.root.rstrip('/')}/")
         found = None if below == path else self._matcher.match(below)
         if found is None or any(self.excludes(name) for name in below.split("/")):
             return None
-        # The text for `**` ends with a slash.
+        # The text that `**` stands for ends with a slash.
         return tuple(word.removesuffix("/") for word in found.groups())
 
     @property
     def outset(self) -> NextSegments:
-        """The segments that the first name below the root can match."""
+        """The indices of the segments that the first name below the root can match."""
         return self._with_skipped({0})
 
     def below(self, segments: NextSegments, name: str) -> NextSegments:
-        """Return the segments that can follow in a folder of this name; empty if none can.
+        """Return the indices of the segments that names inside this folder can match.
 
-        Two folders with the same content and the same result contain the same matches.
+        The result is empty if nothing inside the folder can match. Two folders with the same
+        content and the same result contain the same matches.
         """
         reached = set()
         for index in segments:
@@ -89,12 +90,13 @@ class Pattern:
         return self._with_skipped(reached)
 
     def goes_deeper(self, segments: NextSegments) -> bool:
-        """Tell whether folders inside a folder with these segments can contain matches."""
+        """Tell whether subfolders of a folder with these segments can contain matches."""
         last = len(self._names) - 1
         return any(index < last or self._names[index] is None for index in segments)
 
     def _with_skipped(self, reached: set[int]) -> NextSegments:
-        """`**` also stands for no folder at all, unless it is the last segment."""
+        """Add the segments after each `**`, which can also stand for no folder unless it is the
+        last."""
         for index in sorted(reached):
             following = index
             while following + 1 < len(self._names) and self._names[following] is None:
@@ -104,7 +106,7 @@ class Pattern:
 
 
 def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
-    """Return the patterns of all inputs; relative globs start at `home`."""
+    """Return the patterns of all inputs. Relative globs start at `home`."""
     return tuple(
         _pattern(index, "/" if glob.startswith("/") else home, glob, entry.exclude)
         for index, entry in enumerate(inputs)
@@ -113,12 +115,12 @@ def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
 
 
 def is_matched(patterns: Sequence[Pattern], path: str) -> bool:
-    """Tell whether a walk by these patterns would find a file of this name."""
+    """Tell whether a walk with these patterns would find a file with this path."""
     return any(pattern.wildcards(path) is not None for pattern in patterns)
 
 
 def record_key(path: str, home: str) -> str:
-    """Return the path as it keys records: relative to home, without a leading `watched/`."""
+    """Return the path for a record key: relative to `home`, without a leading `watched/`."""
     if not path.startswith(f"{home}/"):
         return path
     return path[len(home) + 1 :].removeprefix(HOME_PREFIX)
@@ -127,6 +129,6 @@ def record_key(path: str, home: str) -> str:
 def _pattern(index: int, folder: str, glob: str, exclude: tuple[str, ...]) -> Pattern:
     parts = segments_of(glob)
     fixed = next((i for i, part in enumerate(parts) if MAGIC & set(part)), len(parts))
-    # The folder itself is no glob, even if its name has wildcard characters.
+    # Wildcard characters in the name of the folder itself have no special meaning.
     root = "/" + "/".join(segments_of(folder) + parts[:fixed])
     return Pattern(index, root, tuple(parts[fixed:]), exclude)

@@ -1,6 +1,6 @@
 """Computes the evidence of positions in open files: the hashes of the bytes before a position.
 
-It reads through an open handle, synchronously.
+The functions read synchronously through an open handle.
 """
 
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
@@ -10,7 +10,7 @@ from collector.text.fingerprint import Evidence, resume
 
 
 def evidence_at(handle: Handle, position: int) -> Evidence:
-    """Return the evidence of a position without reading all bytes before it, so without a CRC."""
+    """Return the evidence of a position without a CRC, because not all bytes before it are read."""
     head = handle.read(0, min(position, PREFIX_BYTES))
     length = min(position, MARKER_BYTES)
     tail = handle.read(position - length, length)
@@ -19,7 +19,7 @@ def evidence_at(handle: Handle, position: int) -> Evidence:
 
 
 def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
-    """Return the evidence of the last line start in a file, without reading the content."""
+    """Return the evidence of the last line start in a file, without reading the lines before it."""
     size = text_end(handle, size, encoding)
     start = max(0, size - BLOCK_BYTES)
     found = _line_start_between(handle, start, size, encoding)
@@ -27,7 +27,7 @@ def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
 
 
 def whole_evidence(handle: Handle, position: int) -> Evidence:
-    """Return the evidence of a position after reading everything before it."""
+    """Return the evidence of a position, with a CRC, by reading all bytes before it."""
     evidence = Evidence()
     while evidence.position < position:
         data = handle.read(evidence.position, min(BLOCK_BYTES, position - evidence.position))
@@ -38,7 +38,7 @@ def whole_evidence(handle: Handle, position: int) -> Evidence:
 
 
 def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
-    """Return the last line start at or before `size`."""
+    """Return the offset of the last line start at or before `size`."""
     end = text_end(handle, size, encoding)
     while end > 0:
         start = max(0, end - BLOCK_BYTES)
@@ -50,9 +50,9 @@ def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
 
 
 def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding) -> int | None:
-    """Return the offset after the last newline between two offsets, or None.
+    """Return the offset after the last newline between two offsets; None if there is no newline.
 
-    `start` and `end` must be at borders of code units.
+    `start` and `end` must be at the borders of code units.
     """
     data = handle.read(start, end - start)
     whole = len(data) - len(data) % encoding.unit_bytes
@@ -61,7 +61,7 @@ def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding
 
 
 def text_end(handle: Handle, size: int, encoding: Encoding) -> int:
-    """Return the end of the last code unit before `size` that is not NUL."""
+    """Return the offset at the end of the last code unit before `size` that is not NUL."""
     end = size - size % encoding.unit_bytes
     while end > 0:
         start = max(0, end - BLOCK_BYTES)

@@ -28,11 +28,11 @@ class FolderScan:
     problems: tuple[str, ...]
     is_complete: bool
     passed: tuple[str, ...] = ()
-    """Links that were not followed, each with the reason. They are reported, but are no problem."""
+    """The symbolic links that were not followed, each with the reason. They are not problems."""
 
 
 _Look = tuple[int, int, int, int, int]
-"""The part of a stat that changes whenever the file does."""
+"""The fields of a stat of which at least one changes whenever the file changes."""
 
 
 class _Stat(Protocol):
@@ -43,7 +43,7 @@ class _Stat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder that a walk enters for one pattern. `real` is its path without links."""
+    """A folder that a walk enters for one pattern. `real` is its path without symbolic links."""
 
     pattern: Pattern
     path: str
@@ -54,7 +54,7 @@ class _Folder:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """The state of one scan: the files found by path, and what could not be read.
+    """The state of one scan: the files found, by path, and the folders that could not be read.
 
     `links` are folders behind symbolic links that the scan must still enter. `entered` are the
     folders that it has entered already.
@@ -66,11 +66,11 @@ class _Walk:
     links: deque[_Folder] = field(default_factory=deque)
     entered: set[tuple[int, str, NextSegments]] = field(default_factory=set)
     linked: dict[str, bool] = field(default_factory=dict)
-    """Folders entered through a link. The value says whether folders below them can match too."""
+    """Folders entered through a link. The value says whether their subfolders can match too."""
 
 
 class Walker:
-    """Finds every matching name. The first pattern that matches a name gets it."""
+    """Finds every matching name. The first pattern that matches a name gets the file."""
 
     def __init__(self, patterns: Sequence[Pattern]):
         self._patterns = patterns
@@ -79,10 +79,10 @@ class Walker:
         self._linked: dict[str, bool] = {}
 
     def scan(self) -> FolderScan:
-        """Walk all roots once, then the folders behind symbolic links.
+        """Walk all roots first, then the folders behind symbolic links.
 
-        This order reports a file under its real name if a pattern matches that name, and under the
-        link's name otherwise.
+        So a file is reported under its real name if a pattern matches that name, and under the name
+        of the link otherwise.
         """
         walk = _Walk()
         for pattern in self._patterns:
@@ -101,7 +101,8 @@ class Walker:
         return FolderScan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
 
     def roots(self) -> dict[str, tuple[FileId, bool]]:
-        """Return the folders to watch that exist: the identity of each, and whether recursively."""
+        """Return the existing folders to watch: the identity of each, and whether to watch
+        subfolders."""
         wanted: dict[str, bool] = {}
         for pattern in self._patterns:
             path, recursive = pattern.root, pattern.depth != 1
@@ -159,15 +160,15 @@ class Walker:
         *,
         is_link: bool = False,
     ) -> None:
-        """Add a file to the scan. `files`, if given, are those already found under another name."""
+        """Add a file to the scan. `files`, if given, are files already found under another name."""
         if path in walk.found:
             return
         try:
             found = entry.stat()
             if not stat.S_ISREG(found.st_mode):
                 return
-            # The stat is that of the last scan, so reuse its result: statx, which also reads the
-            # time of birth, costs three times as much.
+            # The stat is equal to that of the last scan, so reuse the result of that scan. statx,
+            # which also reads the time of birth, costs three times as much.
             look = (found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             if files is not None:
                 file = FileId(found.st_dev, found.st_ino)
@@ -187,7 +188,7 @@ class Walker:
                 ] = None
             return
         except OSError as error:
-            # A symlink that leads to itself leads to no file, like a dangling one.
+            # A symbolic link that leads to itself leads to no file, like a dangling link.
             if error.errno != errno.ELOOP:
                 walk.problems[f"{path}: {error.strerror}"] = None
             return
@@ -216,6 +217,6 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def _leads_upwards(link: _Folder, folder: _Folder) -> bool:
-    """Tell whether a link leads to a folder that contains it, by its real or its own path."""
+    """Tell whether a link leads to a folder that contains the link, by its real or its own path."""
     above = f"{link.real.rstrip('/')}/"
     return f"{folder.real}/".startswith(above) or f"{folder.path}/".startswith(above)

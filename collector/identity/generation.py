@@ -1,8 +1,8 @@
-"""One generation (one life of a file's content) and how far the collector has read it.
+"""One generation (one life of a file's content), and how far the collector has read it.
 
-Pure. A generation sleeps until its file has lines to read. While it sleeps, for example after a
-start, only its fingerprint is known. While it is awake, it has a tailer, which advances as blocks
-are handed out, and a delivery, which advances with commits.
+This module is pure. A generation sleeps until its file has lines to read. While it sleeps, for
+example after a start, only its fingerprint is known. When it wakes, it gets a tailer, which
+advances as blocks are handed out, and a delivery, which advances with commits.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ EMPTY = Evidence().fingerprint()
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The state of one generation. `size` and `position` count decompressed bytes of content."""
+    """The state of one generation. `size` and `position` count decompressed bytes."""
 
     name: str
     section: InputSection
@@ -49,15 +49,15 @@ class Generation:
     size: int = 0
     stamp: Stamp | None = None
     read_stamp: Stamp | None = None
-    """The file's stamp when the bytes behind the position were last read."""
+    """The file's stamp when the bytes after the position were last read."""
     is_read_stamp_sure: bool = False
-    """Whether every write after that read must have changed the stamp."""
+    """Whether every write after that read certainly changes the stamp."""
     read_to: int = 0
-    """The end of the text as of the last read."""
+    """The end of the text at the time of the last read."""
     rests: bool = False
-    """The last turn found nothing more to read."""
+    """Whether the last read found nothing more to read."""
     doubt: Doubt | None = None
-    """NULs in the text that may still be overwritten; reading waits there."""
+    """NULs that text may still replace, so reading waits there; None if there are none."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
     archive: CompressedFile | None = None
@@ -65,47 +65,50 @@ class Generation:
     ruled_by: InputSection | None = None
     """The input whose rules the tailer follows."""
     starts_at_end: bool = False
-    """Skip the lines that the file held when it was first seen (`start: end`)."""
+    """Whether to skip the lines that the file held when it was first seen (`start: end`)."""
     begins_at_end: bool = False
-    """These lines were not skipped yet."""
+    """Whether the lines to skip because of `start: end` were not skipped yet."""
     unroutable: str = ""
-    """Why the file has no topic and is therefore not read; empty if it has one."""
+    """The reason why the file has no topic, so it is not read; empty if it has a topic."""
     refused_in: int = 0
     """The edition of the routes when a topic was last looked up (`Routes.edition`)."""
     error: str = ""
     refusal: tuple[Stamp, str] | None = None
-    """Why the content cannot be read. It holds until the file's stamp changes."""
+    """The stamp of a file that cannot be read, and why. Valid until the stamp changes."""
     backoff: DoublingWait = field(default_factory=lambda: DoublingWait(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0
     ended_ms: int | None = None
     changed: set[str] = field(default_factory=set)
-    """Names of generations whose position records must be written; shared with the registry."""
+    """The names of generations whose position records must be written; shared with the registry."""
     is_stored: bool = False
     lost_possible: bool = False
-    """The generation ended, and lines behind the position may be lost."""
+    """Whether the generation has ended and lines after the position may be lost."""
     counts_again: bool = False
-    """A user asked to read the file from its start even if it is a copy of another."""
+    """Whether a user asked to read the file from its start even if it is a copy of another file."""
     is_recognised: bool = False
-    """The archive was compared with the known files, and is read as the comparison showed."""
+    """Whether the archive was compared with the known files and is read accordingly."""
     order: int = 0
-    """The how many-th generation since the start of the process; 0 if it was known before."""
+    """The number of this generation since the process started; 0 if it was known before."""
     keeps_up: bool = False
-    """It was read to its end, and has not fallen far behind since."""
+    """Whether the file was read to its end and has not fallen far behind since."""
     grown_at_ms: int = 0
-    """When bytes of it were last read."""
+    """When bytes of the file were last read."""
     carried_by: "Generation | None" = None
-    """The following file, if that one continues this one's open event."""
+    """The following file if its first line continues this file's open event; else None."""
     closes_event: bool = False
-    """The following file does not continue this one's open event, so the event is complete."""
+    """Whether the following file does not continue this file's open event, so the event is
+    complete."""
     held_back_ms: int | None = None
-    """Since when its first lines wait for the file before it."""
+    """The time since when the file's first lines have waited for the file before it."""
     last_mark: Mark | None = None
     passed: list[Mark] = field(default_factory=list)
-    """Marks of what was handed out since the last transaction was closed."""
+    """Marks of the blocks handed out since the last transaction was committed."""
     copy_of: "Generation | None" = None
-    """The generation whose lines the file repeats. None once this one's own record is stored,
-    which happens only after those lines are committed."""
+    """The generation whose lines this file repeats; None once this file's own record is stored.
+
+    That happens only after those lines are committed.
+    """
 
     @property
     def position(self) -> int:
@@ -129,12 +132,12 @@ class Generation:
 
     @property
     def text_end(self) -> int:
-        """The end of the content, without NULs at the end that no text follows yet."""
+        """The end of the content without the NULs at the end that no text follows yet."""
         return self.size if self.tailer is None else self.tailer.text_end(self.size)
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes are unread, or were not read again since the file changed."""
+        """The number of bytes that are unread, or were not read again since the file changed."""
         if self.tailer is None or self.is_archive:
             return max(0, self.text_end - self.position)
         is_changed = self.stamp is not None and self.stamp != self.read_stamp
@@ -143,7 +146,7 @@ class Generation:
 
     @property
     def unread_lines_end(self) -> int:
-        """The offset after which no complete line was found in the file so far."""
+        """The offset after which no complete line has been found in the file so far."""
         tailer = self.tailer
         if tailer is None or tailer.doubt is not None or tailer.request(self.size) is not None:
             return self.text_end
@@ -156,25 +159,25 @@ class Generation:
 
     @property
     def read_queue(self) -> ReadQueue:
-        """Return the queue that the file is read in: backfill if it is far behind."""
+        """The queue in which the file waits to be read: the backfill if it is far behind."""
         return (
             ReadQueue.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else ReadQueue.LIVE
         )
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether the next lines are old, so live lines of other files need not wait."""
+        """Tell whether the next lines are so old that live lines of other files are sent first."""
         is_new = not self.keeps_up and self.text_end - self.position > NEW_BYTES
         return not self.state.has_ended and (is_new or self.read_queue is ReadQueue.BACKFILL)
 
     @property
     def is_archive(self) -> bool:
-        """Whether the file is compressed, so that its content is decompressed."""
+        """Whether the file is compressed, so that its content must be decompressed."""
         return self.archive is not None or self.archive_print is not None
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether everything handed out is committed."""
+        """Tell whether all lines handed out are committed."""
         return self.delivery is None or self.delivery.is_settled
 
     @property
@@ -189,12 +192,13 @@ class Generation:
 
     @property
     def is_holding_back(self) -> bool:
-        """Tell whether whole lines were read but held back as a possible part of an event."""
+        """Tell whether whole lines were read but are kept back, because they can be part of an
+        event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
 
     @property
     def is_unread(self) -> bool:
-        """Tell whether bytes were seen but none was read, so the content is still unknown."""
+        """Tell whether the file has bytes of which none was read, so its content is unknown."""
         if self.position or self.is_archive or self.state.has_ended:
             return False
         if self.tailer is None:
@@ -202,20 +206,20 @@ class Generation:
         return self.tailer.doubt is not None or self.tailer.request(self.size) is not None
 
     def read_print(self) -> Fingerprint:
-        """Return the fingerprint at the position read up to."""
+        """Return the fingerprint at the position up to which the file was read."""
         if self.tailer is not None and self.fingerprint.position != self.tailer.position:
             self.fingerprint = self.tailer.evidence.fingerprint()
         return self.fingerprint
 
     @property
     def read_crc(self) -> int | None:
-        """The checksum of what was read."""
+        """The checksum of the bytes that were read."""
         return self.fingerprint.crc if self.tailer is None else self.tailer.evidence.crc
 
     def _judged_print(self) -> Fingerprint:
-        """Return the fingerprint of all that was read.
+        """Return the fingerprint of all that was read, including an open event.
 
-        That includes an open event, which is in memory and survives any change of the file.
+        An open event is in memory, so a change of the file does not affect it.
         """
         if self.tailer is None or self.tailer.pending is None:
             return self.read_print()
@@ -231,7 +235,7 @@ class Generation:
         return self.archive_print
 
     def stored(self) -> Stored:
-        """Return the generation as `decide` needs it."""
+        """Return the known facts about the file as `decide` needs them."""
         return Stored(
             self.name,
             self.path,
@@ -252,24 +256,25 @@ class Generation:
         )
 
     def wake(self, tailer: Tailer) -> None:
-        """Begin or resume reading at the tailer's evidence."""
+        """Begin or resume reading at the evidence of the tailer."""
         self.follow(tailer)
         self.delivery = Delivery(tailer.evidence, self.lines)
 
     def follow(self, tailer: Tailer) -> None:
-        """Continue with this tailer, which follows the rules of the present section."""
+        """Continue with a tailer that follows the rules of the current input section."""
         self.tailer = tailer
         self.ruled_by = self.section
 
     def was_read(self, *, to_its_end: bool) -> None:
-        """Note that the file had a turn to be read, and whether the turn reached its end."""
+        """Note that the file was read, and whether the read reached the end of the file."""
         if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
         elif self.read_queue is ReadQueue.BACKFILL:
             self.keeps_up = False
 
     def begin_behind(self, fingerprint: Fingerprint) -> None:
-        """Sleep at this fingerprint: the file was trimmed, so its bytes have other positions."""
+        """Sleep at a new fingerprint, because the file was trimmed and its lines have new
+        positions."""
         self.lines = self.committed_lines
         self.fingerprint = fingerprint
         self.tailer = self.delivery = self.doubt = None
@@ -277,7 +282,7 @@ class Generation:
         self.touch()
 
     def forget_marks(self) -> None:
-        """Drop the marks, because the lines read have other positions in the file now."""
+        """Drop the marks, because the lines that were read have other positions in the file now."""
         self.trail, self.last_mark = (), None
         self.passed.clear()
 
@@ -286,13 +291,13 @@ class Generation:
         self.changed.add(self.name)
 
     def end(self, state: State, now_ms: int) -> None:
-        """Stop reading the generation."""
+        """Stop reading the file; `state` says why."""
         self.state = state
         self.ended_ms = now_ms
         self.touch()
 
     def revive(self, state: State) -> None:
-        """Note that the file exists, perhaps again."""
+        """Note that the file exists. It may have been gone before."""
         if self.state is not state or self.ended_ms is not None:
             self.state = state
             self.ended_ms = None
@@ -300,7 +305,7 @@ class Generation:
             self.touch()
 
     def hand_out(self, block: Block) -> None:
-        """Move past a block that was passed on."""
+        """Move the position past a block that was passed on."""
         assert self.tailer is not None and self.delivery is not None
         if block.source is not None and not self.is_archive:
             self.passed += marks_within(block.source, block.end)
@@ -308,7 +313,8 @@ class Generation:
         self.touch()
 
     def cut(self, now_ms: int) -> Checkpoint:
-        """Close the transaction for this file; return the record to commit with its lines."""
+        """Assign the lines read so far to the transaction; return the record to commit with
+        them."""
         if self.delivery is None:
             evidence, lines = self.read_print(), self.lines
         else:
@@ -357,7 +363,7 @@ class Generation:
 
 
 def begun_again(known: Generation) -> Generation:
-    """Return the generation as if its file had just been seen for the first time."""
+    """Return a new generation of a known file, as if the file had just been seen first."""
     return Generation(
         known.name,
         known.section,
@@ -380,7 +386,7 @@ def begun_again(known: Generation) -> Generation:
 def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
     """Return the sleeping generation that a position record describes.
 
-    Which input it belongs to is known only once its file is seen.
+    The input of the file is known only when a scan finds the file.
     """
     c = checkpoint
     return Generation(

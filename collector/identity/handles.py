@@ -1,6 +1,6 @@
 """Opens files and verifies their identity, and removes or moves finished files.
 
-It accesses the disk, by synchronous calls that take little time.
+The module accesses the disk by synchronous calls that take little time.
 """
 
 import itertools
@@ -15,15 +15,21 @@ from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
 
 _STATX = Statx()
-"""For opened files, all in one thread. A walker can run in another thread and has its own."""
+"""The statx caller for opened files, used in one thread.
+
+Walkers in other threads have their own.
+"""
 
 
 class Vanished(Exception):
-    """The name is gone, or shows another file than the judged one."""
+    """The error when a name is gone, or belongs to another file than the expected one."""
 
 
 class Unreadable(Exception):
-    """The file exists but cannot be read; the text gives the reason, the owner and the mode."""
+    """The error when a file exists but cannot be read.
+
+    Its text gives the reason, owner and mode.
+    """
 
 
 class Handle:
@@ -37,7 +43,10 @@ class Handle:
         self.file = file
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes at `offset`; fewer only at the end. Raises Unreadable."""
+        """Read up to `length` bytes at `offset`; fewer only at the end of the file.
+
+        Raises Unreadable.
+        """
         try:
             data = os.pread(self._descriptor, length, offset)
             while data and len(data) < length:
@@ -50,7 +59,7 @@ class Handle:
         return data
 
     def look(self) -> OpenStat:
-        """Return the file's size, time of change and number of names. Raises Unreadable."""
+        """Return the file's size, modification time and number of names. Raises Unreadable."""
         try:
             found = os.fstat(self._descriptor)
         except OSError as error:
@@ -64,7 +73,10 @@ class Handle:
 
 
 class Handles:
-    """Open files by generation. When full, closes the least recently used unpinned one."""
+    """Open files by generation.
+
+    When full, it closes the least recently used file that is not pinned.
+    """
 
     def __init__(self, capacity: int):
         self._capacity = capacity
@@ -79,18 +91,18 @@ class Handles:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether opening one more closes another."""
+        """Tell whether opening one more file would close another one."""
         return len(self._open) >= self._capacity
 
     def get(self, name: str) -> Handle | None:
-        """Return the open handle and mark it as used; None if it is not open."""
+        """Return the open handle and mark it as recently used; None if the file is not open."""
         handle = self._open.get(name)
         if handle is not None:
             self._open.move_to_end(name)
         return handle
 
     def open(self, name: str, path: str, file: FileId, birth_ns: int | None = None) -> Handle:
-        """Open `path` for a generation; raises Vanished or Unreadable."""
+        """Open `path` for a generation. Raises Vanished or Unreadable."""
         handle = open_file(path, file, birth_ns)
         self.close(name)
         self._open[name] = handle
@@ -102,12 +114,13 @@ class Handles:
         return handle
 
     def pin(self, name: str) -> None:
-        """Never close this handle to make space, because its file has no name to open it again."""
+        """Keep a handle open even when space is needed, because its file can no longer be opened by
+        name."""
         if name in self._open:
             self._pinned.add(name)
 
     def unpin(self, name: str) -> None:
-        """Allow to close this handle to make space, because its file can be opened by name."""
+        """Allow closing a handle when space is needed, because its file can be opened by name."""
         self._pinned.discard(name)
 
     def close(self, name: str) -> None:
@@ -134,9 +147,10 @@ class Handles:
 
 
 def open_file(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
-    """Open a file and verify that it is `file`; raises Vanished or Unreadable.
+    """Open a file and verify that it is `file`. Raises Vanished or Unreadable.
 
-    The inode may belong to another file by now, so the times of birth are compared where known.
+    The inode may belong to another file by now. So the times of birth are compared if both are
+    known.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -155,7 +169,7 @@ def open_file(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
 
 
 def remove_file(path: str, file: FileId) -> str | None:
-    """Remove the only name of a file; return the reason if it was not removed."""
+    """Remove a file that has only one name. Return the reason if it was not removed."""
     refusal = _refusal(path, file)
     if refusal is None:
         try:
@@ -166,10 +180,11 @@ def remove_file(path: str, file: FileId) -> str | None:
 
 
 def move_file(path: str, file: FileId, target: Path) -> str | None:
-    """Rename a file that has one name, without overwriting; return the reason if it was not moved.
+    """Move a file that has only one name. Return the reason if it was not moved.
 
-    If the target exists, `.1`, `.2` and so on is appended. The move is a link and an unlink. After
-    a crash between them the file has both names, and only the unlink remains to do.
+    If the target exists, `.1`, `.2` and so on is appended to its name. The move is a link followed
+    by an unlink. After a crash between the two steps the file has both names, and only the unlink
+    is repeated.
     """
     refusal = _refusal(path, file, target)
     if refusal is not None:
@@ -190,7 +205,7 @@ def move_file(path: str, file: FileId, target: Path) -> str | None:
 
 
 def _names(target: Path) -> Iterator[Path]:
-    """Yield the possible names of a moved file, the preferred one first."""
+    """Yield the possible names of a moved file, the preferred name first."""
     return itertools.chain([target], (Path(f"{target}.{n}") for n in itertools.count(1)))
 
 
@@ -206,7 +221,7 @@ def _is_moved_by_half(file: FileId, target: Path) -> bool:
 
 
 def _refusal(path: str, file: FileId, target: Path | None = None) -> str | None:
-    """Return why the name must not be removed; None if it can be."""
+    """Return why the name must not be removed; None if it can be removed."""
     try:
         found = Path(path).lstat()
         is_alone = found.st_nlink == 1
@@ -215,5 +230,9 @@ def _refusal(path: str, file: FileId, target: Path | None = None) -> str | None:
     except OSError as error:
         return f"{error.strerror}"
     if not stat.S_ISREG(found.st_mode) or not is_alone:
-        return "kept: it has more than one name"
-    return None if FileId(found.st_dev, found.st_ino) == file else "kept: it is another file by now"
+        return "kept, because the file has more than one name"
+    return (
+        None
+        if FileId(found.st_dev, found.st_ino) == file
+        else "kept, because another file has this name now"
+    )

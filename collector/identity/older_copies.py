@@ -1,6 +1,6 @@
 """Recognises archives that end before the position up to which their original was read.
 
-Pure except for the function that reads bytes, which is passed in. With copytruncate, the writer
+This module is pure; the caller passes the function that reads bytes. With copytruncate, the writer
 continues to write between the copy and the truncation. A collector that keeps up has then read past
 the end of the copy. Hashes at older positions of the original are stored as marks (`trail`). If the
 copy has the same head and all marks within its length, its lines were handed out already.
@@ -16,9 +16,9 @@ from collector.text.fingerprint import TRAIL_HASH_BYTES, Evidence, Mark
 
 
 class OlderCopies:
-    """One archive of `size` bytes of content, compared with the marks within its length.
+    """Compares one archive of `size` bytes of content with the marks of known files.
 
-    `evidence` is that of the archive's end once `run_through` has reached it.
+    After `run_through` has reached the end of the archive, `evidence` is the evidence there.
     """
 
     def __init__(self, candidates: Iterable[Generation], size: int):
@@ -30,7 +30,7 @@ class OlderCopies:
         self._markers: dict[int, bytes] = {}
 
     def run_through(self, archive: CompressedFile, read_raw: ReadRaw) -> bool:
-        """Read a bounded piece; return True at the end."""
+        """Read a bounded part of the archive. Return True at its end."""
         while self._stops:
             at, stop = self.evidence.position, self._stops[-1]
             if at < stop:
@@ -44,7 +44,8 @@ class OlderCopies:
         return True
 
     def found(self) -> Generation | None:
-        """Return the file that contained all of this archive before; None if none did."""
+        """Return the known file that contained all of this archive before; None if there is
+        none."""
         heads = dict(self.evidence.fingerprint().heads)
         for known, marks in self._candidates:
             head = known.read_print().head_within(self.evidence.position)
@@ -64,9 +65,9 @@ def _marks_within(known: Generation, size: int) -> tuple[Mark, ...]:
 
 
 def _is_enough(marks: tuple[Mark, ...], size: int) -> bool:
-    """Tell whether the marks are proof: the last one is far enough in, or at the end.
+    """Tell whether the marks are proof: the last one is far enough from the start, or at the end.
 
-    A mark within the first lines proves nothing, because many files begin alike.
+    A mark within the first lines proves nothing, because many files begin with equal lines.
     """
     last = max((mark.position for mark in marks), default=0)
     return last >= JOINING_BYTES_MIN or 0 < last == size

@@ -1,7 +1,7 @@
 """Answers the probes of `decide`: short hashes at once, checksums of whole files in steps.
 
-It reads files through `handles` only. A checksum of all bytes before a position can cover
-gigabytes, so each scan reads a bounded part, and the next scan continues.
+The module reads files through `handles` only. A checksum of all bytes before a position can cover
+gigabytes. So each scan reads a bounded part, and the next scan continues.
 """
 
 from collections import defaultdict
@@ -27,13 +27,16 @@ class Prober:
         """The files that the last scan could not read, each with the reason."""
         self._handles = handles
         self._sums: dict[WholeProbe, tuple[Stamp, int, int]] = {}
-        """The progress of each checksum of the last scan. Complete ones are kept, because the next
-        scan may ask for them again while another one is unfinished."""
+        """The progress of each checksum of the last scan.
+
+        Complete checksums are kept. The next scan can ask for them again while others are
+        unfinished.
+        """
         self._asked: set[WholeProbe] = set()
         self._budget = 0
 
     def begin(self) -> None:
-        """Begin a scan."""
+        """Begin a scan with a new budget of bytes to read."""
         self.is_unfinished = False
         self._budget = CHECKSUM_BYTES
         self.refused.clear()
@@ -41,7 +44,10 @@ class Prober:
         self._asked.clear()
 
     def answer(self, probes: Collection[AnyProbe], paths: Mapping[FileId, str]) -> _Answers:
-        """Read and hash, opening each file once. An unfinished checksum has no answer yet."""
+        """Return the answers to probes, opening each file once.
+
+        An unfinished checksum has no answer yet.
+        """
         open_handles = {handle.file: handle for _, handle in self._handles}
         answers: _Answers = {}
         by_file: dict[FileId, list[AnyProbe]] = defaultdict(list)
@@ -81,7 +87,7 @@ class Prober:
             answers[probe] = None
 
     def _sum(self, probe: WholeProbe, handle: Handle) -> int | None:
-        """Continue a checksum; return None if it is unfinished or the file is too short."""
+        """Continue a checksum. Return None if it is unfinished or the file is too short."""
         stamp = handle.look().stamp
         self._asked.add(probe)
         begun, position, crc = self._sums.pop(probe, (stamp, 0, 0))

@@ -1,8 +1,8 @@
 """Finds out whether an archive repeats a known file, and where its new lines begin.
 
 An archive is compared once, when it is complete and before its first line is read. Its content is
-read up to each position at which it can equal a known file. There the evidence (head, marker,
-checksum) is compared with that of the known file. So rows 18 and 19 of the table in
+read up to each position at which it can equal a known file. There its evidence (head, marker,
+checksum) is compared with the evidence of the known file. So rows 18 and 19 of the table in
 docs/decisions/0007 apply to compressed files too.
 """
 
@@ -22,8 +22,10 @@ from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import Evidence
 
 WAITS_MAX = 3
-"""An archive is longer than a file that was read to its end. The file gets this many scans to show
-a change; after that the archive is taken for another file's."""
+"""How many scans an archive waits when it is longer than a file that was read to its end.
+
+If the scans show no change of that file, the archive is the archive of another file.
+"""
 
 
 class Compared(Enum):
@@ -35,9 +37,9 @@ class Compared(Enum):
 
 
 class _Stop(NamedTuple):
-    """The position of a known file, at which the archive's content is compared with that file.
+    """A position of a known file at which the content of an archive is compared with that file.
 
-    The name only orders stops at the same position.
+    The name only orders comparisons at the same position.
     """
 
     position: int
@@ -47,13 +49,13 @@ class _Stop(NamedTuple):
 
 @dataclass(slots=True)
 class _Comparison:
-    """One archive and the positions at which it may equal a known file, in rising order.
+    """The comparison of one archive with the files that it may equal, in rising order of position.
 
-    `older` is compared last, for files that were read past the archive's end.
+    `older` is compared last, with files that were read past the archive's end.
     """
 
     stops: list[_Stop]
-    """A heap."""
+    """A heap by position."""
     evidence: Evidence = field(default_factory=Evidence)
     found: _Stop | None = None
     older: OlderCopies | None = None
@@ -68,10 +70,11 @@ class Recognition:
         self._waits: dict[str, int] = {}
 
     def go_on(self, generation: Generation, read_raw: ReadRaw, now_ms: int) -> Compared:
-        """Compare a bounded piece.
+        """Compare a bounded part of an archive with the known files.
 
-        When the result is KNOWN, the generation is at the position where reading begins: at its
-        start, or at the end of what was handed out already and with the key used for that.
+        When the result is KNOWN, the archive is at the position where reading begins: at its start,
+        or after the lines that were handed out before. In the second case it has the key of these
+        lines.
         """
         archive = generation.archive
         assert archive is not None
@@ -99,8 +102,8 @@ class Recognition:
         original = None if older is None else older.found()
         if older is not None and original is not None:
             if original.safe_position < archive.content_size:
-                # The content is not committed yet, and this archive may soon be the only file with
-                # it.
+                # The content is not committed yet, and this archive may soon be the only file that
+                # has it.
                 return Compared.WAITING
             self._note_older(generation, original, older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
@@ -113,9 +116,9 @@ class Recognition:
 
     @staticmethod
     def _run_through(comparison: _Comparison, archive: CompressedFile, read_raw: ReadRaw) -> bool:
-        """Read on to the next stop; return True when all stops are done.
+        """Read the archive up to the next position to compare. Return True when all were compared.
 
-        A file that was read further in the meantime gets its stop moved to its present position.
+        A file that was read further in the meantime is compared at its current position instead.
         """
         while comparison.stops:
             stop, at = comparison.stops[0], comparison.evidence.position
@@ -135,7 +138,7 @@ class Recognition:
         return True
 
     def _may_change(self, generation: Generation, known: Generation, size: int) -> bool:
-        """Tell whether the next scan can give another verdict on the file that was found."""
+        """Tell whether the next scan can give another verdict about the file that was found."""
         if known.has_open_event:
             return True
         if not known.is_settled or known.state is State.DRAINING:
@@ -151,12 +154,12 @@ class Recognition:
         return known.position == size or known.state.has_ended
 
     def _is_any_yet_to_give(self, generation: Generation) -> bool:
-        """Tell whether a possible original still has lines to hand out before it can be compared.
+        """Tell whether a possible original must hand out lines before it can be compared.
 
-        Either lines were read but are held back as part of an event, for at most `max_age`; or the
-        file is behind and its turn has not come. An unreadable file is not waited for, because it
-        may stay unreadable. A file that is gone may be the original whatever the archive's name,
-        because it may have been renamed before.
+        Either its lines were read but are kept back as part of an event, for at most `max_age`. Or
+        the file is behind and was not read yet. An unreadable file is not waited for, because it
+        may stay unreadable. A file that is gone may be the original even if the archive's name does
+        not fit, because it may have been renamed before.
         """
         names = _Names(generation)
         return any(
@@ -167,7 +170,10 @@ class Recognition:
         )
 
     def _stops(self, generation: Generation, size: int) -> list[_Stop]:
-        """Return the files that the archive may equal; an existing one only by its name."""
+        """Return the files that the archive may equal.
+
+        A file that still exists must fit by its name.
+        """
         names, found = _Names(generation), []
         for known in self._registry.generations.values():
             if known is generation or known.is_archive or not 0 < known.position <= size:
@@ -179,7 +185,8 @@ class Recognition:
         return found
 
     def _longer(self, generation: Generation, size: int) -> list[Generation]:
-        """Return the files read past `size` that the archive's name fits, latest first."""
+        """Return the files that were read past `size` and fit the archive's name, the latest
+        first."""
         names = _Names(generation)
         found = [
             known
@@ -192,7 +199,7 @@ class Recognition:
         return found[::-1]
 
     def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
-        """Note that everything in it was handed out under the original's key."""
+        """Note that all lines of the archive were already sent with the key of the original."""
         self._registry.counters[Verdict.ARCHIVE_DONE] += 1
         generation.verdict = Verdict.ARCHIVE_DONE
         generation.fingerprint = end.fingerprint()
@@ -220,17 +227,18 @@ def _is_whole(known: Generation) -> bool:
 
 
 class _Names:
-    """The names of files of which an archive may be a copy, by the archive's own names."""
+    """Finds the files of which an archive may be a copy, by the names of the archive."""
 
     def __init__(self, archive: Generation) -> None:
         self._now = originals(archive.path)
         self._ever = (*self._now, *originals(archive.first_path))
 
     def fit(self, known: Generation) -> bool:
-        """Tell whether the archive is named as one of this file.
+        """Tell whether the archive is named like an archive of this file.
 
-        For a file that still exists only the present name counts. For a file that is gone, the
-        archive's first name counts too, because it may have been renamed before the comparison.
+        For a file that still exists, only the current name of the archive matters. For a file that
+        is gone, the archive's first name matters too, because it may have been renamed before the
+        comparison.
         """
         paths = self._now if _is_whole(known) else self._ever
         return known.path in paths or known.first_path in paths

@@ -1,7 +1,7 @@
-"""All generations the collector knows, and how each verdict changes them.
+"""All generations that the collector knows, and how each verdict changes them.
 
-Pure; `reader` opens the files. A verdict changes a known generation, ends it and begins another, or
-begins a new one.
+This module is pure; `reader` opens the files. A verdict changes a known generation, ends it and
+begins another, or begins a new one.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from collector.identity.routing import Routes
 from collector.identity.sightings import Judgement, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
 
-# After these verdicts the generation continues under the name and in the file that was seen.
+# After these verdicts the generation continues under the name and in the file that the scan found.
 _FOLLOWED = frozenset(
     {
         Verdict.UNCHANGED,
@@ -30,19 +30,20 @@ _FOLLOWED = frozenset(
     }
 )
 
-# Verdicts of the normal course of things, which are not counted as events.
+# Verdicts that occur in normal operation, so they are not counted as events.
 _ORDINARY = frozenset({Verdict.UNCHANGED, Verdict.GROWN})
 
 
 class Registry:
-    """Generations by name and by path. `new_name` returns a unique name for a new generation."""
+    """All generations by name and by path. `new_name` returns a unique name for a new
+    generation."""
 
     def __init__(self, inputs: Sequence[InputSection], home: str, new_name: Callable[[], str]):
         self.inputs = tuple(inputs)
         self.generations: dict[str, Generation] = {}
         self.counters: Counter[str] = Counter()
         self.changed: set[str] = set()
-        """Names of the generations whose position records must be written."""
+        """The names of the generations whose position records must be written."""
         self._home = home
         self._routes = Routes(inputs, home)
         self._new_name = new_name
@@ -55,7 +56,7 @@ class Registry:
         self._not_looked_at = self.inputs
 
     def restore(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Load what the topic of positions holds. Call it once, before the first scan."""
+        """Load the stored position records. Call this once, before the first scan."""
         for checkpoint in checkpoints:
             generation = restored(checkpoint, self.inputs[0])
             generation.changed = self.changed
@@ -67,11 +68,11 @@ class Registry:
         self._hold_topics()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Replace the state in memory by what is stored; names and files stay.
+        """Replace the state in memory by the stored records. Names and files stay.
 
-        The input of a file is kept, because a nameless file no longer shows it, and so is the size
-        seen, so that lines that exist nowhere any more are reported as lost. A file of which
-        nothing was committed begins again and keeps its open handle. A copy is judged again.
+        The input of a file is kept, because it cannot be found again for a file without a name. The
+        size is kept, so that lines that exist nowhere any more are reported as lost. A file of
+        which nothing was committed begins again with its open handle. A copy is compared again.
         """
         fresh = [
             known
@@ -107,7 +108,7 @@ class Registry:
         return None if found is None or found.state.has_ended else found
 
     def stored(self, undisturbed: Collection[FileId]) -> Collection[Stored]:
-        """Return the generations to judge: all except the owners of undisturbed files."""
+        """Return the generations that need a verdict: all except those of undisturbed files."""
         return [
             generation.stored()
             for generation in self.generations.values()
@@ -115,7 +116,8 @@ class Registry:
         ]
 
     def is_undisturbed(self, seen: Seen) -> bool:
-        """Tell whether a file needs no verdict: it is unchanged and read, or still has no topic."""
+        """Tell whether a file needs no verdict: it is unchanged and read, or it still has no
+        topic."""
         known = self._by_path.get(seen.path)
         is_read = known is not None and known.size <= known.position
         return (
@@ -134,18 +136,16 @@ class Registry:
         """Replace the inputs. The next scan assigns each file to one of them."""
         globs = {glob for section in self.inputs for glob in section.paths}
         before = self.inputs
-        # Keep the old object of an unchanged input, so that its files count as undisturbed.
+        # Keep the old object of an unchanged input, so that its files remain undisturbed.
         self.inputs = tuple(next((old for old in before if old == one), one) for one in inputs)
         self._routes.change(self.inputs)
         fresh = [one for one in self.inputs if not globs.intersection(one.paths)]
         self._not_looked_at = (*self._not_looked_at, *fresh)
 
     def leave_unmatched(self, is_matched: Callable[[str], bool], now_ms: int) -> list[Generation]:
-        """End the files that no input reads any more, and return them.
-
-        `is_matched` tells whether an input matches a name. Such a file is remembered as long as one
-        that was moved away, so an input that comes back continues at the old position.
-        """
+        """End the files that no input reads any more, and return them. `is_matched` tells whether
+        an input matches a path. Such a file is remembered as long as a file that was moved away. So
+        an input that comes back continues at the old position."""
         left = [
             known
             for known in self.generations.values()
@@ -160,10 +160,8 @@ class Registry:
         self._not_looked_at = ()
 
     def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:
-        """Carry out one verdict. Return the generations it changed, including those it ended.
-
-        `is_held` tells whether the judged generation has an open handle with unread lines.
-        """
+        """Carry out one verdict. Return the generations that it changed, including those it ended.
+        `is_held` tells whether the generation has an open handle with unread lines."""
         verdict, seen = judgement.verdict, judgement.seen
         known = self.generations.get(judgement.generation or "")
         if verdict is Verdict.LINKED:
@@ -188,7 +186,7 @@ class Registry:
         return touched
 
     def end_lost(self, known: Generation, now_ms: int) -> None:
-        """End a nameless file that was rewritten. Whether it had unread lines is unknown."""
+        """End a file without a name that was rewritten. Unread lines may be lost."""
         known.end(State.DONE, now_ms)
         self._note_lost(known)
 
@@ -214,10 +212,10 @@ class Registry:
             del self._by_path[generation.path]
 
     def predecessors(self, generation: Generation) -> list[Generation]:
-        """Return the plain files whose lines must be sent before this one's.
+        """Return the plain files whose lines must be sent before the lines of this file.
 
-        They have the same key and began earlier. There are none for a file that was renamed before
-        any line of it was handed out.
+        They have the same key and began earlier. A file that was renamed before any of its lines
+        was handed out has no predecessors.
         """
         if generation.path != generation.first_path:
             return []
@@ -231,7 +229,7 @@ class Registry:
         ]
 
     def relatives(self, originals: Collection[str]) -> set[FileId]:
-        """Return the files of all generations that have one of these paths, or first had it."""
+        """Return the files of all generations that have, or first had, one of these paths."""
         if not originals:
             return set()
         return {
@@ -241,7 +239,8 @@ class Registry:
         }
 
     def forget(self, now_ms: int, forget_after_ms: int) -> list[str]:
-        """Drop generations that ended long ago. Return their names, to delete their records."""
+        """Drop generations that ended long ago. Return their names, so that their records are
+        deleted."""
         old = [
             generation.name
             for generation in self.generations.values()
@@ -259,7 +258,7 @@ class Registry:
         return old
 
     def take_name_of(self, generation: Generation, known: Generation) -> None:
-        """Give an archive the key and topic of the known file whose archive it turned out to be."""
+        """Give an archive the key and topic of the known file of which it is an archive."""
         generation.record_key = known.record_key
         generation.first_path = known.first_path
         generation.partition = None
@@ -267,7 +266,8 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Set the topic by the first name, else the present one; again when the first changes."""
+        """Set the topic of a file by its first name, or by its current name if the first gives
+        none."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic
@@ -291,7 +291,7 @@ class Registry:
                 del self._by_key[generation.record_key]
 
     def _change(self, known: Generation, judgement: Judgement, is_held: bool, now_ms: int) -> None:
-        """Apply a verdict to the known generation it is about."""
+        """Apply a verdict to the known generation that it names."""
         verdict, seen = judgement.verdict, judgement.seen
         if verdict in _FOLLOWED and seen is not None:
             self._follow(known, seen)
@@ -306,7 +306,7 @@ class Registry:
             known.touch()
 
     def _follow(self, known: Generation, seen: Seen) -> None:
-        """Take over the name and identity under which the generation's file was seen."""
+        """Give the generation the name and identity under which the scan found its file."""
         if known.path != seen.path:
             if self._by_path.get(known.path) is known:
                 del self._by_path[known.path]
@@ -353,7 +353,7 @@ class Registry:
         return generation
 
     def _copied(self, known: Generation, copy: Seen, verdict: Verdict) -> Generation:
-        """Return a new generation, already done, for a file that repeats what `known` handed out.
+        """Return a generation that is already done, for a file that repeats the lines of `known`.
 
         It has the fingerprint of `known` if both have the same length. Otherwise the reader
         computes one.

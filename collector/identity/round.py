@@ -1,6 +1,7 @@
-"""The working state of one decision: what is known, what was seen, and the verdicts so far.
+"""The working state of one decision: the known files, the scan, and the verdicts so far.
 
-Pure. `decide` uses it to judge the files, and `copies` to search for possible copies.
+This module is pure. `decide` uses the state to find verdicts, and `copies` to search for possible
+copies.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +33,8 @@ class Round:
         is_complete: bool,
         noticed: Collection[str | FileId],
     ):
-        # Living files first: the record of an ended file can name the same inode.
+        # Files that still exist come first, because the record of an ended file can name the same
+        # inode.
         bound = [known for known in stored if known.state is not State.DONE]
         self.stored = sorted(bound, key=lambda known: known.state.has_ended)
         self.held = held
@@ -62,7 +64,7 @@ class Round:
 
     @property
     def decision(self) -> Decision:
-        """The verdicts, and what is needed for the missing ones."""
+        """The verdicts so far, and what is needed for the missing verdicts."""
         return Decision(
             tuple(self.judgements),
             frozenset(self.ask.probes),
@@ -71,7 +73,7 @@ class Round:
         )
 
     def _is_reused(self, known: Stored) -> bool:
-        """Tell by the time of birth whether another file has this generation's inode."""
+        """Tell by the time of birth whether another file has taken this generation's inode."""
         names = self.names.get(known.file)
         if not names or known.generation in self.held:
             return False
@@ -88,14 +90,14 @@ class Round:
         copy: Seen | None = None,
         kept_end: int = 0,
     ) -> None:
-        """Add a verdict about a known generation, a name that was seen, or both."""
+        """Add a verdict about a known generation, a name that the scan found, or both."""
         generation = None if known is None else known.generation
         self.judgements.append(
             Judgement(verdict, generation, seen, lost_possible, begins, copy, kept_end)
         )
 
     def add_links(self, names: Sequence[Seen], first: Seen) -> None:
-        """Add LINKED verdicts for all other names of a file that was judged under `first`."""
+        """Add LINKED verdicts for all other names of a file that got its verdict under `first`."""
         for name in names:  # 5
             if name is not first:
                 self.add(Verdict.LINKED, None, name)

@@ -1,10 +1,10 @@
 """Finds the topic of a file if a part of its path names the topic.
 
-Room: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
-as the key of its records does, so a rotation moves no line to another topic. Code that gives a
-generation another first name must ask for its topic again (`Registry._route`). A template makes at
-most `max_topics` topics; those of all files that are known count, also of files that have ended. A
-file that gets no topic is not read, and keeps its place until it gets one.
+This module is pure. The topic follows from the name under which a file was first seen, as the
+record key does. So a rotation moves no line to another topic. Code that gives a generation another
+first name must look up its topic again (`Registry._route`). A template makes at most `max_topics`
+topics. The topics of all known files are included in this number, even of files that have ended. A
+file without a topic is not read, and keeps its position until it gets one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from collector.identity.discovery import Pattern, plan
 
 
 class Route(NamedTuple):
-    """The topic of a file, or the reason why it has none."""
+    """The topic of a file, or the reason why it has no topic."""
 
     topic: str
     refusal: str = ""
@@ -34,7 +34,7 @@ class Routes:
 
     def __init__(self, inputs: Sequence[InputSection], home: str):
         self.edition = 0
-        """A number that grows whenever a refused file could get a topic."""
+        """A number that grows whenever a file without a topic could get one."""
         self._home = home
         self._in_use: set[str] = set()
         self.change(inputs)
@@ -52,7 +52,7 @@ class Routes:
         self.hold(self._in_use)
 
     def hold(self, topics: Iterable[str]) -> None:
-        """Set the topics of all known files."""
+        """Replace the set of topics that known files use."""
         self.edition += 1
         self._in_use = {topic for topic in topics if topic}
         self._made: dict[TopicTemplate, set[str]] = {
@@ -61,32 +61,36 @@ class Routes:
         }
 
     def of(self, section: InputSection, *paths: str) -> Route:
-        """Return the topic by the first of these paths that a glob of the input matches."""
+        """Return the topic that the first of these paths gives that matches a glob of the input."""
         way = self._ways.get(id(section))
         if way is None:
             is_gone = section.topic not in self._fixed and section.template is not None
-            return Route("", "its input is gone") if is_gone else Route(section.topic)
+            return (
+                Route("", "no input of the configuration reads it")
+                if is_gone
+                else Route(section.topic)
+            )
         matches = (pattern.wildcards(path) for path in paths for pattern in way.patterns)
         words = next((found for found in matches if found is not None), None)
         if words is None:
             return Route(
-                "", f"its path does not fill {section.topic!r}: no glob of its input matches"
+                "", f"no glob of its input matches its path, so {section.topic!r} gives no topic"
             )
         for place in way.template.places:
             if not words[place - 1]:
-                return Route("", f"in its path {{{place}}} of {section.topic!r} stands for nothing")
+                return Route("", f"in its path {{{place}}} of {section.topic!r} is empty")
         topic = way.template.filled(words)
         try:
             check_input_topic(topic)
         except ValueError as error:
-            return Route("", f"its topic by {section.topic!r}: {error}")
+            return Route("", f"{section.topic!r} gives no valid topic: {error}")
         made = self._made[way.template]
         if topic not in made and self._counts(way.template, topic):
             if len(made) >= section.max_topics:
                 return Route(
                     "",
-                    f"its topic {topic!r} would be one more than max_topics, {section.max_topics},"
-                    f" allows for {section.topic!r}",
+                    f"its topic {topic!r} is not created, because {section.topic!r} already has"
+                    f" {section.max_topics} topics: raise max_topics of its input",
                 )
             self._in_use.add(topic)
             made.add(topic)

@@ -1,8 +1,8 @@
-"""What is known and what is seen: inputs and outputs of deciding which file is which.
+"""What is known and what a scan found: inputs and outputs of the decision which file is which.
 
-Room: above `fingerprint`. Pure data. `Stored` is what the collector knows of a generation (one
-life of one file's content), `Seen` one name found by a scan, `OpenStat` the stat of an open handle.
-A `Probe` asks for the hash of a part of a file; its answer is an input of the next call.
+This module has only data classes. `Stored` is what the collector knows of a generation (one life of
+one file's content). `Seen` is one name found by a scan, and `OpenStat` the stat of an open file. A
+`Probe` asks for the hash of a part of a file. Its answer is an input of the next call.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,10 @@ class State(StrEnum):
     """The state of a generation.
 
     LIVE (under its first name) and ROTATED (renamed) are read. DRAINING: the name is gone, and the
-    rest is read through the open handle. Three states are ends: MOVED_OUT (the file exists outside
-    the globs), GONE (it vanished while no handle was open) and DONE (the content was deleted,
-    truncated or replaced). A file in any state except DONE is recognised by device and inode.
+    rest is read through the open handle. In three states reading has ended: MOVED_OUT (the file
+    exists outside the globs), GONE (it vanished while no handle was open) and DONE (the content was
+    deleted, truncated or replaced). A file in any state except DONE is recognised by device and
+    inode.
     """
 
     LIVE = "live"
@@ -36,14 +37,20 @@ class State(StrEnum):
 
 
 class Stamp(NamedTuple):
-    """A file's size and time of change. While both are the same, so is its content."""
+    """A file's size and modification time.
+
+    As long as both are the same, the content is the same.
+    """
 
     size: int
     mtime_ns: int
 
 
 class Doubt(NamedTuple):
-    """NULs before other text: where, the file's size then, and since when reading waits."""
+    """NULs that other text follows. Text may still replace them, so reading waits there.
+
+    `size` is the file's size when they were found, and `since_ms` when the wait began.
+    """
 
     start: int
     size: int
@@ -52,13 +59,13 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A generation as it is judged. `fingerprint` is at the position read up to.
+    """A known generation as `decide` needs it. `fingerprint` is at the position read up to.
 
     `stamp` is the file's stamp when its content was last found equal; None after a start.
-    `is_behind`: the last scan saw unread bytes. `is_unread`: nothing was read of it yet.
-    `size`: the largest size seen, without NULs at the end. `unread_lines_end`: behind this place no
-    whole line was seen, at most an unfinished one.
-    For a compressed file, position and fingerprint refer to the compressed bytes.
+    `is_behind`: the last scan found unread bytes. `is_unread`: nothing of the file was read yet.
+    `size`: the largest size seen, without NULs at the end. After `unread_lines_end` no whole line
+    was seen, at most an unfinished one. For a compressed file, position and fingerprint refer to
+    the compressed bytes.
     """
 
     generation: str
@@ -78,17 +85,17 @@ class Stored:
     tail: bytes = b""
     """The last bytes before the position, while the file is being read."""
     seen_size: int = 0
-    """The same as `size`, including NULs at the end."""
+    """The largest size seen, including NULs at the end."""
 
     @property
     def position(self) -> int:
-        """The position read up to."""
+        """The position up to which the file was read."""
         return self.fingerprint.position
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One matching name; several names can show one file. `birth_ns` is None if unknown."""
+    """One matching name. Several names can belong to one file. `birth_ns` is None if unknown."""
 
     path: str
     file: FileId
@@ -97,17 +104,17 @@ class Seen:
     birth_ns: int | None = None
     input_index: int = 0
     still_ms: int = 0
-    """For how long its size is known to be unchanged."""
+    """The time for which the size of the file is known to be unchanged."""
 
     @property
     def stamp(self) -> Stamp:
-        """Size and time of change."""
+        """The size and modification time of the file."""
         return Stamp(self.size, self.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStat:
-    """The stat of an open handle; newer than what the scan saw under the file's name."""
+    """The stat of an open file, which is newer than the stat that the scan found under its name."""
 
     size: int
     mtime_ns: int
@@ -115,12 +122,12 @@ class OpenStat:
 
     @property
     def stamp(self) -> Stamp:
-        """Size and time of change."""
+        """The size and modification time of the file."""
         return Stamp(self.size, self.mtime_ns)
 
 
 class Probe(NamedTuple):
-    """A question: the hash of `length` bytes of a file from `offset`."""
+    """A question for the hash of `length` bytes of a file from `offset`."""
 
     file: FileId
     offset: int
@@ -128,17 +135,17 @@ class Probe(NamedTuple):
 
 
 class WholeProbe(NamedTuple):
-    """A slow question: the CRC32C of all bytes of a file before `length`, big-endian."""
+    """A slow question for the CRC32C of all bytes of a file before `length`, big-endian."""
 
     file: FileId
     length: int
 
 
 class KeptProbe(NamedTuple):
-    """A question about a trimmed file: where do the lines end that were read already?
+    """A question about a trimmed file: at which offset do the lines end that were already read?
 
-    They were read up to `position` of an earlier life of the file. The answer has eight bytes,
-    big-endian, and is empty if the file has no such lines. For `tail` see `trimming`.
+    They were read up to `position`, before the file was trimmed. The answer has eight bytes,
+    big-endian, and is empty if the file has no such lines. `trimming` explains `tail`.
     """
 
     file: FileId
@@ -149,7 +156,7 @@ class KeptProbe(NamedTuple):
 
 AnyProbe = Probe | WholeProbe | KeptProbe
 
-# None: the bytes could not be read, so this round gives no verdict about the file.
+# The answer None means that the bytes could not be read, so there is no verdict about the file.
 Answers = Mapping[AnyProbe, bytes | None]
 
 
@@ -182,11 +189,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One verdict: about a known generation, a file seen under a name, or both.
+    """One verdict: about a known generation, a file that a scan found under a name, or both.
 
-    `begins`: a new generation begins at this file's start. `copy`: this file only repeats what the
-    generation handed out, and is done. `kept_end`: the part of a trimmed file before this place
-    was handed out already.
+    `begins`: a new generation begins at the start of this file. `copy`: this file only repeats
+    lines of the generation, so it is done. `kept_end`: the lines before this offset of a trimmed
+    file were handed out already.
     """
 
     verdict: Verdict
@@ -200,11 +207,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Verdicts, and the probes whose answers are needed for the missing ones.
+    """The verdicts, and the probes whose answers are needed for the missing verdicts.
 
-    `is_waiting`: some file must be judged again at once, after these verdicts were applied.
+    `is_waiting`: a file needs another decision at once, after these verdicts were applied.
     `noticed`: generations whose file has changed, and files longer than their possible originals.
-    The next scan begins after that, so what it sees of them and of copies is newer.
+    The next scan begins later, so it sees newer states of these files and of their copies.
     """
 
     judgements: tuple[Judgement, ...]

@@ -1,6 +1,6 @@
-"""The stat of a file with its time of birth, which Python's `os.stat` does not return.
+"""Read the stat of a file with its time of birth, which Python's `os.stat` does not return.
 
-It reads the file system, by a system call.
+It uses the system call statx.
 """
 
 import ctypes
@@ -17,13 +17,14 @@ _STATX_BTIME = 0x800
 _STATX_BASIC = 0x7FF
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
-# mask, mode, inode, size; birth, change of content; device major and minor (struct statx).
+# The fields of struct statx: mask, mode, inode, size; birth, change of content; device major and
+# minor.
 _STATX_HEAD = struct.Struct("<28xH2xQQ")
 _STATX_TIME = struct.Struct("<qI")
 
 
 class Statx:
-    """Calls statx through ctypes, the only call that returns the time of birth."""
+    """Calls statx through ctypes. No other system call returns the time of birth."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -44,12 +45,14 @@ class Statx:
         return birth_s * 10**9 + birth_ns if given & _STATX_BTIME else None
 
     def seen(self, path: str, input_index: int) -> Seen | None:
-        """Return the file of a name, following symlinks; None if it is not a regular file."""
+        """Return the file with this path, following symbolic links; None if it is not a regular
+        file."""
         if self._call is None:
             return self._plain(path, input_index)
         mask = _STATX_BASIC | _STATX_BTIME
         if self._call(_AT_FDCWD, os.fsencode(path), 0, mask, self._buffer) != 0:
-            # The file is missing, not allowed, or there is no such call: `stat` tells which.
+            # The file is missing, access is denied, or the kernel has no statx: `stat` finds out
+            # which.
             return self._plain(path, input_index)
         raw = self._buffer.raw
         mode, inode, size = _STATX_HEAD.unpack_from(raw, 0)

@@ -1,9 +1,9 @@
 """Find where the lines already read end in a file that was trimmed to its last lines.
 
-Room: beside `comparing`. Pure except for the reading function it is given. A script keeps a log
-small with `tail -n 1000 f > t; cat t > f`, or `mv t f`. While the file is being read, its last read
-bytes are known; later only their hash is. Bytes that occur twice in the file, or lines that the log
-repeats, prove nothing.
+This module is pure; the caller passes the function that reads bytes. A script keeps a log small
+with `tail -n 1000 f > t; cat t > f`, or with `mv t f`. While the file is being read, its last read
+bytes are known. Later only their hash is known. Bytes that occur twice in the file, or lines that
+the log repeats, prove nothing.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,10 @@ Read = Callable[[int, int], bytes]
 
 
 def kept_end(tail: bytes, marker: bytes, position: int, read: Read, size: int) -> int | None:
-    """Return where the lines read before end, in a file of `size` bytes; None if it has none.
+    """Return the offset at which the lines already read end; None if the file has none of them.
 
-    `tail` is the last bytes before the position that was read to, or empty; `marker` is their hash.
+    `tail` is the last bytes before the position read up to, or empty. `marker` is their hash.
+    `size` is the size of the trimmed file.
     """
     if not tail:
         return _by_hash(marker, position, read, size)
@@ -33,13 +34,13 @@ def kept_end(tail: bytes, marker: bytes, position: int, read: Read, size: int) -
 
 
 def _line_ends(data: bytes) -> list[int]:
-    """Return the ends of the lines in `data`, the last one first."""
+    """Return the ends of the lines in `data`, the last end first."""
     ends = [index + 1 for index, byte in enumerate(data) if byte == ord("\n")]
     return ends[::-1]
 
 
 def _is_unique(tail: bytes, end: int) -> bool:
-    """Tell whether the line that ends here occurs once in the tail."""
+    """Tell whether the line that ends at `end` occurs only once in the tail."""
     begin = tail.rfind(b"\n", 0, end - 1) + 1
     return begin == 0 or (b"\n" + tail).count(b"\n" + tail[begin:end]) == 1
 
@@ -63,7 +64,7 @@ def _anywhere(tail: bytes, ends: list[int], position: int, read: Read, size: int
 
 
 def _at_start(tail: bytes, ends: list[int], head: bytes) -> int | None:
-    """Return the end of the longest run of the tail's lines with which the file begins."""
+    """Return the end of the longest sequence of lines of the tail with which the file begins."""
     begins = [0, *sorted(_line_ends(tail))]
     for end in ends:
         for begin in begins:

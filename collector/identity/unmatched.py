@@ -1,7 +1,7 @@
-"""Files in the mill's watched folder that no input matches.
+"""Find files in the mill's watched folder that no input matches.
 
-Room: above `discovery`. Someone dropped them there to be counted, so they are named. Files that
-an input leaves out with `exclude`, and names that every input leaves out, are not meant.
+They are reported, because a user put them there to be processed. Files that an input leaves out
+with `exclude` are not reported, nor names that every input leaves out.
 """
 
 import fnmatch
@@ -15,7 +15,7 @@ from collector.config.settings import DEFAULT_EXCLUDE
 from collector.identity.discovery import HOME_PREFIX, Pattern
 
 ENTRIES_MAX = 10_000
-"""The most names that one look goes through."""
+"""The most names that one search examines."""
 
 _EXCLUDED = re.compile("|".join(map(fnmatch.translate, DEFAULT_EXCLUDE)))
 
@@ -43,7 +43,7 @@ def _is_known(path: str, patterns: Sequence[Pattern]) -> bool:
     for pattern in patterns:
         root = f"{pattern.root.rstrip('/')}/"
         if not pattern.segments:
-            # A rotated file keeps the name of the file that the input names in front of its own.
+            # The name of a rotated file begins with the name of the file that the input names.
             if PurePath(path).name.startswith(PurePath(pattern.root).name):
                 return True
         elif path.startswith(root) and pattern.matches(path.removeprefix(root)):

@@ -1,8 +1,8 @@
-"""Notify the agent at once when a file changes. This is a hint only; the scan is the truth.
+"""Notify the agent at once when a file changes.
 
-Room: beside `files`. The events arrive in watchdog's threads, which collect them and wake the loop
-once for any number of them. The scan finds what no event reports: `problems` names folders that
-cannot be watched, and a lost event queue asks for a scan.
+Notifications are only hints; scans decide. The events arrive in watchdog's threads, which collect
+them and wake the loop once for many events. A scan finds what no event reports. `problems` names
+the folders that cannot be watched. When the kernel's event queue overflows, a scan is requested.
 """
 
 import asyncio
@@ -40,17 +40,18 @@ _EVENTS: list[type[FileSystemEvent]] = [
 ]
 
 _INSIDE = "/./"
-"""Inserted between a linked folder that is watched and the names in it."""
+"""The text between the path of a linked folder and the names in it, as passed to watchdog."""
 RETRY_MS = 60_000  # interval for trying refused folders below a watched one again
 
 OnChange = Callable[[frozenset[str], bool], None]
-"""Called in the loop with the changed paths, and whether names changed, so a scan is due."""
+"""A function that the loop calls with the changed paths, and whether names changed, so that a scan
+is due."""
 
 logger = logging.getLogger(__name__)
 
 
 class Watch(FileSystemEventHandler):
-    """Watches folders while they are the same folders; `sync` updates which ones."""
+    """Watches folders as long as their identity is unchanged. `sync` changes the set of folders."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_change: OnChange):
         self.problems: dict[str, str] = {}
@@ -68,7 +69,7 @@ class Watch(FileSystemEventHandler):
         self._ear = _OverflowEar(self)
 
     def start(self) -> None:
-        """Start the threads; nothing is watched before the first `sync`."""
+        """Start the threads. Nothing is watched before the first `sync`."""
         logging.getLogger("watchdog.observers").addHandler(self._ear)
         self._inotify.start()
         self._observer.start()
@@ -82,9 +83,10 @@ class Watch(FileSystemEventHandler):
         self._inotify.join()
 
     def sync(self, folders: Mapping[str, tuple[FileId, bool]], now_ms: int) -> None:
-        """Watch these folders: the identity of each, and whether to watch recursively.
+        """Watch these folders: the identity of each, and whether to watch subfolders.
 
-        If folders below a watched one were refused, the whole folder is tried again, but rarely.
+        If the kernel refused subfolders of a watched folder, the whole folder is tried again every
+        RETRY_MS.
         """
         refused = self._inotify.refused()
         is_retried = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
@@ -102,7 +104,7 @@ class Watch(FileSystemEventHandler):
                     self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
-                # `refused` has it, with the reason.
+                # `refused` has the folder, with the reason.
                 continue
             self._watches[path] = (file, watch)
         refused = self._inotify.refused()
@@ -114,7 +116,10 @@ class Watch(FileSystemEventHandler):
         self.problems = {path: text for path, text in found.items() if text is not None}
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """In a thread of watchdog: note the paths, and wake the loop unless it is woken already."""
+        """Collect the paths of an event, and wake the loop unless that was done already.
+
+        watchdog calls this in one of its threads.
+        """
         paths = [
             os.fsdecode(path).replace(_INSIDE, "/")
             for path in (event.src_path, event.dest_path)
@@ -123,7 +128,7 @@ class Watch(FileSystemEventHandler):
         self._note(paths, event.event_type != FileModifiedEvent.event_type)
 
     def overflowed(self) -> None:
-        """Note that events were lost, so only a scan can tell what happened."""
+        """Note that events were lost, so that only a scan can find the changes."""
         self.overflows += 1
         self._note((), True)
 
@@ -148,9 +153,9 @@ class Watch(FileSystemEventHandler):
 
 
 class _Inotify(InotifyFD):
-    """Remembers the folders that the kernel refuses to watch; watchdog ignores them silently.
+    """Watches folders, and remembers those that the kernel refuses; watchdog reports no refusal.
 
-    Its threads add watches as folders appear.
+    Its threads add watches when folders appear.
     """
 
     def __init__(self) -> None:
@@ -161,7 +166,7 @@ class _Inotify(InotifyFD):
     def add_callback(
         self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
     ) -> WatchDescriptor:
-        """Watch a folder; raises OSError."""
+        """Watch a folder. Raises OSError."""
         name = os.fsdecode(path)
         try:
             found = super().add_callback(path, mask, callback, id_)
@@ -195,19 +200,22 @@ def _at_or_below(root: str, paths: Iterable[str]) -> list[str]:
 
 
 def _problem(root: str, refused: Mapping[str, str]) -> str | None:
-    """Describe which folders at or below `root` are not watched; None if all are."""
+    """Return which folders at or below `root` are not watched, and why; None if all are watched."""
     if root in refused:
         return refused[root]
     below = _at_or_below(root, refused)
     if not below:
         return None
     return (
-        f"{len(below)} folders below it are not watched, {below[0]} and others: {refused[below[0]]}"
+        f"{len(below)} folders below are not watched, for example {below[0]}: {refused[below[0]]}"
     )
 
 
 class _OverflowEar(logging.Handler):
-    """Catches watchdog's log line about a lost event queue, its only report of it."""
+    """Catches the log message with which watchdog reports a lost event queue.
+
+    watchdog reports the loss in no other way.
+    """
 
     def __init__(self, watch: Watch):
         super().__init__(logging.WARNING)

@@ -1,6 +1,6 @@
-"""Examine the first bytes of files without reading on.
+"""Examine the first bytes of files to find out what they contain, without reading further.
 
-Room: above `handles` and `archive`. Touches the disk through a handle of its own.
+The module opens each file with a handle of its own.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from collector.text.encodings import NEWLINE, NUL, Encoding
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """The kind of content of a file, and the reason why it is not read, if it is not."""
+    """The kind of a file's content, and the reason why the file is not read, if there is one."""
 
     content: str
     problem: str | None = None
 
 
 def report_head(generation: Generation) -> HeadReport | None:
-    """Report the content of a file by its first bytes; None for a file that is gone."""
+    """Report the content of a file from its first bytes; None if the file is gone."""
     section = generation.section
     try:
         handle = open_file(generation.path, generation.file, generation.birth_ns)
@@ -53,7 +53,7 @@ def report_head(generation: Generation) -> HeadReport | None:
 
 
 def _waiting(head: bytes, encoding: Encoding, section: InputSection) -> str | None:
-    """Return what a file without a line end waits for; None if it does not wait."""
+    """Return why a file without a line end is not sent yet; None if it has a line end."""
     whole = memoryview(head)[: len(head) - len(head) % encoding.unit_bytes]
     if not len(whole) or len(encoding.newlines(whole)):
         return None

@@ -1,9 +1,9 @@
-"""Find bytes that changed in place, in a file that has not grown.
+"""Find bytes that changed in place, in a file whose size has not grown.
 
-Room: above `generation` and `handles`. A writer may replace the NULs of a preallocated or mapped
-file by text. That changes no size, and for a mapped file it causes no event. A writer may also
-truncate its last line and write a shorter one. So an idle file is examined again: its first NUL at
-each wake-up, and the bytes behind its last line end when its time of change differs.
+A writer may replace the NULs of a preallocated or mapped file by text. The size of the file stays
+the same, and a mapped file causes no inotify event. A writer may also truncate its last line and
+write a shorter one. So an idle file is examined again. At each wake-up its first NUL is read. When
+its modification time differs, the bytes after its last line end are read again too.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ STAMP_SURE_MS = 50  # the clock of a file system can have steps as long as this
 
 
 class NextRead(NamedTuple):
-    """What to read now, or when to look again because NULs may still be overwritten."""
+    """What to read now. Or the time for another look, because text may still replace the NULs."""
 
     request: Request | None = None
     wake_at_ms: int | None = None
 
 
 class InPlace:
-    """Examines files whose size shows nothing new."""
+    """Finds changes in files whose size shows nothing new."""
 
     def __init__(self) -> None:
         self.quiet_ms = HOLE_QUIET_MS
@@ -33,11 +33,11 @@ class InPlace:
     def look(
         self, generation: Generation, handle: Handle, held: OpenStat, size: int, now_ms: int
     ) -> NextRead:
-        """Return what to read of a file for which the tailer's `request` returned None."""
+        """Return what to read of a file of which the tailer's `request` returned None."""
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
-            # A compressor does not overwrite its output.
+            # A compressor does not replace bytes that it has written.
             tailer.trust(size)
             return NextRead(tailer.request(size))
         probe = tailer.nuls_to_probe(size)
@@ -56,7 +56,8 @@ class InPlace:
         return NextRead(tailer.request(size))
 
     def _wait(self, generation: Generation, size: int, now_ms: int) -> NextRead:
-        """Skip NULs that were unchanged for long enough, and all others present since then."""
+        """Skip the NULs that have not changed for long enough, and all NULs found before they
+        were."""
         tailer = generation.tailer
         assert tailer is not None
         assert tailer.doubt is not None
@@ -72,6 +73,7 @@ class InPlace:
 
 
 def note_read(generation: Generation, held: OpenStat, now_ms: int) -> None:
-    """Note the file's stamp at the time the bytes behind the position were read."""
+    """Store the file's modification stamp at the time when the bytes after the position were
+    read."""
     generation.read_stamp = held.stamp
     generation.is_read_stamp_sure = now_ms - held.mtime_ns // 1_000_000 >= STAMP_SURE_MS

@@ -1,7 +1,7 @@
-"""Send a last line without a line end once its file has not grown for a while.
+"""Send a last line that has no line end, once its file has not grown for a while.
 
-Room: above `waking`, below `reader`. The position behind such a record is stored as usual, so a
-restart does not send it again. Bytes that are appended later begin a new record.
+The position after such a line is stored as usual, so a restart does not send the line again. Bytes
+that are appended later begin a new record.
 """
 
 from collector.identity.generation import Generation
@@ -12,9 +12,9 @@ from collector.read.waking import content_of
 
 
 def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: int) -> Turn | None:
-    """Return the last line of a file read to `size`, once its `flush_after` has passed.
+    """Return the last line of a file that was read to `size`, once its `flush_after` has passed.
 
-    None if there is nothing to flush. The open event before the line is sent with it.
+    Return None if there is nothing to send yet. The open event before the line is sent with it.
     """
     tailer, after_ms = generation.tailer, generation.section.flush_after
     if (
@@ -37,7 +37,7 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
         return Turn(has_more=True)
     is_room = encoding.ends_with_newline and not any(content[-encoding.unit_bytes :])
     if len(content) < request.length or is_room:
-        # NULs at the end are room for lines that are not written yet.
+        # NULs at the end are reserved for lines that are not written yet.
         return None
     data = memoryview(content)
     if len(encoding.newlines(data)):
@@ -48,7 +48,7 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
 
 
 def _is_flushed(generation: Generation) -> bool:
-    """Tell whether no other rule sends the last line of this file."""
+    """Tell whether the last line may be sent by this rule, because no other rule will send it."""
     is_damaged = generation.archive is not None and generation.archive.damage is not None
     is_closing = generation.state is State.DRAINING
     return not is_damaged and not is_closing and generation.carried_by is None

@@ -1,6 +1,6 @@
-"""Measure files: compute the fingerprint at which reading continues.
+"""Compute the fingerprints at which reading of a file continues.
 
-Room: above `waking`, below `reader`. Touches the disk through the handles it is given.
+The module reads files through handles that the caller opened or provides.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,10 @@ from collector.text.fingerprint import Fingerprint
 
 
 class Measures:
-    """Measures the files of one registry. `open_handle` opens the file of a generation."""
+    """Computes fingerprints for the files of one registry.
+
+    `open_handle` opens the file of a generation.
+    """
 
     def __init__(
         self, registry: Registry, waker: Waker, open_handle: Callable[[Generation], Handle]
@@ -26,9 +29,10 @@ class Measures:
         self._open_handle = open_handle
 
     def of_copy(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
-        """Return the fingerprint of a fully read copy; None if that of its original applies.
+        """Return the fingerprint of a copy that was read to its end.
 
-        None also if the file is gone. Raises Unreadable.
+        Return None if the fingerprint of its original is valid for the copy, or if the copy is
+        gone. Raises Unreadable.
         """
         copy, original = judgement.copy, self._registry.generations.get(judgement.generation or "")
         if copy is None or original is None or original.position == copy.size:
@@ -43,7 +47,7 @@ class Measures:
             handle.close()
 
     def give(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
-        """Store what `of_copy` returned as the fingerprint of a copy that was read to its end."""
+        """Store the result of `of_copy` as the fingerprint of the copy."""
         generation = self._registry.at_path(copy.path)
         if generation is None or generation.position == copy.size:
             return
@@ -53,12 +57,13 @@ class Measures:
             generation.fingerprint, generation.stamp = measure
 
     def shrink(self, generation: Generation) -> bool:
-        """Continue in a file that now ends before the position, at its last line start.
+        """Continue to read a file that became shorter than its position, at the start of its last
+        line.
 
-        Returns False if the file must be judged again.
+        Returns False if the next scan must identify the file again.
         """
         if not generation.is_settled:
-            # Lines in flight were read before the file became shorter.
+            # Lines that are not committed yet were read before the file became shorter.
             generation.stamp = None
             return False
         try:
@@ -70,16 +75,16 @@ class Measures:
             generation.stamp = None
             return False
         if end >= generation.position and generation.tailer is not None:
-            # Only the open event had reached further.
+            # Only the open event extended beyond the new end.
             generation.tailer.rewind()
             return True
         generation.begin_behind(print_)
         return True
 
     def trim(self, generation: Generation, kept_end: int) -> bool:
-        """Continue behind `kept_end` in a file that was trimmed to its last lines.
+        """Continue after `kept_end` in a file that was trimmed to its last lines.
 
-        Returns False if the file must be judged again.
+        Returns False if the next scan must identify the file again.
         """
         try:
             handle = self._open_handle(generation)

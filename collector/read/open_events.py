@@ -1,8 +1,8 @@
-"""Open events: how long they wait for their next line, and how they continue over a rotation.
+"""Decide how long open events wait for their next line, and continue them after a rotation.
 
-Room: above `registry` and `turn`. Pure. An open event waits in memory and in its file until its
-next line arrives, for at most `max_age`. If a rotation split the event, that line is the first one
-of the next file. Then one transaction holds the joined record and the positions of both files.
+This module is pure. An open event waits in memory and in its file until its next line arrives, for
+at most `max_age`. If a rotation split the event, its next line is the first line of the next file.
+Then one transaction holds the joined record and the positions of both files.
 """
 
 from dataclasses import replace
@@ -18,30 +18,35 @@ from collector.timing.schedule import ReadQueue
 
 
 class OpenEvents:
-    """The open events of one collector's files."""
+    """The open events of the files of one collector."""
 
     def __init__(self, registry: Registry):
         self._registry = registry
 
     def settle(self, generation: Generation, turn: Turn, now_ms: int) -> Turn:
-        """Return the turn after its open event and the file before it were considered."""
+        """Return the result of a read, with the blocks of open events that are complete now.
+
+        An open event is complete at its maximum age. The first lines of a file wait for the last
+        lines of the file that had its name before.
+        """
         turn = self._aged(generation, turn, now_ms)
         return turn if generation.lines_read else self._after(generation, turn, now_ms)
 
     def rest(self, generation: Generation) -> Turn:
-        """Return the open event of a file that has ended."""
+        """Return the open event of a file that will not grow."""
         event = _event(generation)
         return Turn() if event is None else Turn((event,))
 
     def last(self, generation: Generation, blocks: tuple[Block, ...]) -> Turn:
-        """Return a file's last blocks, joined with the open event of the file before it."""
+        """Return a file's last blocks, joined with the open event of the file that had its name
+        before."""
         known = self._predecessor(generation)
         if generation.lines_read or known is None or not blocks:
             return Turn(blocks)
         return self._join(generation, known, Turn(blocks)) or Turn(blocks)
 
     def is_carried(self, generation: Generation) -> bool:
-        """Tell whether the open event waits for the next file, whose open event continues it."""
+        """Tell whether the open event waits for the first line of the next file."""
         other = generation.carried_by
         return (
             other is not None
@@ -57,7 +62,7 @@ class OpenEvents:
         if event is None or rules is None or turn.blocks or turn.has_more:
             return turn
         if self.is_carried(generation):
-            # The other file may disappear before it has handed out its first lines.
+            # The other file can disappear before its first lines are handed out.
             return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
@@ -66,7 +71,8 @@ class OpenEvents:
         return Turn((event,), has_more=True)
 
     def _after(self, generation: Generation, turn: Turn, now_ms: int) -> Turn:
-        """Combine the first lines of a file with the last ones of the file that had its name."""
+        """Combine the first lines of a file with the last lines of the file that had its name
+        before."""
         assert generation.tailer is not None
         first = turn.blocks[0] if turn.blocks else generation.tailer.pending
         known = self._predecessor(generation)
@@ -89,13 +95,13 @@ class OpenEvents:
                 return self._join(generation, known, turn) or turn
             known.carried_by = generation
             return turn
-        # First comes what precedes it: the rest of the other file, or its event without this line.
+        # The lines of the other file come first: its remaining lines, or its event alone.
         known.closes_event = is_read
         generation.tailer.rewind()
         return Turn(wake_at_ms=now_ms + COMMIT_MS, others=(known,))
 
     def _predecessor(self, generation: Generation) -> Generation | None:
-        """Return the unfinished file whose lines precede this one's under the same key."""
+        """Return the unfinished file that had this name before, so its lines come first."""
         found = [
             known
             for known in self._registry.predecessors(generation)
@@ -109,7 +115,7 @@ class OpenEvents:
         tailer = generation.tailer
         if event is None or tailer is None or tailer.rules.events is None:
             return False
-        # An unfinished line behind the event does not belong to any event yet.
+        # An unfinished line after the event does not belong to an event yet.
         is_last = known.state.has_ended or event.end >= known.text_end
         if not is_last or known.partition != generation.partition or first.is_dead_letter:
             return False
@@ -131,7 +137,7 @@ def _event(generation: Generation) -> Block | None:
 
 
 def _is_read(generation: Generation) -> bool:
-    """Tell whether reading the file would give nothing. A file far behind is not waited for."""
+    """Tell whether a file need not be waited for: it is fully read, failed, or far behind."""
     if generation.error or generation.is_archive or generation.read_queue is ReadQueue.BACKFILL:
         return True
     if generation.state is State.DRAINING or generation.state.has_ended:

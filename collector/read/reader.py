@@ -1,9 +1,9 @@
-"""Read the known files: judge what a scan saw, open files with unread lines, return the lines.
+"""Read the known files: apply scans, open files with unread lines, and return their lines.
 
-Room: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
-reads at most one block of one file. Before each read, the bytes just before the position are
-compared with those read earlier. If they differ, the file was rewritten: nothing is read, and the
-next scan decides.
+The module is synchronous and touches the disk through `files` only. One call reads at most one
+block of one file. Before each read, the bytes just before the position are compared with the bytes
+that were read there earlier. If they differ, the file was rewritten. Then nothing is read, and the
+next scan finds out what happened.
 """
 
 from collections import Counter
@@ -42,7 +42,10 @@ from collector.text.tailer import Request
 
 
 class Reader:
-    """Reads the files of one collector. `wants_scan`: only a scan can tell what happened."""
+    """Reads the files of one collector.
+
+    `wants_scan` is set when only a scan can find out what happened to a file.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Reader:
         self._noticed: frozenset[str | FileId] = frozenset()
 
     def judge(self, scan: FolderScan, now_ms: int) -> list[Generation]:
-        """Apply a scan; return the generations that may have something to read."""
+        """Apply a scan, and return the files that may have unread lines."""
         self.wants_scan = False
         self._prober.begin()
         held = self._look_at_handles()
@@ -84,7 +87,8 @@ class Reader:
             try:
                 measure = self._measures.of_copy(judgement)
             except Unreadable:
-                # Without it the copy would be read as a new file; so a later scan judges it.
+                # Until its original is known, the copy would be read as a new file. So a later scan
+                # decides.
                 continue
             is_held = judgement.generation in held
             for generation in self.registry.apply(judgement, is_held, now_ms):
@@ -122,9 +126,10 @@ class Reader:
         *,
         is_complete: bool,
     ) -> Decision:
-        """Decide which file is which, and answer each probe that the decision asks for.
+        """Decide which file is which, and read the bytes that the decision asks for.
 
-        The loop ends because a round answers all probes and a file has a limited number of them.
+        The loop ends because each round answers all probes, and the number of probes of a file is
+        limited.
         """
         answers: dict[AnyProbe, bytes | None] = {}
         paths = {name.file: name.path for name in seen}
@@ -143,13 +148,16 @@ class Reader:
             answers.update(self._prober.answer(open_probes, paths))
 
     def _is_given(self, judgement: Judgement) -> bool:
-        """Tell whether everything read is committed. An open event is complete from now on."""
+        """Tell whether everything that was read is committed.
+
+        An open event is complete from now on.
+        """
         known = self.registry.generations[judgement.generation or ""]
         known.closes_event |= known.has_open_event
         return known.is_settled and not known.has_open_event
 
     def has_work(self, generation: Generation) -> bool:
-        """True if the next call of `read` can return lines."""
+        """Tell whether the next call of `turn` can return lines."""
         if generation.state is State.DRAINING:
             return True
         if generation.state.has_ended:
@@ -161,14 +169,14 @@ class Reader:
 
     @staticmethod
     def _is_behind(generation: Generation, held: OpenStat | None) -> bool:
-        """Tell whether an open handle has unread bytes, whatever became of the name."""
+        """Tell whether an open handle has unread bytes, even if its file has lost its name."""
         is_plain = held is not None and not generation.is_archive
         return is_plain and held is not None and held.size > generation.position
 
     def turn(self, generation: Generation, now_ms: int, block_bytes: int = BLOCK_BYTES) -> Turn:
-        """Read on, about `block_bytes` at most; raises Unreadable.
+        """Read the next lines of a file, about `block_bytes` at most. Raises Unreadable.
 
-        The caller must pass each block to `hand_out` of the generation.
+        The caller must pass each block to the `hand_out` method of the generation.
         """
         if generation.state.has_ended:
             return self._open_events.rest(generation)
@@ -192,9 +200,9 @@ class Reader:
         return turn
 
     def finish(self, generation: Generation) -> Turn:
-        """Return the open event and the unfinished last line, when no more is expected.
+        """Return the open event and the unfinished last line of a file that will not grow.
 
-        That is when the file is complete, or when a one-shot run ends.
+        This is called when an archive is complete, or when a one-shot run ends.
         """
         handle = self.handles.get(generation.name)
         if generation.tailer is None or self._open_events.is_carried(generation):
@@ -213,27 +221,29 @@ class Reader:
             and generation.archive is not None
             and generation.archive.damage is not None
         ):
-            # The bytes before the damage are an incomplete line that nothing will complete.
+            # The bytes before the damage are an incomplete line that will never be completed.
             blocks[-1] = replace(blocks[-1], kind=RecordKind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
-        """Open a file that will be read later, so that it can be read if its name is removed.
+        """Open a file that will be read later, so that it can be read even after its name is
+        removed.
 
-        This closes no other handle: thousands of files may wait and would close each other's.
+        This call closes no other handle. Otherwise thousands of waiting files would close each
+        other's handles.
         """
         if not (generation.state.has_ended or self.handles.is_full):
             with suppress(Vanished, Unreadable):
                 self._handle(generation)
 
     def close(self, generation: Generation) -> None:
-        """Close a generation's handle."""
+        """Close the file of a generation."""
         self.handles.close(generation.name)
 
-    # --- judging ------------------------------------------------------------------------------
+    # --- scans --------------------------------------------------------------------------------
 
     def _look_at_handles(self) -> dict[str, OpenStat]:
-        """Return the stat of each open handle; close those whose file system is gone."""
+        """Return the stat of each open handle, and close the handles whose file system is gone."""
         held: dict[str, OpenStat] = {}
         for name, handle in self.handles:
             try:
@@ -243,9 +253,10 @@ class Reader:
         return held
 
     def _disturbed(self, scan: FolderScan, now_ms: int) -> list[Seen]:
-        """Return the names to judge. Of a file with several names, either all or none.
+        """Return the names of the scan that may belong to another file than before.
 
-        If a file has the name of an archive, the file that it may be a copy of is judged too.
+        If one name of a file is returned, its other names are returned too. With an archive's name,
+        the file that the archive may be a copy of is returned as well.
         """
         names = Counter(name.file for name in scan.seen)
         chosen = {
@@ -269,7 +280,7 @@ class Reader:
         return found
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
-        """Keep the handle of a draining generation, and close that of an ended one."""
+        """Keep the handle of a draining file open, and close the handle of an ended one."""
         handle = self.handles.get(generation.name)
         if handle is not None and handle.file != generation.file:
             # The generation continues in another file.
@@ -322,7 +333,7 @@ class Reader:
         if look.request is None:
             generation.size = size
             if generation.stamp != held.stamp:
-                # It may have been rewritten, so a scan compares it.
+                # The file may have been rewritten, so a scan compares it.
                 generation.stamp = None
             turn = flush_last_line(generation, handle, size, now_ms) or self._at_end(generation)
             times = [at_ms for at_ms in (turn.wake_at_ms, look.wake_at_ms) if at_ms is not None]
@@ -351,7 +362,7 @@ class Reader:
                 generation.stamp = None
                 return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
-        # Only now is it certain that these are the generation's bytes.
+        # Only now is it certain that these bytes belong to the generation.
         generation.size = content_size(generation, held)
         generation.stamp = held.stamp
         if request.offset == 0:
@@ -362,12 +373,15 @@ class Reader:
             generation.read_to, generation.grown_at_ms = tailer.searched_end, now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
         is_more = blocks or tailer.doubt is not None or tailer.request(generation.size) is not None
-        # The next turn tells when a last line without an end is flushed.
+        # The next read decides when a last line without a line end is sent.
         is_more = is_more or generation.section.flush_after is not None
         return Turn(tuple(blocks), has_more=len(data) > 0 and bool(is_more))
 
     def _changed(self, generation: Generation, now_ms: int) -> Turn:
-        """Handle a file whose content changed. If it has a name, only a scan can tell the cause."""
+        """Handle a file whose content changed.
+
+        If the file has a name, only a scan can find the cause.
+        """
         if generation.state is not State.DRAINING:
             self.wants_scan = True
             return Turn()
@@ -376,7 +390,7 @@ class Reader:
         return Turn(has_more=generation.has_open_event)
 
     def _at_end(self, generation: Generation) -> Turn:
-        """Return an empty turn; for a damaged archive, its last blocks."""
+        """Return no lines, or the last blocks of a damaged archive."""
         archive = generation.archive
         if archive is not None and archive.damage is not None:
             turn = self.finish(generation)
@@ -384,10 +398,10 @@ class Reader:
         return Turn()
 
     def _drained(self, generation: Generation, held: OpenStat, now_ms: int) -> Turn:
-        """End a file that has no name, once it stood still long enough.
+        """End a file that has no name, once it has not changed for long enough.
 
         The handle stays open until all lines of the file are committed. If their transaction is
-        aborted, the lines can be read again through this handle alone.
+        aborted, the lines can be read again only through this handle.
         """
         if generation.stamp != held.stamp or generation.still_since_ms is None:
             generation.stamp = held.stamp

@@ -1,7 +1,4 @@
-"""The result of one turn of reading.
-
-Room: above `generation`. Data only.
-"""
+"""The result of reading one file once."""
 
 from dataclasses import dataclass
 
@@ -11,10 +8,11 @@ from collector.text.lines import Block
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Blocks to hand out in order, and whether another turn would return more.
+    """The blocks read, to be handed out in order, and whether another read would return more.
 
-    `wake_at_ms`: take another turn at this time. `others`: these need a turn too. `joined`: the
-    first block begins with this generation's pending event, which is handed out with it.
+    `wake_at_ms`: read the file again at this time. `others`: the files that must be read now too.
+    `joined`: the generation whose pending event begins the first block; both are handed out
+    together.
     """
 
     blocks: tuple[Block, ...] = ()

@@ -1,8 +1,8 @@
-"""Begin reading a file: find out what kind of file it is, and where the next line starts.
+"""Begin reading a file: find out what kind of file it is, and where its next line starts.
 
-Room: above `recognition`, below `reader`. Touches the disk through the handle it is given. A
-sleeping generation is known only by its fingerprint. An awake one has a tailer at a position whose
-preceding bytes were compared with those read before.
+The module reads the file through the handle that it gets. A sleeping file is known only by its
+fingerprint. An awake file has a tailer, and the bytes before its position were compared with the
+bytes that were read earlier.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,15 @@ from collector.text.lines import LineRules, Overlong
 from collector.text.tailer import Tailer
 
 LineLimit = Callable[[Generation], int]
-"""The longest line, without its line end, that fits in one record of a generation's topic."""
+"""A function that returns the longest line, without its line end, that fits in one record of the
+file's topic."""
 
 FieldsOf = Callable[[InputSection], Fields | None]
-"""The fields that are added to the lines of an input."""
+"""A function that returns the fields to add to the lines of an input."""
 
 
 class Waking(Enum):
-    """The result of waking a generation."""
+    """The result of an attempt to begin reading a file."""
 
     AWAKE = "awake"
     AGAIN = "again"  # another turn continues it
@@ -53,7 +54,7 @@ class Waking(Enum):
 
 
 class Waker:
-    """Gives sleeping generations a tailer."""
+    """Gives sleeping files a tailer."""
 
     def __init__(self, registry: Registry, line_limit: LineLimit, fields_of: FieldsOf):
         self._registry = registry
@@ -62,7 +63,7 @@ class Waker:
         self._recognition = Recognition(registry)
 
     def wake(self, generation: Generation, handle: Handle, held: OpenStat, now_ms: int) -> Waking:
-        """Give a sleeping generation a tailer once the kind of its file is known.
+        """Give a sleeping file a tailer once its kind is known.
 
         Raises Unreadable.
         """
@@ -94,7 +95,7 @@ class Waker:
         return Waking.AWAKE
 
     def renew(self, generation: Generation, handle: Handle, held: OpenStat) -> Waking:
-        """Continue at the same position by the rules of another input, or of a changed one."""
+        """Continue at the same position with the rules of another input, or with changed rules."""
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
         if encoding is None:
@@ -106,10 +107,10 @@ class Waker:
         return Waking.AWAKE
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
-        """Return the file's encoding; None while it is not known.
+        """Return the encoding of a file; None while it is unknown.
 
-        That is while the file is too short, holds only NULs, or is not decompressed so far. A byte
-        order mark of UTF-16 is not valid UTF-8, so such a file is read by its mark.
+        It is unknown while the file is too short, holds only NULs, or is not decompressed so far. A
+        byte order mark of UTF-16 is not valid UTF-8, so a UTF-8 input reads such a file as UTF-16.
         """
         section = generation.section
         name = section.encoding
@@ -126,7 +127,7 @@ class Waker:
             else:
                 is_written = any(head) or generation.archive is not None
                 if not is_written and not text_end(handle, generation.size, Encoding()):
-                    # Preallocated: the byte order mark is not written yet.
+                    # The file is preallocated, and its byte order mark is not written yet.
                     return None
                 name = byte_order(head)
         line_end = NUL if section.line_end == "nul" else NEWLINE
@@ -145,7 +146,7 @@ class Waker:
 
     @staticmethod
     def refuse_without_lines(generation: Generation, data: memoryview, held: OpenStat) -> None:
-        """Raise Unreadable if the first bytes of a file's content show that it holds no lines."""
+        """Raise Unreadable if the first bytes of a file show that it holds no lines."""
         assert generation.tailer is not None
         encoding, is_unpacked = generation.tailer.rules.encoding, generation.archive is not None
         found = no_lines(bytes(data[:HEAD_BYTES]), encoding, is_unpacked=is_unpacked)
@@ -153,7 +154,7 @@ class Waker:
             generation.refusal = None
             return
         generation.refusal = held.stamp, str(found)
-        # Without a tailer, nothing of it is sent when a one-shot run ends.
+        # Without a tailer, no line of the file is sent when a one-shot run ends.
         generation.tailer = generation.delivery = None
         raise Unreadable(str(found))
 
@@ -185,7 +186,7 @@ class Waker:
         held: OpenStat,
         now_ms: int,
     ) -> Waking:
-        """Wake an archive, which is read only after it was complete once."""
+        """Give a sleeping archive a tailer once the archive was complete."""
         if generation.begins_at_end:
             _skip_archive(generation, handle, held)
             return Waking.WAITING
@@ -199,7 +200,7 @@ class Waker:
             return Waking.AWAKE
         compared = self._recognition.go_on(generation, handle.read, now_ms)
         if compared is Compared.WAITING:
-            # Only a scan can tell what became of the file it may be a copy of.
+            # Only a scan can find out what happened to the file of which this may be a copy.
             generation.stamp = None
             return Waking.WAITING
         return Waking.AGAIN
@@ -208,7 +209,10 @@ class Waker:
     def _evidence(
         generation: Generation, handle: Handle, held: OpenStat, encoding: Encoding
     ) -> Evidence | Waking:
-        """Return the evidence where reading begins, or why the bytes there are not confirmed."""
+        """Return the evidence at which reading begins.
+
+        If the bytes there are not confirmed, return the reason instead.
+        """
         if generation.begins_at_end:
             generation.begins_at_end = False
             generation.touch()
@@ -230,7 +234,7 @@ class Waker:
 
 
 def content_size(generation: Generation, held: OpenStat) -> int:
-    """Return how many bytes of content can be read, decompressed."""
+    """Return how many bytes of content can be read. For an archive they are decompressed bytes."""
     if generation.archive is not None:
         return generation.archive.content_size or 0
     return held.size
@@ -244,7 +248,7 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
 
 
 def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
-    """Tell whether another turn or only a longer file can show the encoding."""
+    """Return whether another read, or only a longer file, can show the encoding."""
     head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
     return Waking.AGAIN if head is None else Waking.WAITING
 
@@ -252,9 +256,9 @@ def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
 def _aligned(
     generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
 ) -> Evidence | Waking:
-    """Return the evidence of the next place between two code units.
+    """Return the evidence of the next place that is between two code units.
 
-    If a file was read as bytes before its input said UTF-16, its position can be inside a unit.
+    A position can be inside a code unit if the file was read as bytes before its input said UTF-16.
     """
     missing = -evidence.position % encoding.unit_bytes
     if not missing:
@@ -266,7 +270,8 @@ def _aligned(
 
 
 def _skip_archive(generation: Generation, handle: Handle, held: OpenStat) -> None:
-    """Skip an archive that existed before the first start, if only new lines are wanted."""
+    """Skip an archive that existed before the first start, because the input wants only new
+    lines."""
     generation.begins_at_end = False
     generation.archive = None
     generation.archive_print = evidence_at(handle, held.size).fingerprint()

@@ -1,6 +1,6 @@
-"""The key, headers and fields of a file's records.
+"""The key, headers and fields of the records of a file.
 
-Room: above `generation`. Pure: the caller gives the machine's name.
+This module is pure: the caller passes the host name.
 """
 
 from collector.config.headers import filled_in, on_host
@@ -13,24 +13,24 @@ UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
 
 
 class Addresses:
-    """Gives records their keys, headers and fields on the machine of this name."""
+    """Gives the records of this host their keys, headers and fields."""
 
     def __init__(self, host: str):
         self._host = host
 
     def key_of(self, generation: Generation) -> bytes | None:
-        """Return the key of a generation's records as its input configures it."""
+        """Return the key that the input's configuration gives to the records of a file."""
         kind = generation.section.key
         if kind == "none":
             return None
         return self._host.encode() if kind == "host" else file_key(generation)
 
     def headers_of(self, section: InputSection) -> tuple[Header, ...]:
-        """Return the headers of an input's records."""
+        """Return the headers of the records of an input."""
         return filled_in(section.headers, self._host) if section.headers else ()
 
     def fields_of(self, section: InputSection) -> Fields | None:
-        """Return the fields added to an input's lines; None if there are none."""
+        """Return the fields to add to the lines of an input; None if there are none."""
         if not section.fields:
             return None
         return fields_of(
@@ -46,10 +46,10 @@ class Addresses:
 
 
 def file_key(generation: Generation) -> bytes:
-    """Return a generation's path as a key. A file without keys is partitioned by it too.
+    """Return a file's path as a record key. It also chooses the partition of a file without keys.
 
-    Consumers read keys as text, so bytes that are not UTF-8 are written as `\\xNN`. Otherwise
-    names that differ only in such bytes would look the same.
+    Consumers read keys as text, so bytes that are not UTF-8 are written as escapes. Otherwise names
+    that differ only in such bytes would look the same.
     """
     name = generation.record_key.encode(errors="surrogateescape")
     return name.decode(errors="backslashreplace").encode()

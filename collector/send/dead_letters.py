@@ -1,10 +1,12 @@
 """Dead letters: lines that could not be sent, with the reason and their place in the file.
 
-Room: above `encode` and `generation`. Pure. A dead letter is sent in the transaction of the lines
-around it. Its value holds the file's own bytes, as many as its topic accepts. Its headers are:
-`reason` (overlong, invalid_bytes, damaged_archive), `topic` (of the line), `file`, `offset` and
-`length` (in bytes of the file, decompressed), `key` if the line's key differs from the letter's
-(empty for no key), and `header.NAME` for each header of the line.
+This module is pure. A dead letter is sent in the same transaction as the lines before and after it.
+Its value holds as many bytes of the file as its topic accepts. It has these headers:
+- `reason`: overlong, invalid_bytes or damaged_archive
+- `topic`: the topic of the line
+- `file`, `offset` and `length`: where the line is, in (decompressed) bytes
+- `key`: the key of the line if it differs from the key of the letter (empty for no key)
+- `header.NAME`: each header of the line
 """
 
 from dataclasses import replace
@@ -15,11 +17,14 @@ from collector.text.encode import Header, Piece, header_octets, record_overhead_
 from collector.text.lines import Block, RecordKind, single_block
 
 LINE_HEADER = b"header."
-"""The prefix for the name of each header of the line."""
+"""The prefix of a dead letter's header that holds a header of the line."""
 
 
 def dead_letter(generation: Generation, line: Piece, key: bytes, batch_limit: int) -> Piece:
-    """Return the dead letter for a line; `batch_limit` is the most bytes of its batch."""
+    """Return the dead letter for a line.
+
+    `batch_limit` is the most bytes that its batch can have.
+    """
     block = line.block
     headers: tuple[Header, ...] = (
         (b"reason", _reason(generation, block)),

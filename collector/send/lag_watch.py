@@ -1,7 +1,7 @@
-"""Asks how far the stream has read, while files wait for its progress.
+"""Asks how far the stream has read, as long as files wait for its progress.
 
-Room: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
-answers. Without an answer files keep waiting, until `lag_windows` stops waiting.
+`lag_windows` decides which partitions to ask about, and uses the answers. Without an answer files
+wait, until `lag_windows` lets them continue.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProgressSource(Protocol):
-    """The source of a group's progress; implemented by `producer.Brokers`."""
+    """A source of the committed offsets of a group. `producer.Brokers` implements it."""
 
     async def progress_of(
         self, group: str, places: list[TopicPartition]
@@ -30,7 +30,10 @@ class ProgressSource(Protocol):
 
 
 class LagWatch:
-    """Asks one question at a time, ASK_MS apart; `on_answer` is called after each."""
+    """Asks for the progress of the stream at least ASK_MS apart, with one request at a time.
+
+    It calls `on_answer` after each answer.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class LagWatch:
         self._due_ms = 0
 
     def step(self, now_ms: int) -> None:
-        """Ask if files wait and the interval has passed."""
+        """Ask for the progress if files wait and ASK_MS have passed."""
         if self._asking is not None or now_ms < self._due_ms:
             return
         places = self._windows.to_ask(now_ms)
@@ -63,7 +66,7 @@ class LagWatch:
         return None if is_idle else self._due_ms
 
     def stop(self) -> None:
-        """Cancel an open question."""
+        """Cancel the request that is under way."""
         if self._asking is not None:
             self._asking.cancel()
 
@@ -71,7 +74,7 @@ class LagWatch:
         try:
             found = await self._brokers.progress_of(READER_GROUP, places)
         except (ClientError, ApiError) as error:
-            logger.debug("reader's progress not known", extra=fields(reason=str(error)))
+            logger.debug("progress of the stream not known", extra=fields(reason=str(error)))
         else:
             self._windows.told(found, self._clock())
         finally:

@@ -1,12 +1,12 @@
 """Limit how many old lines wait in a partition that also receives live lines.
 
-Room: ground of the room. Pure. The stream counts the lines of one partition in order, so a live
-line waits for all lines before it. While a file writes live lines to a partition, files that are
-far behind hold their lines back, except for a window: about as many lines as the stream counts in
-DELAY_MS, estimated from the last ones. Without live lines there is no window.
+This module is pure. The stream processes the lines of one partition in order, so a live line waits
+for all lines before it. As long as a file writes live lines to a partition, files that are far
+behind may send only a *window* of lines there. The window is about as many lines as the stream
+processes in DELAY_MS, estimated from its recent progress. Without live lines there is no limit.
 
-Two cases end the wait early: no stream has ever read the partition, or the stream has stood still
-for longer than a restart takes. In both cases live lines would not be counted either.
+In two cases files stop waiting: no stream has ever read the partition, or the stream has made no
+progress for longer than a restart takes. In both cases live lines would not be processed either.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ STEP_MAX = 1.5  # the largest factor by which a window grows or shrinks at once
 
 
 class ReadProgress(NamedTuple):
-    """How far a partition is read; `committed` is None if the group has never read it."""
+    """How far a group has read a partition. `committed` is None if it has never read it."""
 
     committed: int | None
     end: int
@@ -36,29 +36,35 @@ class ReadProgress(NamedTuple):
 
 @dataclass(slots=True)
 class _LagWindow:
-    """The window of one partition. `handed_out` and `settled` count its lines since the start."""
+    """The window of one partition.
+
+    `handed_out` and `settled` count its sent and committed lines.
+    """
 
     newest: tuple[str, int] | None = None
     """The file that last wrote live lines, and when."""
     other: tuple[str, int] | None = None
-    """The last other file that did, and when."""
+    """The last other file that wrote live lines, and when."""
     handed_out: int = 0
     settled: int = 0
     size: float = LINES_FIRST
     was_full: bool = False
-    """Whether the window was full since the reader last moved."""
+    """Whether the window was full at some time since the committed offset last moved."""
     wished_ms: int | None = None
-    """When a file last asked whether it may hand out lines."""
+    """When a file last asked whether it may send lines."""
     asked_ms: int = 0
     settled_when_asked: int = 0
     progress: ReadProgress | None = None
-    """The last answer; outdated if no file was waiting then."""
+    """The last answer about the stream's progress; outdated if no file was waiting then."""
     settled_then: int = 0
-    """`settled` when that question was asked: at least these lines are below its end."""
+    """The value of `settled` when `progress` was requested.
+
+    At least these lines are below its end.
+    """
     moved_ms: int = 0
-    """When the reader last moved, or had nothing left to read."""
+    """When the committed offset last moved, or had nothing left to read."""
     ends: deque[tuple[int, int]] = field(default_factory=deque)
-    """Ends that the reader has not reached, each with the time when it was first seen."""
+    """End offsets that the stream has not reached, each with the time when it was first seen."""
 
     def wrote_live(self, name: str, now_ms: int) -> None:
         if self.newest is not None and self.newest[0] != name:
@@ -66,18 +72,18 @@ class _LagWindow:
         self.newest = (name, now_ms)
 
     def is_shared(self, name: str, now_ms: int) -> bool:
-        """Tell whether another file writes live lines."""
+        """Tell whether another file writes live lines to the partition."""
         last = self.newest if self.newest is None or self.newest[0] != name else self.other
         return last is not None and now_ms - last[1] < LIVE_MS
 
     def is_wished(self, now_ms: int) -> bool:
-        """Tell whether a file waits to hand out lines."""
+        """Tell whether a file waits to send lines."""
         return self.wished_ms is not None and now_ms - self.wished_ms < WISH_MS
 
     def has_room(self, now_ms: int) -> bool:
-        """Tell whether a file that is behind may hand out lines now."""
+        """Tell whether a file that is far behind may send lines now."""
         if not self.is_wished(now_ms):
-            # The last answer about the reader is too old, so forget it.
+            # The last answer about the progress is outdated, so forget it.
             self.progress, self.moved_ms = None, now_ms
             self.ends.clear()
         self.wished_ms = now_ms
@@ -93,7 +99,7 @@ class _LagWindow:
         return not is_full
 
     def told(self, progress: ReadProgress, now_ms: int) -> None:
-        """Take the reader's progress, the answer to the last question."""
+        """Store the answer about the stream's progress, and adapt the window to it."""
         before, now = self.progress, progress.committed
         self.progress, self.settled_then = progress, self.settled_when_asked
         if now is None:
@@ -109,7 +115,10 @@ class _LagWindow:
             self.ends.append((self.asked_ms, progress.end))
 
     def _resize(self, waited_ms: int) -> None:
-        """Adjust the size: the oldest line that was read now had waited this long."""
+        """Resize the window.
+
+        `waited_ms` is how long the oldest line that was just read had waited.
+        """
         step = min(STEP_MAX, max(1 / STEP_MAX, DELAY_MS / max(waited_ms, 1)))
         if step < 1 or self.was_full:
             self.size = min(LINES_MAX, max(LINES_MIN, self.size * step))
@@ -123,39 +132,47 @@ class LagWindows:
         self._windows: dict[TopicPartition, _LagWindow] = {}
 
     def handed_out(self, place: TopicPartition, lines: int) -> None:
-        """Note that lines of any file were sent to a partition."""
+        """Count lines of any file that were sent to a partition."""
         self._of(place).handed_out += lines
 
     def settled(self, place: TopicPartition, lines: int) -> None:
-        """Note that these lines are committed, so the partition's end includes them from now on."""
+        """Count lines that were committed, which the partition's end offset includes from now
+        on."""
         self._of(place).settled += lines
 
     def wrote_live(self, place: TopicPartition, name: str, now_ms: int) -> None:
-        """Note that a file that is not behind wrote new lines."""
+        """Note that a file that is not far behind wrote new lines."""
         self._of(place).wrote_live(name, now_ms)
 
     def is_shared(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Tell whether a file that is behind shares the partition with another one's live lines."""
+        """Tell whether another file writes live lines to the partition of a file that is far
+        behind."""
         window = self._windows.get(place)
         return window is not None and window.is_shared(name, now_ms)
 
     def may_go_on(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Tell whether a file that is behind may hand out lines; if not, the caller asks again."""
+        """Tell whether a file that is far behind may send lines.
+
+        If not, the caller asks again later.
+        """
         window = self._windows.get(place)
         return window is None or not window.is_shared(name, now_ms) or window.has_room(now_ms)
 
     def to_ask(self, now_ms: int) -> list[TopicPartition]:
-        """Return the partitions for which the progress is needed."""
+        """Return the partitions for which the stream's progress is needed."""
         return [place for place, one in self._windows.items() if one.is_wished(now_ms)]
 
     def asked(self, places: Iterable[TopicPartition], now_ms: int) -> None:
-        """Note that a question about these partitions is being asked; there is one at a time."""
+        """Note that the progress in these partitions is being requested.
+
+        There is one request at a time.
+        """
         for place in places:
             window = self._of(place)
             window.asked_ms, window.settled_when_asked = now_ms, window.settled
 
     def told(self, found: Mapping[TopicPartition, ReadProgress], now_ms: int) -> None:
-        """Take the answer to the last question."""
+        """Store the answer to the last request for progress."""
         for place, progress in found.items():
             self._of(place).told(progress, now_ms)
 

@@ -1,12 +1,13 @@
-"""Lines to send: batches being filled, and a bounded window of those not acknowledged yet.
+"""Lines to send: batches being filled, and a bounded window of batches without acknowledgement.
 
-Room: above `encode`. Pure. A queue holds what goes to one partition of an input's topic, together
-with the dead letters of the same files. The driver offers blocks with `fit` and `put`, which accept
-what fits. It takes batches with `take` for the open transaction. It reports each batch
-as `acknowledged`, and then as `settled` by a commit or `given_back` by an abort. A batch stays in
-memory until it is settled, so an abort loses nothing. What was given back is sent before anything
-else of its queue, so the order is kept. A queue that made a transaction fail is `suspect`: the
-others continue without it, and it is tried again in transactions of its own.
+This module is pure. A queue holds the lines for one partition of an input's topic, together with
+the dead letters of the same files. The driver offers blocks with `fit` and `put`, which accept the
+part that fits. `take` returns the batches for the open transaction. The driver reports each batch
+as `acknowledged`. Then it reports it as `settled` after a commit, or as `given_back` after an
+abort. A batch stays in memory until it is settled, so an abort loses nothing. Batches that were
+given back are sent before all others of their queue, so the order is kept. A queue that made a
+transaction fail is `suspect`. The other queues continue without it, and it is tried again in
+transactions of its own.
 """
 
 import itertools
@@ -30,7 +31,7 @@ from protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BatchedPiece:
-    """A piece in a batch, and the generation it belongs to."""
+    """A piece in a batch, and the name of the generation to which it belongs."""
 
     generation: str
     piece: Piece
@@ -38,7 +39,7 @@ class BatchedPiece:
 
 @dataclass(slots=True)
 class SendBatch:
-    """Pieces that are sent together to one partition; `place` names their queue."""
+    """Pieces that are sent together to one partition. `place` identifies their queue."""
 
     number: int
     partition: TopicPartition
@@ -47,10 +48,10 @@ class SendBatch:
     encoded_bytes_max: int = 0
     record_count: int = 0
     raw_bytes: int = 0
-    """How many bytes of files the batch keeps in memory."""
+    """The number of bytes of the files' lines that the batch keeps in memory."""
 
     def add(self, entry: BatchedPiece, encoded_bytes: int) -> None:
-        """Add one piece."""
+        """Add one piece to the batch."""
         self.entries.append(entry)
         self.encoded_bytes_max += encoded_bytes
         self.record_count += entry.piece.block.count
@@ -59,7 +60,8 @@ class SendBatch:
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """One queue: open batches, full ones, the number in flight, and those given back."""
+    """The batches of one queue: open, full, and given back after an abort; in flight only a
+    count."""
 
     open: dict[TopicPartition, SendBatch] = field(default_factory=dict)
     full: deque[SendBatch] = field(default_factory=deque)
@@ -71,12 +73,15 @@ class _PartitionQueue:
 
     @property
     def window(self) -> int:
-        """How many full batches have no acknowledgement yet."""
+        """The number of full batches that are not acknowledged yet."""
         return len(self.full) + self.in_flight
 
 
 class SendQueues:
-    """All queues. `batch_limit(topic)` is the most bytes that a batch's records can take."""
+    """All queues of lines to send.
+
+    `batch_limit(topic)` is the most bytes that the records of one batch can take.
+    """
 
     def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):
         self.batch_limit = batch_limit
@@ -89,13 +94,14 @@ class SendQueues:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all pieces that were put in are committed."""
+        """Whether all pieces that were added are committed."""
         return not self.bytes_held
 
     def has_room(self, place: TopicPartition, read_queue: ReadQueue) -> bool:
-        """Tell whether a file that writes to this place may take its turn.
+        """Tell whether a file that writes to this queue may be read now.
 
-        Live files can fill the window; backfill leaves part of it free for them.
+        Live files may fill the whole window. Files of the backfill leave part of it free for live
+        files.
         """
         state = self._place(place)
         if state.back or state.is_suspect:
@@ -109,8 +115,8 @@ class SendQueues:
     ) -> tuple[Piece | None, Block | None]:
         """Return the part of the piece for which there is room, and the rest of its block.
 
-        Nothing is added yet; `put` does that. Offer the rest again until nothing fits. The rest of
-        a group always fits, because its first records are already in a batch.
+        Nothing is added yet; `put` adds the part. Offer the rest again until nothing fits. The rest
+        of a group always fits, because its first records are already in a batch.
         """
         state = self._place(place)
         window = PARTITION_WINDOW if read_queue is ReadQueue.LIVE else BACKFILL_WINDOW
@@ -130,15 +136,16 @@ class SendQueues:
         return piece._replace(block=first), rest
 
     def put(self, place: TopicPartition, partition: TopicPartition, entry: BatchedPiece) -> None:
-        """Add a piece that `fit` has just returned."""
+        """Add a piece that `fit` has just returned to a batch."""
         batch = self._open(self._place(place), place, partition)
         batch.add(entry, encoded_size_max(entry.piece))
         self.bytes_held += len(entry.piece.block.data)
 
     def begin(self, now_ms: int) -> None:
-        """Begin a transaction: choose whether it is for all queues or the trial of a suspect one.
+        """Begin a transaction. Choose whether it is for one suspect queue or for all other queues.
 
-        Between two trials there is a transaction of the other queues, if they have batches.
+        A transaction of the other queues comes between two trials of suspect queues, if they have
+        batches.
         """
         self._trial = None
         if self._was_trial and any(self._sendable()):
@@ -154,11 +161,11 @@ class SendQueues:
 
     @property
     def is_trial(self) -> bool:
-        """Whether the open transaction is that of one suspect queue."""
+        """Whether the open transaction is a trial of one suspect queue."""
         return self._trial is not None
 
     def take(self, *, everything: bool) -> list[SendBatch]:
-        """Return the batches for the open transaction: the full ones, or all."""
+        """Return the batches for the open transaction: only the full ones, or all."""
         taken: list[SendBatch] = []
         for place, state in self._sendable():
             found = self._again(place, state) if state.back else []
@@ -168,47 +175,47 @@ class SendQueues:
                 found += [batch for batch in state.open.values() if batch.entries]
                 state.open.clear()
             for batch in found:
-                # Numbered in the order of sending, which is also the order when they are given
-                # back.
+                # Batches are numbered in the order of sending. After an abort they are sorted by
+                # these numbers.
                 batch.number = next(self._numbers)
             state.in_flight += len(found)
             taken += found
         return taken
 
     def covers(self, place: TopicPartition) -> bool:
-        """Tell whether `take` adds this queue's batches to the open transaction."""
+        """Tell whether `take` adds the batches of this queue to the open transaction."""
         if self._trial is not None:
             return place == self._trial
         state = self._places.get(place)
         return state is None or not state.is_suspect
 
     def acknowledged(self, batch: SendBatch) -> None:
-        """Note that the broker has the batch, so the window moves on."""
+        """Note that the broker has acknowledged the batch, so its queue's window has room again."""
         self._places[batch.place].in_flight -= 1
 
     def settled(self, batch: SendBatch) -> None:
-        """Note that the batch is committed, and free its bytes."""
+        """Note that the batch is committed, and free its memory."""
         state = self._places[batch.place]
         state.is_suspect = False
         state.backoff.reset()
         self.bytes_held -= batch.raw_bytes
 
     def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
-        """Note that the batch's transaction was aborted, so the batch will be sent again."""
+        """Note that the transaction of the batch was aborted, so the batch must be sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
         state.back.append(batch)
         state.back.sort(key=lambda other: other.number)
 
     def suspect(self, place: TopicPartition, now_ms: int) -> None:
-        """Mark a queue as the cause of a failed transaction. It is tried again later, alone."""
+        """Mark a queue as the cause of a failed transaction. Later it is tried again, alone."""
         state = self._places[place]
         state.is_suspect = True
         state.retry_at_ms = now_ms + state.backoff.next_ms()
 
     @property
     def retry_at_ms(self) -> int | None:
-        """The time at which the next suspect queue is tried again; None if no queue is suspect."""
+        """When the next suspect queue is tried again; None if no queue is suspect."""
         times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
         return min(times, default=None)
 
@@ -218,7 +225,7 @@ class SendQueues:
         return any(state.back and not state.is_suspect for state in self._places.values())
 
     def suspects(self) -> list[TopicPartition]:
-        """Return the queues that wait for a trial."""
+        """Return the queues that wait to be tried again."""
         return [place for place, state in self._places.items() if state.is_suspect]
 
     def _sendable(self) -> Iterator[tuple[TopicPartition, _PartitionQueue]]:
@@ -234,7 +241,10 @@ class SendQueues:
         return self._repack(place, back)
 
     def _repack(self, place: TopicPartition, back: list[SendBatch]) -> list[SendBatch]:
-        """Repack batches for a limit that became smaller; longer lines are split."""
+        """Distribute the lines of batches again because the topic's limit became smaller.
+
+        Lines that no longer fit are split.
+        """
         packed: list[SendBatch] = []
         last: dict[TopicPartition, SendBatch] = {}
         for batch in back:
@@ -258,8 +268,8 @@ class SendQueues:
     def _fitting(self, batch: SendBatch, piece: Piece) -> int:
         room = self._limit_of(batch) - batch.encoded_bytes_max
         count = min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
-        # The key and headers alone may exceed what the topic accepts. Then the brokers refuse
-        # the record, and the refusal is reported.
+        # The key and headers alone can exceed the limit of the topic. Then the brokers refuse the
+        # record, and the refusal is reported.
         return count or int(not batch.entries)
 
     def _limit_of(self, batch: SendBatch) -> int:
@@ -282,7 +292,7 @@ class SendQueues:
 
 
 def _cut(piece: Piece, limit: int) -> list[Block]:
-    """Return the piece's block in parts that each fit in an empty batch."""
+    """Return the block of a piece in parts that each fit in an empty batch."""
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
     room = limit - overhead if limit > overhead else LINE_BYTES_MIN
     rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)
@@ -302,7 +312,7 @@ def _cut(piece: Piece, limit: int) -> list[Block]:
 
 
 def _pieces(block: Block, limit: int) -> list[Block]:
-    """Return each record of a block alone, those beyond the limit in pieces."""
+    """Return each record of a block as a separate block. Records above the limit are split."""
     parts = []
     begin = 0
     for newline in block.newlines.tolist():

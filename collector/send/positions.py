@@ -1,11 +1,11 @@
 """Position records: read at the start, and written with each transaction.
 
-A transaction has consecutive lines of a file and the position at which they end, so either both
+A transaction holds consecutive lines of a file and the position at which they end. So either both
 become visible or neither. Lines that do not fit wait for the next transaction.
 
-A position is always the start of a line, and with multi-line events the end of an event. When a
-transaction is cut, it holds all lines of a read queue that were given out, or none of them. In the
-second case the position of that queue stays out as well.
+A position is always the start of a line; with multi-line events it is the end of an event. A
+transaction holds all handed-out lines of a queue or none of them. If it holds none, it does not
+hold the position of that queue's files either.
 """
 
 import logging
@@ -30,14 +30,14 @@ FORGET_TICK_MS = 60_000
 logger = logging.getLogger(__name__)
 
 Records = dict[bytes, bytes | None]
-"""Position records by key; None forgets a generation."""
+"""Position records by key. The value None deletes the record of a generation."""
 
 
 class StoredPosition(NamedTuple):
-    """What the topic of positions holds about one instance.
+    """The stored positions of one instance, by the name of the generation.
 
-    `rival` is the process that took over the instance after the claim given to `gather`; None if
-    there is none.
+    `rival` is the process that took over the instance after the claim passed to `gather`; None if
+    there is no such process.
     """
 
     values: dict[str, bytes]
@@ -49,7 +49,7 @@ def gather(
     records: Iterable[tuple[bytes | None, bytes | None]],
     since: Claim | None = None,
 ) -> StoredPosition:
-    """Return the last value per generation of one instance; `records` are in order."""
+    """Return the last value of each generation of one instance. `records` are in offset order."""
     found: dict[str, bytes] = {}
     rival: str | None = None
     is_since = False
@@ -73,7 +73,7 @@ def gather(
 
 
 class Positions:
-    """The position records of one instance."""
+    """The position records of one collector instance."""
 
     def __init__(self, registry: Registry, instance: str, forget_after_ms: int):
         self.problems: dict[str, str] = {}
@@ -86,7 +86,7 @@ class Positions:
         self._cut_forgotten: frozenset[str] = frozenset()
 
     def decoded(self, values: Mapping[str, bytes]) -> list[Checkpoint]:
-        """Decode everything stored; an unreadable record is reported and left out."""
+        """Decode all stored positions. An unreadable record is reported and left out."""
         found: list[Checkpoint] = []
         for generation, value in values.items():
             try:
@@ -100,20 +100,20 @@ class Positions:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a cut would return records."""
+        """Whether `cut` would return any records."""
         return bool(self._registry.changed or self._forgotten)
 
     def tick(self, now_ms: int) -> None:
-        """Forget generations that ended long ago. This happens only at intervals."""
+        """Forget files that ended long ago. Between two searches at least FORGET_TICK_MS pass."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + FORGET_TICK_MS
             self._forgotten.update(self._registry.forget(now_ms, self._forget_after_ms))
 
     def cut(self, now_ms: int, is_covered: Callable[[Generation], bool]) -> Records:
-        """Return the records of everything that changed, for the transaction being ended.
+        """Return the changed position records for the transaction that is about to be committed.
 
-        A generation whose lines are not in it (`is_covered` returns False) keeps its record for the
-        next one.
+        If `is_covered` returns False for a file, its lines are not in the transaction. Then its
+        record waits for the next transaction.
         """
         records: Records = {}
         changed = self._registry.changed
@@ -131,14 +131,14 @@ class Positions:
         return records
 
     def committed(self) -> None:
-        """Note that the transaction of the last `cut` was committed."""
+        """Note that the transaction with the records of the last `cut` was committed."""
         for generation in self._cut:
             generation.committed()
         self._cut.clear()
         self._forgotten -= self._cut_forgotten
 
     def given_up(self) -> None:
-        """Note that the transaction was aborted, so the next `cut` returns its records again."""
+        """Note that the transaction was aborted. The next `cut` returns its records again."""
         for generation in self._cut:
             generation.given_up()
         self._cut.clear()

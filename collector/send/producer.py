@@ -1,9 +1,9 @@
 """Talks to the brokers: sends transactions, and reads positions at the start.
 
-Room: beside `outbox` and `checkpoints`; no other file of the room opens a connection. The producer
-is transactional: what is sent between `begin` and `commit` becomes visible completely or not at
-all. A restarting broker delays batches, and neither loses nor duplicates them. A permanent refusal
-is the exception of the batch's future; the outbox still has the lines.
+The producer is transactional: what is sent between `begin` and `commit` becomes visible completely
+or not at all. While a broker restarts, batches are delayed, but neither lost nor duplicated. A
+permanent refusal is the exception of the batch's future. The outbox still has the lines of the
+batch then.
 """
 
 import asyncio
@@ -52,9 +52,11 @@ from protocol.wire.records import assemble_batch, build_batch
 
 REACH_TIMEOUT_MS = 3_000
 REQUEST_TIMEOUT_MS = 10_000
-"""How long a broker can take to answer before it, or its successor, is asked again. A frozen broker
-keeps its connections open, so only this limit ends the wait. It is a third of the value in Kafka's
-clients, because live lines must not wait longer than a broker's session lasts."""
+"""The time after which a request without an answer is sent again to the broker or its successor.
+
+A frozen broker keeps its connections open, so only this limit ends the wait. It is a third of the
+default in Kafka's clients, because live lines must not wait longer than a broker's session lasts.
+"""
 START_TIMEOUT_MS = 10_000
 POLL_MS = 500
 
@@ -62,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 class Brokers:
-    """One collector's connection to its cluster; `name` is its client id and transactional id."""
+    """The connections of one collector. `name` is its client id and transactional id."""
 
     def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
@@ -77,14 +79,15 @@ class Brokers:
         self._routed: dict[str, None] = {}
         """The topics that templates have named, in the order of their creation."""
         self._ready: set[str] = set()
-        """The topics that exist and whose limits are known."""
+        """The topics that exist and whose batch limits are known."""
 
     async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
-        """Find the cluster; raises ClientError if none of its brokers answers in time."""
+        """Connect to the cluster. Raises ClientError if none of its brokers answers in time."""
         await self._cluster.start(timeout_ms)
 
     async def change_topics(self, settings: CollectorSettings) -> None:
-        """Ensure the topics of other settings; if that raises, the old settings stay."""
+        """Create missing topics of changed settings. If that fails, the old settings remain in
+        force."""
         before, routed = self._settings, self._routed
         self._settings = settings
         self._routed = {name: None for name in routed if settings.section.may_write(name)}
@@ -95,19 +98,15 @@ class Brokers:
             raise
 
     async def prepare(self) -> None:
-        """Ensure the topics exist, and read their limits.
-
-        Raises ClientError or ApiError; calling it again is safe.
-        """
+        """Create the missing topics, and read the batch limits of all topics. Raises ClientError or
+        ApiError. The call can be repeated safely."""
         await self.ensure_topics()
         await self.learn_limits(self._written)
         self._ready.update(self._written)
 
     async def make_topics(self, names: Collection[str]) -> None:
-        """Ensure that topics named by templates exist, and read their limits.
-
-        Raises ClientError or ApiError, and then none of them can be written to.
-        """
+        """Create the missing topics that templates named, and read their batch limits. Raises
+        ClientError or ApiError. In that case no line can be sent to any of these topics."""
         specs = routed_specs(self._settings, names)
         await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
         fresh = [name for name in names if name not in self._written]
@@ -125,13 +124,14 @@ class Brokers:
     ) -> StoredPosition:
         """Become the instance's only collector, and return its stored positions.
 
-        The order matters (KIP-618). First every older producer of this id is fenced, and its open
-        transaction is ended. Then a claim is committed. Then positions are read up to that claim,
-        because none of the instance's positions can lie behind it. The end of the log would not do:
-        another instance's open transaction can be before it.
+        The order of the steps matters (KIP-618). First every older producer with this transactional
+        id is fenced, and its open transaction is ended. Then a claim is committed. Then positions
+        are read up to that claim, because all positions of the instance precede it. Reading to the
+        end of the log would not be correct, because an open transaction of another instance can be
+        before that end.
         """
         await self.let_go(1)
-        # Twice the in-flight limit, so that lines never wait in the producer, only in the outbox.
+        # The buffer has twice the in-flight limit, so lines wait only in the outbox, never here.
         self._producer = Producer(
             self._cluster,
             buffer_bytes=2 * self._settings.section.in_flight_bytes + REQUEST_BYTES_MAX,
@@ -146,12 +146,14 @@ class Brokers:
         return gather(instance, records, since)
 
     async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
-        """Commit the claim in every partition of positions; return the offset after each claim."""
+        """Commit the claim to every partition of the positions topic. Return the offset after each
+        claim."""
         partitions = await self._position_partitions()
         value = encode_claim(claim, host, time.time_ns() // 1_000_000)
         ends: dict[TopicPartition, int] = {}
         while len(ends) < len(partitions):
-            # Repeat it where the broker had the record already and does not return its offset.
+            # Repeat the claim in partitions where the broker had the record already and returned no
+            # offset.
             left = [tp for tp in partitions if tp not in ends]
             self.begin()
             futures = {
@@ -180,15 +182,15 @@ class Brokers:
         self._transactional.begin_transaction()
 
     async def commit(self, timeout_ms: int) -> None:
-        """Commit it. Raises the errors of the producer's `commit_transaction`."""
+        """Commit the open transaction. Raises the errors of the producer's `commit_transaction`."""
         await self._transactional.commit_transaction(timeout_ms)
 
     async def abort(self, timeout_ms: int) -> None:
-        """Abort it. Can be repeated after a time-out."""
+        """Abort the open transaction. The call can be repeated after a time-out."""
         await self._transactional.abort_transaction(timeout_ms)
 
     async def let_go(self, timeout_ms: int) -> None:
-        """Close the producer; an open transaction is abandoned."""
+        """Close the producer. An open transaction is abandoned."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(timeout_ms)
@@ -205,17 +207,17 @@ class Brokers:
         return [*self._settings.section.topics, *self._routed, DEAD_LETTERS_TOPIC]
 
     async def _present(self) -> list[str]:
-        """Return those that exist. A deleted topic is created again when a file writes to it."""
+        """Return the topics for lines and dead letters that exist. A deleted topic is created again
+        when a file writes to it."""
         names = self._written
         found = await self._cluster.metadata(names, refresh=True, timeout_ms=START_TIMEOUT_MS)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [name for name in names if found.topics[name].error != unknown]
 
     async def learn_limits(self, topics: Collection[str] | None = None) -> None:
-        """Read the batch limits of these topics (or of all that exist), and raise small defaults.
-
-        A limit that was set explicitly is kept. If the cluster refuses, its limits stay.
-        """
+        """Read the batch limits of topics (by default of all that exist), and raise low defaults. A
+        limit that was set explicitly is kept. If the cluster refuses to raise a limit, the limit
+        stays."""
         names = await self._present() if topics is None else topics
         unset = await self._ask_limits(names)
         raised = to_raise(wanted_limits(self._settings.section, self._routed), unset)
@@ -237,7 +239,7 @@ class Brokers:
         await self._ask_limits(names)
 
     async def _ask_limits(self, names: Collection[str]) -> dict[str, int]:
-        """Store the limits in force; return those that are defaults."""
+        """Store the batch limits of topics, and return the limits that are defaults."""
         unset: dict[str, int] = {}
         found = await self._admin.describe_configs(
             [ConfigResource.topic(name) for name in names],
@@ -258,10 +260,11 @@ class Brokers:
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
-        """Return the partition of a key, as Java's client chooses it; None: create the topic.
+        """Return the partition of a key, which is the same that Java's client chooses.
 
-        None also if the number of partitions is unknown, for example because the topic was deleted:
-        otherwise a file's lines could go to another partition later. Dead letters do not wait.
+        Return None if the topic must be created first, or if its number of partitions is unknown,
+        for example because the topic was deleted. Otherwise the lines of a file could go to another
+        partition later. Dead letters do not wait for this.
         """
         known = self._cluster.current.topics.get(topic)
         count = len(known.partitions) if known is not None else 0
@@ -272,7 +275,7 @@ class Brokers:
         return TopicPartition(topic, partition_for_key(key, count))
 
     async def send(self, batch: SendBatch) -> "asyncio.Future[BatchMetadata]":
-        """Encode and send a batch; its future completes when the brokers have it."""
+        """Encode and send a batch. Its future completes when the brokers have acknowledged it."""
         topic, partition = batch.partition
         payload, count = encode([entry.piece for entry in batch.entries])
         now_ms = time.time_ns() // 1_000_000
@@ -284,7 +287,7 @@ class Brokers:
             codec=self._codec,
         )
         if len(encoded) > self.batch_limit(topic) + BATCH_OVERHEAD_BYTES // 2:
-            # The bytes do not compress. Uncompressed they certainly fit.
+            # The payload does not become smaller by compression. Uncompressed it certainly fits.
             encoded = assemble_batch(
                 payload,
                 record_count=count,
@@ -295,7 +298,7 @@ class Brokers:
         return await self._transactional.send_batch(topic, partition, encoded, count)
 
     async def send_positions(self, records: Records) -> "list[asyncio.Future[BatchMetadata]]":
-        """Send position records; the futures complete when the brokers have them."""
+        """Send position records. The futures complete when the brokers have acknowledged them."""
         now_ms = time.time_ns() // 1_000_000
         count = len(await self._position_partitions())
         groups: dict[int, list[list[NewRecord]]] = {}
@@ -321,7 +324,7 @@ class Brokers:
         return futures
 
     async def read_positions(self, instance: str, since: Claim | None = None) -> StoredPosition:
-        """Return an instance's committed positions without taking it over."""
+        """Return the committed positions of an instance without taking it over."""
         partitions = await self._position_partitions(refresh=True)
         ends = await self._offsets(partitions, LATEST_TIMESTAMP)
         return gather(instance, await self._read(ends), since)
@@ -336,7 +339,7 @@ class Brokers:
     async def _read(
         self, ends: Mapping[TopicPartition, int]
     ) -> list[tuple[bytes | None, bytes | None]]:
-        """Return key and value of all committed position records below `ends`."""
+        """Return the keys and values of all committed position records below `ends`."""
         starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
         open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
         fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
@@ -355,7 +358,7 @@ class Brokers:
     async def _offsets(
         self, partitions: Sequence[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """Return the first or last offset of each log, for a reader of committed records."""
+        """Return the start or end offset of each log, as a reader of committed records sees it."""
         found = await self._admin.list_offsets(
             dict.fromkeys(partitions, timestamp), isolation_level=IsolationLevel.READ_COMMITTED
         )
@@ -366,9 +369,10 @@ class Brokers:
     async def progress_of(
         self, group: str, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadProgress]:
-        """Return how far a group has read, and the logs' ends. Raises ClientError, ApiError."""
-        # The ends are read after the commits and include uncommitted records, so the shown lag can
-        # be too large, but never too small.
+        """Return the committed offsets of a group, and the logs' end offsets. Raises ClientError or
+        ApiError."""
+        # The end offsets are read after the commits, and they include uncommitted records. So the
+        # lag can be shown too large, but never too small.
         committed = await fetch_offsets(self._cluster, group, places)
         ends = await self._admin.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
         found: dict[TopicPartition, ReadProgress] = {}
@@ -379,13 +383,14 @@ class Brokers:
         return found
 
     async def close(self, timeout_ms: int) -> None:
-        """Stop; lines that are not committed by then stay in their files."""
+        """Close the connections. Lines that are not committed yet stay in their files."""
         await self.let_go(timeout_ms)
         await self._cluster.close()
 
 
 def _retrieved(future: "asyncio.Future[Any]") -> None:
-    """Mark the exception as retrieved, because the transaction reports the same failure."""
+    """Mark the exception of a future as retrieved, because the transaction reports the same
+    failure."""
     if not future.cancelled():
         future.exception()
 

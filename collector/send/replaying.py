@@ -1,10 +1,9 @@
-"""Put dead letters back as lines: which ones, in what form, and the note that it was done.
+"""Put dead letters back as lines: choose and repair the letters, and note that it was done.
 
-Room: beside `dead_letters`. Pure. A letter is named by its partition and offset in the topic of
-dead letters. Its note is a record of the same partition, committed together with the line that was
-put back. So reading the topic to its end, with no open transaction before that, shows for each
-letter whether it was put back. A note has one header, `replayed`, with the letter's place as
-`partition:offset`.
+This module is pure. A letter is identified by its partition and offset in the dead-letter topic.
+When its line is put back, a *note* is committed to the same partition in the same transaction. So a
+reader of committed records that reads the whole topic knows for each letter whether it was put
+back. A note has one header, `replayed`, with the place of the letter as `partition:offset`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +15,20 @@ from collector.send.dead_letters import LINE_HEADER
 REPLAYED = "replayed"
 SHOWN_BYTES = 60
 LINE_END_BYTES_MAX = 4
-"""CR LF in UTF-16. A letter's length includes its line end; its value does not."""
+"""The bytes of CR LF in UTF-16.
+
+The length of a letter includes its line end; its value does not.
+"""
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Unrepairable(Exception):
-    """A letter cannot be put back; the text gives the reason."""
+    """The error for a letter that cannot be put back. Its text gives the reason."""
 
 
 class LetterPlace(NamedTuple):
-    """The partition and offset of a letter in its topic."""
+    """The partition and offset of a letter in the dead-letter topic."""
 
     partition: int
     offset: int
@@ -34,9 +36,9 @@ class LetterPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `offset` and `length` refer to the file, in bytes, if known.
+    """A dead letter. `offset` and `length` are the line's byte range in the file, if known.
 
-    `line_key` is the key that the line would have had; `line_headers` are its headers.
+    `line_key` is the key that the line would have had. `line_headers` are the headers of the line.
     """
 
     place: LetterPlace
@@ -53,7 +55,7 @@ class Letter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds the whole line."""
+        """Whether the letter holds the whole line."""
         return self.length is None or self.length <= len(self.value) + LINE_END_BYTES_MAX
 
 
@@ -61,8 +63,9 @@ class Letter:
 class Repair:
     """How letters become lines: decoded, unchanged, or replaced by the user.
 
-    `with_cut`: also put back letters of which only the beginning was kept. `edits`: put back only
-    these letters; each value is the replacement line, or None to keep the letter's own.
+    `with_cut`: also put back letters that hold only the beginning of the line. `edits`: put back
+    only these letters. The value is the line to send instead, or None to send the letter's own
+    line.
     """
 
     decode: str | None = None
@@ -71,7 +74,8 @@ class Repair:
 
 
 def note_of(headers: Headers) -> LetterPlace | None:
-    """Return the letter that a record marks as put back; None for any other record."""
+    """Return the place of the letter that a note marks as put back; None if the record is no
+    note."""
     for name, value in headers:
         if name == REPLAYED and value is not None:
             partition, _, offset = value.decode(errors="replace").partition(":")
@@ -81,14 +85,14 @@ def note_of(headers: Headers) -> LetterPlace | None:
 
 
 def note_headers(place: LetterPlace) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers of a letter's note."""
+    """Return the headers of the note for a letter."""
     return ((REPLAYED, f"{place.partition}:{place.offset}".encode()),)
 
 
 def letter_of(
     place: LetterPlace, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> Letter:
-    """Return the letter in a record. Fields without a header are None."""
+    """Return the letter in a record. Fields whose header is missing are None."""
     found = {name: content or b"" for name, content in headers}
     line_key = found.get("key", key)
     prefix = LINE_HEADER.decode()
@@ -114,21 +118,21 @@ def letter_of(
 def repaired(letter: Letter, repair: Repair) -> bytes:
     """Return the line to put back. Raises Unrepairable."""
     if letter.topic is None:
-        raise Unrepairable("it does not name the topic of its line")
+        raise Unrepairable("the letter does not name the topic of its line")
     edited = None if repair.edits is None else repair.edits.get(letter.place)
     if edited is not None:
         return edited
     if not letter.is_whole and not repair.with_cut:
         raise Unrepairable(
-            f"only {len(letter.value)} of its {letter.length} bytes were kept: --cut puts these"
-            " back, --stdin a line of your own"
+            f"only {len(letter.value)} of the {letter.length} bytes of its line were kept: use"
+            " --cut to put these back, or --stdin to put back a line of your own"
         )
     if repair.decode is None:
         return letter.value
     try:
         return letter.value.decode(repair.decode).encode()
     except UnicodeError as error:
-        raise Unrepairable(f"it is not {repair.decode}: {error}") from error
+        raise Unrepairable(f"the letter is not {repair.decode}: {error}") from error
 
 
 def first_bytes(value: bytes) -> str:

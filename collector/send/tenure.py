@@ -1,8 +1,8 @@
-"""Be an instance's only collector: take it over, and tell a rival from a pause of one's own.
+"""Make this process the only collector of an instance, and notice a rival.
 
-Room: above `producer`. Taking over fences the process that had the instance. Against a rival this
-is done once: if the rival fences back within a short time, this process ends. A process that was
-only paused for too long finds no claim except its own.
+To take over an instance fences the process that had it. Against a rival this is done only once: if
+the rival fences this process within a short time, this process ends. A process that was fenced only
+because it had paused for too long finds no claim except its own.
 """
 
 import logging
@@ -34,11 +34,14 @@ class Tenure:
 
     @property
     def is_held(self) -> bool:
-        """Whether the instance was taken over at least once."""
+        """Whether the process has taken over the instance at least once."""
         return self._held is not None
 
     async def take_over(self) -> StoredPosition:
-        """Fence the previous owner; return the positions. Raises ClientError or ApiError."""
+        """Fence the previous owner, and return the stored positions.
+
+        Raises ClientError or ApiError.
+        """
         await self._brokers.reach()
         await self._brokers.prepare()
         self._claim = self._claim._replace(number=self._claim.number + 1)
@@ -51,7 +54,7 @@ class Tenure:
     async def has_rival(
         self, pause: Callable[[int], Awaitable[None]], is_stopping: Callable[[], bool]
     ) -> bool:
-        """Tell whether the recent rival has claimed the instance again, waiting for its claim."""
+        """Wait for a claim of the recent rival, and tell whether it has taken the instance back."""
         rival_at_ms = self._rival_at_ms
         if rival_at_ms is None or self._clock() - rival_at_ms >= FENCED_AGAIN_MS:
             return False

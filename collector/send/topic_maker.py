@@ -1,7 +1,7 @@
-"""Create the topics that files wait for: those named by templates, when first needed.
+"""Create the topics that templates name, when a file first writes to them.
 
-Room: beside `committer`. Thin: the feeder says which files wait. If the brokers refuse a topic,
-only that topic's files keep waiting, and it is tried again.
+The feeder says which files wait for a topic. If the brokers refuse a topic, only the files of that
+topic keep waiting, and its creation is retried.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(Protocol):
-    """Waits for topics; implemented by the feeder."""
+    """An object that has files waiting for topics. The feeder implements it."""
 
     @property
     def wanted_topics(self) -> list[str]: ...
@@ -27,13 +27,19 @@ class Waiting(Protocol):
 
 
 class Makes(Protocol):
-    """Creates topics; implemented by `producer.Brokers`. Raises ClientError or ApiError."""
+    """An object that creates topics. `producer.Brokers` implements it.
+
+    Raises ClientError or ApiError.
+    """
 
     async def make_topics(self, names: Collection[str]) -> None: ...
 
 
 class TopicMaker:
-    """Creates topics. `problems` says for each awaited topic why it does not exist yet."""
+    """Creates topics.
+
+    `problems` gives the reason for each awaited topic that does not exist yet.
+    """
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class TopicMaker:
     ):
         self.problems: dict[str, str] = {}
         self.waiting_since_ms: int | None = None
-        """Since when files wait for a topic."""
+        """The time since when files have waited for a topic; None if no file waits."""
         self._brokers = brokers
         self._waiting = waiting
         self._clock = clock
@@ -53,7 +59,7 @@ class TopicMaker:
         self._retry_at_ms: dict[str, int] = {}
 
     def step(self, now_ms: int) -> None:
-        """Create the wanted topics, except those that were refused a moment ago."""
+        """Create the wanted topics, except topics that were refused a moment ago."""
         wanted = self._waiting.wanted_topics
         if not wanted:
             self.waiting_since_ms = None
@@ -73,14 +79,14 @@ class TopicMaker:
         return None if self._making is not None else min(self._retry_at_ms.values(), default=None)
 
     def stop(self) -> None:
-        """Cancel an open request."""
+        """Cancel the request that is under way."""
         if self._making is not None:
             self._making.cancel()
 
     async def _make(self, topics: list[str]) -> None:
         try:
             if not await self._is_made(topics) and len(topics) > 1:
-                # A refused topic must not keep the others from being created.
+                # A refused topic must not prevent the creation of the others.
                 for topic in topics:
                     await self._is_made([topic])
         finally:
@@ -94,7 +100,7 @@ class TopicMaker:
             for topic in topics:
                 self._retry_at_ms[topic] = self._clock() + RETRY_MS[1]
                 self.problems[topic] = str(error)
-            logger.warning("topics not made", extra=fields(topics=topics, reason=str(error)))
+            logger.warning("topics not created", extra=fields(topics=topics, reason=str(error)))
             return False
         for topic in topics:
             self._retry_at_ms.pop(topic, None)
@@ -110,5 +116,5 @@ class TopicMaker:
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             task.get_loop().call_exception_handler(
-                {"message": "making topics failed", "exception": error, "task": task}
+                {"message": "creation of topics failed", "exception": error, "task": task}
             )

@@ -1,8 +1,8 @@
-"""The topics that a collector makes sure of, with their settings.
+"""The topics that a collector creates if they are missing, with their settings.
 
-Room: ground of the room. Pure. *Routed* topics are those that the inputs' templates have named so
-far. Each is created when the first file writes to it, with the cluster's default number of
-partitions unless the configuration says otherwise.
+This module is pure. *Routed* topics are the topics that templates of the inputs have named so far.
+Each is created when the first file writes to it. It gets the cluster's default number of
+partitions, unless the configuration gives another number.
 """
 
 from collections.abc import Collection
@@ -27,7 +27,8 @@ POSITIONS_SETTINGS = {
 
 
 def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> list[TopicSpec]:
-    """Return the topics that must exist: of the configuration, the inputs, and our own."""
+    """Return the topics that must exist: those of the configuration, the inputs and the
+    collector."""
     specs = {
         POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
         DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
@@ -40,7 +41,7 @@ def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> li
 
 
 def routed_specs(settings: CollectorSettings, routed: Collection[str]) -> list[TopicSpec]:
-    """Return the same for some routed topics only."""
+    """Return the specifications of these routed topics only."""
     return [spec for spec in topic_specs(settings, routed) if spec.name in routed]
 
 

@@ -1,9 +1,8 @@
 """Decompress an archive step by step, and find out whether it is complete.
 
-Room: above `decompressors`. Pure. An archive is one or more members of one compression, each
-followed by optional zero padding. It is complete when its bytes end where a member ends; a growing
-archive ends inside a member. Damage is noticed when the decompressor reaches it; the content before
-it is good.
+This module is pure. An archive is one or more members of one compression, each followed by optional
+zero padding. It is complete when its bytes end where a member ends; a growing archive ends inside a
+member. Damage is noticed when the decompressor reaches it; the content before it is good.
 """
 
 from collections.abc import Callable
@@ -21,15 +20,16 @@ STEP_WORK_BYTES = 32
 MEMBER_WORK_BYTES = 4 << 10
 
 ReadRaw = Callable[[int, int], bytes]
-"""Reads this many compressed bytes at an offset; fewer only at the end of the file."""
+"""A function that reads this many compressed bytes at an offset. It returns fewer only at the end
+of the file."""
 
 
 class Inflater:
-    """Decompresses from the start of an archive. Call `feed` while `wants_input`, then `inflate`.
+    """Decompresses an archive from its start. Call `feed` while `wants_input`, then `inflate`.
 
-    `raw_position` counts the compressed bytes taken in, `position` the decompressed bytes returned.
-    `work` is the cost of both, in bytes of content. From `fine_from` on (in compressed bytes),
-    input is taken in small steps.
+    `raw_position` counts the compressed bytes taken in, and `position` the decompressed bytes
+    returned. `work` is the cost of both in bytes of content. From the compressed position
+    `fine_from` on, the input is taken in small steps.
     """
 
     def __init__(self, compression: Compression, fine_from: int | None = None):
@@ -45,18 +45,18 @@ class Inflater:
 
     @property
     def wants_input(self) -> bool:
-        """Tell whether all input was used."""
+        """Tell whether the caller must feed more compressed bytes."""
         is_used = not self._pending and (self._member is None or self._member.needs_input)
         return self.damage is None and (is_used or self._is_head_short)
 
     @property
     def is_between_members(self) -> bool:
-        """Tell whether the input so far is whole members, at least one."""
+        """Tell whether the input so far consists of whole members, at least one."""
         return self._member is None and not self._pending and self._is_any_member_read
 
     @property
     def _is_head_short(self) -> bool:
-        """Tell whether the input is too short to see if it begins a member."""
+        """Tell whether the input is too short to recognise the start of a member."""
         return (
             self._member is None
             and len(self._pending) < HEAD_BYTES_MAX
@@ -64,7 +64,7 @@ class Inflater:
         )
 
     def wanted_bytes(self) -> int:
-        """Return how many compressed bytes to feed next."""
+        """Return how many compressed bytes to pass to `feed` next."""
         if self._fine_from is None:
             return CHUNK_BYTES
         if self.raw_position >= self._fine_from:
@@ -72,13 +72,13 @@ class Inflater:
         return min(CHUNK_BYTES, self._fine_from - self.raw_position)
 
     def feed(self, raw: bytes) -> None:
-        """Take the compressed bytes at `raw_position`."""
+        """Add the compressed bytes that start at `raw_position` to the input."""
         self._pending += raw
         self.raw_position += len(raw)
         self.work += len(raw)
 
     def inflate(self) -> bytes:
-        """Return decompressed bytes; empty if input is needed or damage was found."""
+        """Return decompressed bytes. Return none if more input is needed or damage was found."""
         if self.damage is not None:
             return b""
         self.work += STEP_WORK_BYTES
@@ -113,11 +113,12 @@ class Inflater:
 
 
 class CompressedFile:
-    """One archive: examined while it grows, then read like a plain file.
+    """One archive. It is examined while it grows, and then read like a plain file.
 
-    Each call of either pass does a bounded amount of work. `raw` is the evidence of the compressed
-    bytes examined so far, by which the file is recognised later. `content_size` is the readable
-    size: None until the archive was complete once, and the size before the damage if there is any.
+    Each call of `examine` or `read` does a bounded amount of work. `raw` is the evidence of the
+    compressed bytes examined so far; the file is recognised by it later. `content_size` is the size
+    that can be read. It is None until the archive was complete once. A damaged archive can be read
+    up to the damage.
     """
 
     def __init__(self, compression: Compression) -> None:
@@ -135,7 +136,8 @@ class CompressedFile:
         self._window_start = 0
 
     def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
-        """Examine compressed bytes not seen yet; return False if there are none now."""
+        """Examine compressed bytes that were not examined yet. Return False if there are none
+        now."""
         exam = self._exam
         begun = exam.work
         while exam.work - begun < self._compression.turn_bytes and self.damage is None:
@@ -153,10 +155,11 @@ class CompressedFile:
         return exam.work > begun
 
     def read(self, read_raw: ReadRaw, offset: int, length: int) -> bytes | None:
-        """Return decompressed bytes at `offset`; None if another call is needed to get there.
+        """Return decompressed bytes at `offset`; None if another call is needed to reach the
+        offset.
 
-        Rising offsets are cheap; a lower one starts again at 0. Nothing beyond `content_size` is
-        returned.
+        Rising offsets are cheap. For a lower offset the archive is decompressed again from its
+        start. Nothing beyond `content_size` is returned.
         """
         end = min(offset + length, self.content_size or 0)
         if end <= len(self._head):
@@ -204,7 +207,8 @@ class CompressedFile:
         return True
 
     def _note_damage(self, exam: Inflater) -> None:
-        """Examine again in small steps; the second pass finds the exact place of the damage."""
+        """Examine the archive again in small steps, because they find the exact place of the
+        damage."""
         if self._fine_from is None:
             self._fine_from = self._last_fed
             self._exam = Inflater(self._compression, self._fine_from)

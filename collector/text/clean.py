@@ -1,7 +1,7 @@
 """Remove from lines what is not text: byte order marks and terminal escape sequences.
 
-Room: above `lines`. Pure. Positions and `source` stay those of the file. A block without such
-bytes is returned unchanged.
+This module is pure. Positions and `source` stay those of the file. A block without such bytes is
+returned unchanged.
 """
 
 import re
@@ -26,7 +26,8 @@ _MARKS = {
 
 
 def clean(blocks: Iterable[Block], line_end: int, *, strip_ansi: bool) -> list[Block]:
-    """Return the blocks without byte order marks before lines, and without escapes if asked."""
+    """Return the blocks without byte order marks at the start of lines. Remove escapes if
+    `strip_ansi`."""
     return [
         block if block.is_dead_letter else _cleaned(block, line_end, strip_ansi=strip_ansi)
         for block in blocks

@@ -1,8 +1,7 @@
 """Recognise files that hold no lines by their first bytes.
 
-Room: above `decompressors` and `encodings`. Pure. The table has only signatures with which no log
-line begins, so a text file is never refused. Of a compressed file, the first bytes of its content
-are compared.
+This module is pure. The table has only signatures with which no log line begins, so a text file is
+never refused. Of a compressed file, the first bytes of its content are compared.
 """
 
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from collector.text.decompressors import compression_of
 from collector.text.encodings import NEWLINE, Encoding, byte_order, marked_encoding
 
 HEAD_BYTES = 512
-"""The length of a tar header, which is the longest signature."""
+"""The bytes of a file's start that are compared: a tar header, which is the longest signature."""
 _UTF_32_MARKS = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 _UNMARKED_BYTES = (8, 64)
-"""The fewest and the most bytes searched for UTF-16 without a byte order mark."""
+"""The least and the most bytes in which UTF-16 without a byte order mark is searched."""
 _TEXT = frozenset((9, NEWLINE, 13, *range(32, 127)))
 
 _UNPACK = "unpack it and leave the archive out with `exclude`"
@@ -55,13 +54,13 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\xa1\xb2\xc3\xd4", "packet capture", _LEAVE_OUT),
 )
 
-# The bytes of a tar header that hold its checksum: see pax(1), "ustar Interchange Format".
+# The bytes of a tar header that hold its checksum. See pax(1), "ustar Interchange Format".
 _TAR_CHECKSUM = slice(148, 156)
 
 
 @dataclass(frozen=True, slots=True)
 class NoLines:
-    """A kind of file without lines, and what the user can do."""
+    """A kind of file that holds no lines, and what the user can do with such a file."""
 
     name: str
     remedy: str
@@ -71,10 +70,10 @@ class NoLines:
 
 
 def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> NoLines | None:
-    """Recognise a file that holds no lines by its first bytes; None for every other file.
+    """Return what kind of file without lines this is, by its first bytes; None for other files.
 
-    `encoding` is the one in which the file would be read. If `is_unpacked`, the bytes were
-    decompressed, so another compressed file inside them is refused.
+    `encoding` is the encoding in which the file would be read. If `is_unpacked`, the bytes were
+    already decompressed, so a compressed file inside them is refused.
     """
     for signature, name, remedy in _SIGNATURES:
         # In other encodings a byte above 127 can begin a letter.
@@ -90,7 +89,7 @@ def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> N
 
 
 def content_name(head: bytes, encoding: str) -> str:
-    """Return the name of the encoding of a file that begins with these bytes."""
+    """Return the name of the encoding of a file whose first bytes are `head`."""
     if encoding == UTF_16:
         return byte_order(head)
     return marked_encoding(head) or encoding if encoding == UTF_8 else encoding
@@ -114,7 +113,8 @@ def _other_text(head: bytes, encoding: Encoding) -> NoLines | None:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Tell whether this is a tar header by its checksum, which older formats also have."""
+    """Tell whether the bytes are a tar header, by the checksum that tar headers of all ages
+    have."""
     if len(head) < HEAD_BYTES or not head[0]:
         return False
     try:

@@ -1,10 +1,10 @@
 """The supported compressions: recognised by their first bytes, decompressed in bounded steps.
 
-Room: ground of the room. Pure. All have the interface of the standard library's decompressors.
-`decompress(data, max_length)` returns at most that many bytes and keeps the input it did not use;
-while not `needs_input`, call it again with empty input. One decompressor reads one member (a member
-of gzip, a stream of bzip2 or xz, a frame of zstd). `eof` tells that the member ended, and
-`unused_data` is what follows it.
+This module is pure. All decompressors have the interface of the standard library's.
+`decompress(data, max_length)` returns at most `max_length` bytes and keeps the input it did not
+use. Call it with empty input until `needs_input` is true. One decompressor reads one member (a
+member of gzip, a stream of bzip2 or xz, a frame of zstd). `eof` tells that the member has ended.
+`unused_data` is the input after the member.
 """
 
 import bz2
@@ -17,11 +17,15 @@ import zstandard
 from isal import igzip_lib
 
 XZ_MEMORY_BYTES_MAX = 256 << 20
-"""`xz -9` needs 65 MiB to decompress. An archive that needs more than this is refused."""
+"""The most memory that an xz archive can need; archives that need more are refused.
+
+`xz -9` needs 65 MiB.
+"""
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
-"""The limit of the `zstd` command, which refuses archives made with `--long=28` or more."""
+"""The largest window of a zstd archive. It is the limit of the `zstd` command, which refuses
+archives made with `--long=28` or more."""
 HEAD_BYTES_MAX = 10
-"""This many first bytes are enough to recognise every compression."""
+"""The number of first bytes that are enough to recognise every compression."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGICS = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
@@ -31,39 +35,40 @@ _BLOCK_HEAD_BYTES = 3
 _CHECKSUM_BYTES = 4
 
 FAILURES = (
-    # Its type stub declares an instance.
+    # The type stub of `IsalError` declares an instance instead of a class.
     cast("type[Exception]", igzip_lib.IsalError),
     OSError,
     lzma.LZMAError,
     zstandard.ZstdError,
 )
-"""The exceptions of a decompressor for damaged bytes."""
+"""The exceptions that a decompressor raises for damaged bytes."""
 
 
 class Decompressor(Protocol):
-    """Decompresses one member."""
+    """Decompresses one member of an archive."""
 
     @property
     def eof(self) -> bool:
-        """Whether the member's end was reached."""
+        """Whether the end of the member was reached."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether there is no more output without more input."""
+        """Whether the decompressor returns nothing more without more input."""
 
     @property
     def unused_data(self) -> bytes:
-        """Input behind the member's end."""
+        """The input after the end of the member."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take all of `data` and return at most this many bytes. Raises one of FAILURES."""
+        """Take all of `data` and return at most `max_length` bytes. Raises one of FAILURES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """One kind of compression.
+    """One kind of compression, such as gzip.
 
-    One turn decompresses about `turn_bytes`, so that other files do not wait long.
+    `turn_bytes` is about how much is decompressed before other files are read, so that they do not
+    wait long.
     """
 
     name: str
@@ -72,27 +77,28 @@ class Compression:
     begin: Callable[[], Decompressor]
 
     def begins(self, head: bytes) -> bool | None:
-        """Tell whether a member begins with `head`; None if more bytes are needed."""
+        """Tell whether a member of this compression begins with `head`; None if more bytes are
+        needed."""
         if head.startswith(self.magics):
             return True
         return None if any(magic.startswith(head) for magic in self.magics) else False
 
 
 def compression_of(head: bytes) -> Compression | None:
-    """Return the compression of a file by its first bytes; None if it is not compressed."""
+    """Return the compression of a file that begins with `head`; None if it is not compressed."""
     return next((kind for kind in COMPRESSIONS if kind.begins(head)), None)
 
 
 def may_be_archive(head: bytes) -> bool:
-    """Tell whether more bytes behind `head` could make it an archive."""
+    """Tell whether a file that begins with `head` can become an archive when it grows."""
     return any(kind.begins(head) is None for kind in COMPRESSIONS)
 
 
 class ZstdFrame:
-    """One zstd frame, or a skippable frame, decompressed block by block.
+    """A decompressor of one zstd frame, or of a skippable frame, block by block.
 
     The library's decompressor has no limit on its output, and four bytes can expand to 128 KiB. So
-    it is fed one block at a time, because no block expands to more than that.
+    it gets one block at a time, because no block expands to more than 128 KiB.
     """
 
     def __init__(self) -> None:
@@ -110,11 +116,12 @@ class ZstdFrame:
 
     @property
     def needs_input(self) -> bool:
-        """Whether all input was used."""
+        """Whether all input was used and the frame has not ended."""
         return self._needs_input and not self.eof
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """See `Decompressor`. One call returns the output of one block, 128 KiB at most."""
+        """Decompress as `Decompressor` describes. One call returns the output of one block, at most
+        128 KiB."""
         self._held += data
         out = b""
         self._needs_input = False
@@ -135,7 +142,7 @@ class ZstdFrame:
                 break
         return out
 
-    # --- the next part: each returns True once it knows how many bytes to feed ---------------
+    # --- the next part: each method returns True once it knows how many bytes to feed ---------
 
     def _frame_header(self) -> bool:
         if self._held.startswith(_SKIPPABLE_MAGICS):
@@ -180,8 +187,8 @@ def _xz() -> Decompressor:
 COMPRESSIONS = (
     Compression("gzip", (b"\x1f\x8b",), 8 << 20, _gzip),
     Compression("zstd", (_ZSTD_MAGIC, *_SKIPPABLE_MAGICS), 8 << 20, ZstdFrame),
-    # Three letters alone could be text. In bzip2 a first block, or the end of an empty file,
-    # follows.
+    # "BZh" alone could be text. In bzip2 it is followed by a level and by the mark of a first
+    # block, or of the end of an empty file.
     Compression(
         "bzip2",
         tuple(

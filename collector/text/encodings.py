@@ -1,7 +1,7 @@
 """Encodings of files: find line ends in source bytes, and convert each line to UTF-8.
 
-Room: above `encoding_names`. Pure. A file is split into lines in its own bytes, and positions
-count those bytes; conversion concerns each line alone. UTF-8 that is kept is not examined.
+This module is pure. A file is split into lines in its own encoding, and positions count its own
+bytes. Each line is converted alone. UTF-8 is not examined if `on_invalid` is `keep`.
 """
 
 import codecs
@@ -29,19 +29,19 @@ Positions = NDArray[np.int64]
 
 
 def byte_order(head: bytes) -> str:
-    """Return the UTF-16 byte order by a file's first two bytes; little-endian without a mark."""
+    """Return the UTF-16 byte order that a file's first two bytes name; little-endian by default."""
     return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES], "utf-16-le")
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """Return the UTF-16 that a file's byte order mark names; None without such a mark."""
+    """Return the UTF-16 encoding that a file's byte order mark names; None without such a mark."""
     if head.startswith(_UTF_32_LE_MARK):
         return None
     return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES])
 
 
 def may_become_mark(head: bytes) -> bool:
-    """Tell whether `head` is an incomplete byte order mark, so more bytes are needed."""
+    """Tell whether `head` is the beginning of a byte order mark, so that more bytes are needed."""
     return head in _PARTS_OF_MARKS
 
 
@@ -57,9 +57,9 @@ class Encoding:
     line_end: int = NEWLINE
 
     is_raw: bool = field(init=False)
-    """Whether a record has exactly the bytes of the source."""
+    """Whether the value of a record has exactly the bytes of the source."""
     unit_bytes: int = field(init=False)
-    """The bytes of a code unit. Lines begin and end between two code units."""
+    """The number of bytes of a code unit. Lines begin and end between two code units."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_raw", is_raw(self.name, self.on_invalid))
@@ -67,21 +67,22 @@ class Encoding:
 
     @property
     def growth_max(self) -> int:
-        """The most bytes of a record that one byte of source can become."""
+        """The most bytes of a record that one byte of the source can become."""
         return growth_max(self.name, self.on_invalid)
 
     @property
     def mark(self) -> bytes:
-        """The byte order mark, which is not part of the first line; empty if there is none."""
+        """The byte order mark in this encoding, which is not part of the first line; can be
+        empty."""
         return _mark(self.name)
 
     @property
     def ends_with_newline(self) -> bool:
-        """Whether a newline ends each line, so that lines hold none."""
+        """Whether a newline ends each line, so that no line contains a newline."""
         return self.line_end == NEWLINE
 
     def newlines(self, data: memoryview) -> Positions:
-        """Return the places of the line ends; `data` begins and ends between two code units."""
+        """Return the indices of the line ends; `data` begins and ends between two code units."""
         if self.name not in UTF_16_ORDERS:
             return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == self.line_end)
         units = np.frombuffer(data, dtype=UTF_16_ORDERS[self.name])
@@ -93,9 +94,9 @@ class Encoding:
         return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
 
     def text_begins(self, data: memoryview, begins: Positions) -> Positions:
-        """Return, from each place on, where the first byte that is not NUL is.
+        """Return for each index in `begins` the index of the first byte from there that is not NUL.
 
-        The caller makes sure that there is one.
+        The caller makes sure that such a byte exists.
         """
         units, unit_begins = self.units(data), begins // self.unit_bytes
         if not self.ends_with_newline or units[unit_begins].all():
@@ -105,13 +106,13 @@ class Encoding:
         return found
 
     def leading_nul_bytes(self, data: memoryview) -> int:
-        """Return the length of the NULs at the start of the data; 0 if NULs end lines."""
+        """Return the number of NUL bytes at the start of the data; 0 if NULs end lines."""
         if not self.ends_with_newline:
             return 0
         return _zeros(self.units(data)) * self.unit_bytes
 
     def trailing_nul_bytes(self, data: memoryview) -> int:
-        """Return the length of the NULs at the end of the data; 0 if NULs end lines."""
+        """Return the number of NUL bytes at the end of the data; 0 if NULs end lines."""
         if len(data) % self.unit_bytes or not self.ends_with_newline:
             return 0
         return _zeros(self.units(data)[::-1]) * self.unit_bytes
@@ -124,7 +125,7 @@ class Encoding:
     def whole_bytes(self, data: memoryview) -> int:
         """Return how many of the first bytes are whole characters; at least one code unit.
 
-        UTF-8 that is not examined can be cut anywhere.
+        UTF-8 that is not examined can be cut at any byte.
         """
         if self.is_raw:
             return len(data)
@@ -140,7 +141,10 @@ class Encoding:
         return source if self.name == UTF_8 else text.encode()
 
     def despite_faults(self, data: memoryview) -> bytes | None:
-        """Return the bytes as UTF-8 with invalid ones replaced; None: for the dead letters."""
+        """Return the bytes as UTF-8 with the invalid bytes replaced.
+
+        Return None if the line belongs to the dead letters.
+        """
         if self.on_invalid is OnInvalid.DEAD_LETTER:
             return None
         errors = "replace" if self.on_invalid is OnInvalid.REPLACE else "backslashreplace"

@@ -1,7 +1,7 @@
 """Turn blocks of lines into blocks of multi-line events.
 
-Room: above `lines` and `multiline`. Pure. An event is one record; newlines separate its lines. The
-last event of the lines read is open while the next line may belong to it.
+This module is pure. An event is one record, whose lines are separated by newlines. The last event
+of a read is open as long as the next line can belong to it.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from collector.text.partial import join_parts
 
 
 def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Block | None]:
-    """Return the blocks with lines joined to events, and the event open at the end, if any.
+    """Return blocks with the lines joined to events, and the event that is open at the end, if any.
 
     A block that holds no lines (an overlong line, a dead letter) ends the event before it.
     """
@@ -39,7 +39,7 @@ def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Blo
 
 
 def continues(event: Block, block: Block, rules: EventRules) -> bool:
-    """Tell whether a block's first record continues an open event, within the limits."""
+    """Tell whether the first record of a block continues an open event, within the limits."""
     if rules.by is By.PARTIAL:
         return False
     first = _lines(event)
@@ -50,9 +50,10 @@ def continues(event: Block, block: Block, rules: EventRules) -> bool:
 
 
 def joined(event: Block, first: Block) -> Block:
-    """Return one record of an open event and of the one-record block that continues it.
+    """Return one record of an open event and the one-record block that continues it.
 
-    It has the second block's place in the source; the first block is handed out with it.
+    The record has the second block's range in the source. The first block is handed out together
+    with it.
     """
     data = bytes(event.data) + bytes(first.data)
     newlines = np.array([len(data) - 1], dtype=np.int64)
@@ -67,7 +68,10 @@ def joined(event: Block, first: Block) -> Block:
 
 
 def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Block]:
-    """Return a closed file's last records: open event and unfinished line, joined if possible."""
+    """Return the last records of a closed file: the open event and the unfinished line.
+
+    The line is joined to the event if it continues the event.
+    """
     if event is None:
         return [last]
     if last.kind is not RecordKind.UNFINISHED or not continues(event, last, rules):
@@ -85,7 +89,7 @@ def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Bloc
 
 
 def _group(block: Block, rules: EventRules) -> tuple[Block | None, Block | None]:
-    """Return the complete events of one block of lines, and the open one."""
+    """Return the complete events of one block of lines, and the open event."""
     lines = _lines(block)
     ends = _ends(block)
     lasts, cut = _last_lines(lines, ends.tolist(), rules)
@@ -103,7 +107,7 @@ def _group(block: Block, rules: EventRules) -> tuple[Block | None, Block | None]
 def _last_lines(
     lines: list[str], ends: list[int], rules: EventRules
 ) -> tuple[list[int], list[int]]:
-    """Return the last line of each complete event, and which of them a limit ended."""
+    """Return the last line of each complete event, and which of these events a limit ended."""
     begins = rules.begins(lines)
     lasts: list[int] = []
     cut: list[int] = []
@@ -124,7 +128,7 @@ def _last_lines(
 
 
 def _events(block: Block, lasts: list[int], cut: list[int]) -> Block:
-    """Return the block with the given lines as the ends of its records."""
+    """Return the block with records that end at the given lines."""
     if len(lasts) == block.count:
         return block
     places = np.array(lasts, dtype=np.int64)
@@ -145,7 +149,7 @@ def _lines(block: Block) -> list[str]:
 
 
 def _ends(block: Block) -> Positions:
-    """Return where in the block's source each record ends."""
+    """Return the offset in the block's source at which each record ends."""
     if block.source_ends is not None:
         return block.source_ends
     if block.kind is RecordKind.LINES:
@@ -158,7 +162,7 @@ def _source_bytes(block: Block) -> int:
 
 
 def _without_cr(block: Block) -> Block:
-    """Remove the CRs that are cut, because otherwise they would be inside events."""
+    """Remove the CRs at line ends, because they would otherwise be inside events."""
     if not block.cut_cr:
         return block
     data = bytes(block.data)

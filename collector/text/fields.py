@@ -1,8 +1,8 @@
 """Add fields to lines that are JSON objects.
 
-Room: above `lines`. Pure. The fields are appended to those of the line, whose own bytes are
+This module is pure. The new fields come after the fields of the line, whose own bytes are
 unchanged. A field that the line already has is not added. A line that is not a JSON object is sent
-unchanged. Each line must be parsed, which is slow; inputs without fields skip this module.
+unchanged. Parsing each line is slow, so inputs without fields skip this module.
 """
 
 import json
@@ -28,7 +28,7 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refu
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names of fields, each with its JSON text for an object."""
+    """The names of the fields to add, and the JSON text of each field."""
 
     names: tuple[str, ...]
     texts: tuple[bytes, ...]
@@ -39,7 +39,7 @@ class Fields:
         return sum(len(text) + 1 for text in self.texts)
 
     def put_into(self, line: bytes) -> bytes | None:
-        """Return the line with the fields it lacks; None if it is not a JSON object."""
+        """Return the line with the fields that it lacks; None if it is not a JSON object."""
         end = len(line.rstrip(WHITESPACE)) - 1
         if end < 1 or line[end] != ord("}"):
             return None
@@ -59,7 +59,7 @@ class Fields:
 
 
 def fields_of(values: Mapping[str, FieldValue]) -> Fields:
-    """Return the fields as JSON text. Raises ValueError for a number that JSON does not have."""
+    """Return the fields as JSON text. Raises ValueError for a number that JSON cannot represent."""
     return Fields(
         tuple(values), tuple(_text(name) + b":" + _text(value) for name, value in values.items())
     )
@@ -68,7 +68,8 @@ def fields_of(values: Mapping[str, FieldValue]) -> Fields:
 def put_fields(blocks: Iterable[Block], fields: Fields) -> list[Block]:
     """Return the blocks with the fields added to the records that are JSON objects.
 
-    Positions and `source` stay those of the file. `bare` holds the records without the fields.
+    Positions and `source` remain those of the file. `bare` lists the records without the added
+    fields.
     """
     return [block if block.is_dead_letter else _with_fields(block, fields) for block in blocks]
 
@@ -89,7 +90,8 @@ def _with_fields(block: Block, fields: Fields) -> Block:
 
 
 def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
-    """Return the records' new texts, and the indices of those that are no JSON objects."""
+    """Return the new text of each record, and the indices of the records that are no JSON
+    objects."""
     text = bytes(block.data)
     lines, bare, begin = [], [], 0
     for index, newline in enumerate(block.newlines.tolist()):
@@ -103,13 +105,13 @@ def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
 
 
 def _source_ends(block: Block) -> Positions | None:
-    """Return where in the source each record ends; None if the block has one record only."""
+    """Return the source offset at which each record ends; None if the block has only one record."""
     if block.source_ends is not None or block.kind is not RecordKind.LINES:
         return block.source_ends
     return block.newlines + 1
 
 
 def _text(value: FieldValue) -> bytes:
-    # A lone surrogate becomes an escape of JSON.
+    # A lone surrogate is written as a JSON escape.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="backslashreplace")

@@ -1,9 +1,9 @@
 """Fingerprints: evidence of a file's bytes up to a position, to recognise the file later.
 
-Room: ground of the room. Pure. A fingerprint has three parts: hashes of the head (at 64, 256, 1024
-bytes and at the longest head kept, at most 4096), a hash of the last bytes before the position (the
-marker), and a running CRC32C of everything before it. A log only grows behind its position. If head
-or marker differs, the file is another one or was rewritten.
+This module is pure. A fingerprint has three parts: hashes of the head, the marker, and a CRC32C of
+everything before the position. The head is hashed at 64, 256 and 1024 bytes and at its full length,
+at most 4096. The marker is a hash of the last bytes before the position. A log only grows after its
+position. So if head or marker differs, this is another file, or the file was rewritten.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class FileId(NamedTuple):
-    """The device and inode of a file, the same for all of its names."""
+    """The device and inode of a file, which are the same for all of its names."""
 
     device: int
     inode: int
@@ -39,23 +39,24 @@ class Head(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The hash, or its beginning, of the bytes just before a position."""
+    """The hash, or the first bytes of the hash, of the bytes that precede a position."""
 
     position: int
     digest: bytes
 
 
 def digest_of(data: Bytes) -> bytes:
-    """Return BLAKE2b of 16 bytes: short enough to store, long enough to avoid collisions."""
+    """Return a 16-byte BLAKE2b hash: short enough to store, long enough to avoid collisions."""
     return blake2b(data, digest_size=HASH_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The hashed evidence of one position: stored, and compared with files.
+    """The hashed evidence of a file up to one position. It is stored and compared with files.
 
-    `heads` rise in length; the last one covers min(position, 4096) bytes. They are empty at
-    position 0. `crc` is None if the bytes before the position were never read (`start: end`).
+    The lengths of `heads` rise, and the last head covers min(position, 4096) bytes. At position 0
+    there are no heads. `crc` is None if the bytes before the position were never read, as with
+    `start: end`.
     """
 
     position: int
@@ -65,7 +66,7 @@ class Fingerprint:
 
     @property
     def marker_length(self) -> int:
-        """How many bytes before the position the marker covers."""
+        """The number of bytes before the position that the marker covers."""
         return min(self.position, MARKER_BYTES)
 
     def head_within(self, size: int) -> Head | None:
@@ -75,10 +76,10 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The running form of a fingerprint. It grows with each block and is hashed on demand.
+    """The unhashed form of a fingerprint. It grows with each block read, and is hashed on demand.
 
-    `head` holds the first bytes until there are 4096; from then on `heads` holds their hashes and
-    `head` is empty.
+    `head` holds the first bytes of the file until there are 4096. From then on `heads` holds their
+    hashes and `head` is empty.
     """
 
     position: int = 0
@@ -88,7 +89,7 @@ class Evidence:
     crc: int | None = 0
 
     def advance(self, data: Bytes) -> "Evidence":
-        """Return the evidence after `data`, which directly follows the present position."""
+        """Return the evidence at the end of `data`, which directly follows the current position."""
         length = len(data)
         if not length:
             return self
@@ -105,13 +106,17 @@ class Evidence:
         return Evidence(self.position + length, head, heads, tail, crc)
 
     def fingerprint(self) -> Fingerprint:
-        """Hash it: about 5 microseconds, so call this once per stored position, not per block."""
+        """Return the fingerprint of the position.
+
+        Hashing takes about 5 microseconds, so call this once per stored position, not per block.
+        """
         heads = self.heads or heads_of(self.head)
         return Fingerprint(self.position, heads, digest_of(self.tail), self.crc)
 
 
 def heads_of(head: Bytes) -> tuple[Head, ...]:
-    """Return the hashes of `head` at each kept length below its own, and at its own length."""
+    """Return the hashes of `head` at each kept length below its own length, and at its own
+    length."""
     lengths = [length for length in KEPT_LENGTHS if length < len(head)]
     if head:
         lengths.append(len(head))
@@ -119,10 +124,11 @@ def heads_of(head: Bytes) -> tuple[Head, ...]:
 
 
 def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
-    """Return the evidence of a stored position from the file's bytes, which were read again.
+    """Return the evidence of a stored position from bytes that were read again from the file.
 
-    `head` is the first min(position, 4096) bytes, `tail` the last min(position, 1024) before the
-    position. The caller has found both equal to the stored hashes.
+    `head` is the first min(position, 4096) bytes of the file, and `tail` the last min(position,
+    1024) bytes before the position. The caller has compared both with the stored hashes and found
+    them equal.
     """
     fresh = Evidence(fingerprint.position, head, (), tail, fingerprint.crc)
     if len(head) < PREFIX_BYTES:
@@ -131,10 +137,10 @@ def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
 
 
 def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) -> tuple[Mark, ...]:
-    """Return older marks at about doubling distances before `position`: at most 8, newest last.
+    """Return at most 8 marks whose distances before `position` about double, the newest last.
 
-    `marks` are those since the trail's last one, in order. Of several at a similar distance the
-    oldest is kept, so that it can move on to the next distance.
+    `marks` are the new marks since the last one of `trail`, in order. Of several marks at a similar
+    distance the oldest is kept, so that it can move on to the next distance.
     """
     kept: dict[int, Mark] = {}
     for candidate in (*trail, *marks):
@@ -146,9 +152,9 @@ def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) 
 
 
 def marks_within(data: Bytes, end: int) -> list[Mark]:
-    """Return marks at doubling distances before `end`, where `data` ends, the first one first.
+    """Return marks at doubling distances before `end`, where `data` ends; the earliest mark first.
 
-    So bytes read in one go have a trail like that of bytes read in many steps.
+    So bytes that are read at once get marks like bytes that are read in many steps.
     """
     found = []
     distance = MARK_DISTANCE_BYTES

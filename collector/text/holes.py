@@ -1,10 +1,10 @@
-"""NUL bytes in places where text is not written yet, or never will be.
+"""Find NUL bytes in a file that text may still replace, or that will never become text.
 
-Room: above `encodings`. Pure. A preallocated or mapped file ends in NULs that its writer replaces
-by text. NULs before a line come from a copytruncate under a writer that does not append, from a
-sparse file, or from a power failure. NULs up to the file's end are not text. NULs before other text
-are in doubt until the caller trusts them, because they were unchanged for long enough. From then on
-they belong to their line, except that NULs at its beginning belong to no line.
+This module is pure. A preallocated or mapped file ends in NULs that its writer replaces by text.
+NULs before a line come from a copytruncate under a writer that does not append, from a sparse file,
+or from a power failure. NULs up to the end of the file are not text. NULs that other text follows
+are in doubt until the caller trusts them, because they have not changed for long enough. Trusted
+NULs belong to the line around them, except that NULs at the beginning of a line belong to no line.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from collector.text.lines import Block, RecordKind
 
 
 class NulRun(NamedTuple):
-    """NULs from `start` to `end` of a file. `has_text`: text is known to follow them."""
+    """NULs from offset `start` to `end` of a file. `has_text`: text is known to follow them."""
 
     start: int
     end: int
@@ -30,27 +30,28 @@ _NOWHERE = -1
 
 
 class Holes:
-    """What is known about NULs behind the text that was read of one file."""
+    """What is known about the NULs after the text that was read of one file."""
 
     def __init__(self, encoding: Encoding):
         self.run: NulRun | None = None
-        """The NULs behind the text that was read last."""
+        """The NULs that follow the text read last."""
         self.trusted_end = 0
-        """NULs before this place that other text follows are no longer in doubt."""
+        """NULs before this offset that other text follows are no longer in doubt."""
         self.has_nuls = False
         """Whether the bytes of the last `cut` held NULs."""
         self._encoding = encoding
 
     def run_at(self, place: int) -> NulRun | None:
-        """Return the NULs that begin at a place, if known."""
+        """Return the known NULs that begin at an offset; None if no NULs are known there."""
         return self.run if self.run is not None and self.run.start == place else None
 
     def is_in_doubt(self, run: NulRun) -> bool:
-        """Tell whether text may still replace these NULs, and so come before what follows them."""
+        """Tell whether text may still replace these NULs. Then the text after them must not be read
+        yet."""
         return run.has_text and run.end > self.trusted_end
 
     def forget(self, *, is_written_at_start: bool = False) -> None:
-        """Look at the bytes again.
+        """Forget the known NULs, so that their bytes are read again.
 
         If the writer continued at the start of the NULs, it has not yet written to the later ones.
         """
@@ -64,7 +65,7 @@ class Holes:
         return self.run is not None and self.run.start == _NOWHERE
 
     def scan(self, data: memoryview) -> None:
-        """Take the data at the end of the known NULs."""
+        """Extend the known NULs by the data that follow them."""
         assert self.run is not None
         nuls = self._encoding.leading_nul_bytes(data)
         self.run = NulRun(self.run.start, self.run.end + nuls, nuls < len(data))
@@ -102,7 +103,7 @@ class Holes:
 
 
 def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
-    """Return the blocks without NULs at the beginning of lines, and how many those were."""
+    """Return the blocks without NULs at the beginning of lines, and the number of removed NULs."""
     out, count = [], 0
     for block in blocks:
         stripped = _stripped(block) if block.kind is RecordKind.LINES else None
@@ -113,7 +114,7 @@ def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
 
 
 def _stripped(block: Block) -> Block | None:
-    """Return a block of lines without NULs at their beginnings; None if there are none."""
+    """Return a block of lines without NULs at the beginning of lines; None if there are none."""
     data = np.frombuffer(block.data, dtype=np.uint8)
     begins = np.concatenate(([0], block.newlines[:-1] + 1))
     if data[begins].all():

@@ -1,10 +1,10 @@
 """Split bytes into lines, and handle lines that are too long.
 
-Room: ground of the room. Pure. A `Block` is a run of whole lines, each ended by a newline in
-`data`, with the places of the newlines as an array. No Python loop runs over ordinary lines. Each
-overlong line becomes blocks of one record: pieces as long as the limit (split), or the first bytes
-only (cut, dead letter). A piece starts where the one before ended. So a position within a split
-line serves as a line start: reading on from it gives the same pieces.
+This module is pure. A `Block` holds consecutive whole lines in `data`, each ended by a newline, and
+the indices of these newlines as an array. No Python loop runs over ordinary lines. Each overlong
+line becomes one or more blocks of one record. Its pieces are as long as the limit (split), or only
+its first bytes are kept (cut, dead letter). A piece starts where the previous piece ended. So a
+position within a split line can be used as a line start: reading from it gives the same pieces.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,8 @@ class Overlong(StrEnum):
 
 
 class RecordKind(StrEnum):
-    """The kind of a block's records. All except LINES and EVENTS hold exactly one record."""
+    """The kind of the records of a block. A block of any kind but LINES and EVENTS has one
+    record."""
 
     LINES = "lines"
     EVENTS = "events"  # of more than one line, separated by newlines
@@ -39,7 +40,7 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LineRules:
-    """The rules of an input for lines.
+    """The rules of an input for splitting bytes into lines.
 
     `limit_bytes` counts the source bytes of a line without its line end. It is a multiple of the
     code unit.
@@ -59,7 +60,8 @@ class LineRules:
 
     @property
     def look_bytes(self) -> int:
-        """How many bytes must be read to contain the end of any line or event at their start."""
+        """The number of bytes that must be read to contain the end of any line or event at their
+        start."""
         unit = self.encoding.unit_bytes
         event_bytes = 0 if self.events is None else self.limit_bytes + 2 * unit
         return event_bytes + self.unfinished_max + unit
@@ -67,14 +69,14 @@ class LineRules:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records ready to be encoded, and the range `start`..`end` of the source that they cover.
+    """Records ready to be encoded, and the range `start`..`end` of the file that they cover.
 
-    `source` are the source bytes of that range. It is None if not all were kept; then `evidence` is
-    that of the range's end. If `data` differs from the source, `source_ends` says where in the
-    source each record ends. Three arrays hold indices of records: `altered` had bytes that are not
-    valid text, `shortened` are events that a limit ended, and `bare` could not be given fields. The
-    records of a group (`is_group`) are handed out together; `is_rest` marks the remaining part of
-    a group.
+    `source` holds the file's bytes of that range. It is None if not all of them were kept; then
+    `evidence` is the evidence at the end of the range. If `data` differs from the source,
+    `source_ends` gives the offset in the source at which each record ends. Three arrays hold
+    indices of records. `altered` records had bytes that are not valid text, `shortened` records are
+    events that a limit ended, and `bare` records could not get fields. The records of a group
+    (`is_group`) are handed out together. `is_rest` marks the remaining part of a group.
     """
 
     data: memoryview
@@ -99,12 +101,12 @@ class Block:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether its record goes to the dead letters."""
+        """Whether the record of the block goes to the dead letters."""
         return self.kind in (RecordKind.DEAD_LETTER, RecordKind.INVALID)
 
     @property
     def holds_lines(self) -> bool:
-        """Whether its records are the file's whole lines or events."""
+        """Whether the records of the block are whole lines or events of the file."""
         return self.kind in (RecordKind.LINES, RecordKind.EVENTS)
 
     def copy(self) -> "Block":
@@ -113,7 +115,8 @@ class Block:
         return replace(self, data=memoryview(bytes(self.data)), source=source)
 
     def split_at(self, count: int) -> tuple["Block", "Block"]:
-        """Return the first `count` records and the rest; each has at least one."""
+        """Return a block of the first `count` records and a block of the rest; both are not
+        empty."""
         cut = int(self.newlines[count - 1]) + 1
         if self.source_ends is not None:
             return self._split_recoded(count, cut, self.source_ends)
@@ -161,7 +164,7 @@ def _from(indices: Positions | None, count: int) -> Positions | None:
 
 
 def lines_block(data: memoryview, newlines: Positions, start: int, cut_cr: bool) -> Block:
-    """Return a block of ordinary lines, whose data are the source's bytes."""
+    """Return a block of ordinary lines, whose data are the bytes of the source."""
     return Block(data, newlines, start, start + len(data), cut_cr, RecordKind.LINES, data)
 
 
@@ -174,19 +177,20 @@ def single_block(
     source: memoryview | None = None,
     evidence: Evidence | None = None,
 ) -> Block:
-    """Return a block of one record without a line end; a CR at its end is content."""
+    """Return a block of one record. `content` has no line end, and a CR at its end is kept."""
     data = memoryview(bytes(content) + b"\n")
     newlines = np.array([len(content)], dtype=np.int64)
     return Block(data, newlines, start, end, False, kind, source, evidence)
 
 
 def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
-    """Return the places of all line ends in `data`."""
+    """Return the indices of all line ends in `data`."""
     return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == line_end)
 
 
 def as_events(block: Block) -> Block:
-    """Return the lines as records that can hold newlines, because another byte ends them."""
+    """Return the block as EVENTS if its records can contain newlines, because NULs end its
+    lines."""
     if block.kind is not RecordKind.LINES:
         return block
     ends = block.newlines + 1 if block.source_ends is None else block.source_ends
@@ -194,11 +198,11 @@ def as_events(block: Block) -> Block:
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
-    """Return the blocks of all complete lines in `data`, which begins at position `start`.
+    """Return blocks of all complete lines in `data`, which begins at position `start`.
 
-    The bytes behind the last newline are left out: they wait in the file for their line end.
-    Overlong lines become blocks of their own, in order. The blocks hold the source's bytes,
-    whatever its encoding.
+    The bytes after the last newline are left out: they stay in the file until their line end is
+    written. Overlong lines become separate blocks, in order. The blocks hold the bytes of the
+    source in its own encoding.
     """
     newlines = rules.encoding.newlines(data)
     if not len(newlines):
@@ -234,7 +238,7 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
 
 
 def _is_overlong(line: memoryview, rules: LineRules) -> bool:
-    """Tell whether a line above the limit is still too long without the CR that is cut."""
+    """Tell whether a line above the limit is still too long without the CR that is removed."""
     if len(line) > rules.unfinished_max or not rules.cut_cr:
         return True
     return not rules.encoding.ends_in_cr(line)
@@ -272,18 +276,19 @@ def first_piece(data: memoryview, rules: LineRules) -> memoryview:
 
 
 def piece_block(piece: memoryview, start: int, source: memoryview, rules: LineRules) -> Block:
-    """Return the block of a piece whose source bytes are `source`, beginning at `start`."""
+    """Return the block of a piece of an overlong line; `source` is its range in the file from
+    `start`."""
     text = piece[: len(piece) - rules.encoding.trailing_nul_bytes(piece)]
     return single_block(text, start, start + len(source), RecordKind.PIECE, source=source)
 
 
 def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
-    """Return the first bytes of an overlong line: whole characters if it is cut, else any."""
+    """Return the first bytes of an overlong line. If the line is cut, they are whole characters."""
     data = data[: len(data) - rules.encoding.trailing_nul_bytes(data)]
     is_cut = rules.on_overlong is Overlong.CUT
     return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 
 
 def kind_of(rules: LineRules) -> RecordKind:
-    """Return the kind of block for an overlong line that is not split."""
+    """Return the kind of record for an overlong line that is not split."""
     return RecordKind.CUT if rules.on_overlong is Overlong.CUT else RecordKind.DEAD_LETTER

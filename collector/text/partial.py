@@ -1,12 +1,13 @@
 r"""Join lines that a container runtime wrote in parts into one record each.
 
-Room: above `lines` and `multiline`. Pure. containerd and CRI-O mark a part with the tag `P`, and
-the last one with `F`. A part of Docker is a JSON line whose `log` does not end in `\n`. The record
-has the frame of the first part around the joined text; in CRI it has the tag of the last part.
+This module is pure. containerd and CRI-O mark a part with the tag `P`, and the last part with `F`.
+Docker writes a part as a JSON line whose `log` does not end in `\n`. The record has the text of all
+parts inside the frame of the first part. In the CRI format it has the tag of the last part.
 
-Parts of stdout and stderr can be interleaved. The lines from the first open part to the line after
-which no part is open are one *group*. A position is never inside a group, so a restart reads the
-group again from its start. Therefore only the last record of a group has an end in the source.
+Parts of stdout and stderr can be interleaved. A *group* starts at the first line that leaves a part
+open, and ends at the line after which no part is open. A position is never inside a group, so a
+restart reads the whole group again. Therefore only the last record of a group has an end in the
+source.
 """
 
 import functools
@@ -23,7 +24,10 @@ _WHOLE_JSON_TEXT = re.compile(rb"(?:^|[^\\])(?:\\\\)*\\n$")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One line of a runtime: stream, frame, text, and whether another part must follow."""
+    """One line of a container runtime. `is_open`: another part must follow.
+
+    `before` and `after` are the frame around `text`.
+    """
 
     stream: bytes
     before: bytes
@@ -35,7 +39,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The text of a record, and whether its lines had invalid bytes or a limit ended it."""
+    """The text of a record, whether its lines had invalid bytes, and whether a limit ended it."""
 
     text: bytes
     is_altered: bool = False
@@ -44,16 +48,16 @@ class _Record:
 
 @dataclass(slots=True)
 class _Group:
-    """The lines from number `first` on, while a part is open."""
+    """The lines of a group so far; `first` is the index of its first line."""
 
     first: int
     finished: list[_Record] = field(default_factory=list)
     open: dict[bytes, list[_Part]] = field(default_factory=dict)
     altered: set[bytes] = field(default_factory=set)
-    """The streams whose open parts hold bytes that are not valid text."""
+    """The streams whose open parts contain bytes that are not valid text."""
 
     def add(self, line: bytes, part: _Part | None, *, is_altered: bool) -> None:
-        """Add the next line."""
+        """Add the next line to the group."""
         parts = None if part is None else self.open.get(part.stream)
         if part is None or (parts is None and not part.is_open):
             self.finished.append(_Record(line, is_altered))
@@ -70,7 +74,7 @@ class _Group:
             self.altered.discard(part.stream)
 
     def records(self, *, is_cut: bool = False) -> list[_Record]:
-        """Return all records of the group; open parts give records of the text so far."""
+        """Return all records of the group. The open parts become records of the text so far."""
         return self.finished + [
             _Record(_joined(parts), stream in self.altered, is_cut)
             for stream, parts in self.open.items()
@@ -78,9 +82,9 @@ class _Group:
 
 
 def join_parts(block: Block, rules: EventRules) -> tuple[list[Block], Block | None]:
-    """Return the block's lines with their parts joined, and the group left open at its end.
+    """Return the block's lines with their parts joined, and the group that is open at its end.
 
-    `block` holds lines without CRs at their ends. A group that reaches a limit ends there.
+    The lines of `block` have no CRs at their ends. A group that reaches a limit ends there.
     """
     writer = _Writer(block)
     group: _Group | None = None
@@ -109,7 +113,10 @@ def join_parts(block: Block, rules: EventRules) -> tuple[list[Block], Block | No
 
 
 class _Writer:
-    """Builds blocks of records from a block's lines. `_begin` is the first line in no block."""
+    """Builds blocks of records from the lines of a block.
+
+    `_begin` is the index of the first line that is in no new block yet.
+    """
 
     def __init__(self, block: Block):
         self.lines = bytes(block.data).split(b"\n")[:-1]
@@ -117,9 +124,10 @@ class _Writer:
         self._block = block
         ends = block.newlines + 1 if block.source_ends is None else block.source_ends
         self._ends: list[int] = [0, *ends.tolist()]
-        """The source offset where each line begins, then the one where the last line ends."""
+        """The source offset at which each line begins, followed by the offset at which the last one
+        ends."""
         self.is_plain = True
-        """Whether no lines were joined so far."""
+        """Whether no lines have been joined so far."""
         self._begin = 0
         self._records: list[_Record] = []
         self._record_ends: list[int] = []
@@ -131,12 +139,12 @@ class _Writer:
         return index - group.first >= rules.max_lines or size > rules.max_bytes
 
     def put_line(self, index: int) -> None:
-        """Make a record of one line, unchanged."""
+        """Add one line as a record, unchanged."""
         self._records.append(_Record(self.lines[index], index in self.altered))
         self._record_ends.append(self._ends[index + 1])
 
     def put_group(self, group: _Group, end: int, *, is_cut: bool = False) -> None:
-        """Make records of a group that ends before line number `end`."""
+        """Add the records of a group whose last line precedes the line `end`."""
         self.is_plain = False
         records = group.records(is_cut=is_cut)
         if len(records) == 1:
@@ -149,7 +157,7 @@ class _Writer:
         self._flush(end, is_group=True)
 
     def blocks(self, end: int) -> list[Block]:
-        """Return the blocks of all records so far, which end before line number `end`."""
+        """Return blocks of all records so far, whose last line precedes the line `end`."""
         self._flush(end)
         blocks, self._blocks = self._blocks, []
         return blocks

@@ -1,7 +1,7 @@
 """Convert blocks in a file's own encoding to blocks of UTF-8.
 
-Room: above `lines`. Pure. A block of valid text is converted at once. A block with invalid bytes
-is converted line by line, to find out which lines have them.
+This module is pure. A block of valid text is converted at once. A block with invalid bytes is
+converted line by line, to find out which lines have them.
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,10 @@ from collector.text.lines import Block, RecordKind, find_line_ends, single_block
 
 
 def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
-    """Return the blocks with lines as UTF-8; lines for the dead letters as separate blocks.
+    """Return the blocks with their lines as UTF-8. Lines for the dead letters become separate
+    blocks.
 
-    Positions and `source` stay those of the file.
+    Positions and `source` remain those of the file.
     """
     out: list[Block] = []
     for block in blocks:
@@ -30,7 +31,7 @@ def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
 
 
 def _single(block: Block, encoding: Encoding) -> Block:
-    """Convert a block of one record, whose content ends before a newline of one byte."""
+    """Convert a block of one record. A single newline byte follows its content."""
     content = block.data[:-1]
     text, is_text = _text(content, encoding)
     if text is None:
@@ -55,7 +56,7 @@ def _lines(block: Block, encoding: Encoding) -> list[Block]:
 
 
 def _text(data: memoryview, encoding: Encoding) -> tuple[bytes | None, bool]:
-    """Return the bytes as UTF-8, None for the dead letters; and whether all are valid text."""
+    """Return the bytes as UTF-8 (None for the dead letters), and whether all were valid text."""
     try:
         return encoding.text(data), True
     except UnicodeDecodeError:
@@ -70,7 +71,7 @@ def _line_by_line(block: Block, encoding: Encoding) -> list[Block]:
     ends = _ends(block, encoding)
 
     def close(count: int) -> None:
-        """Add a block of the lines before line number `count`."""
+        """Add a block of the collected lines, which precede the line `count`."""
         if not texts:
             return
         source_begin = int(ends[first - 1]) if first else 0

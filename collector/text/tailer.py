@@ -1,11 +1,11 @@
-"""Decides which bytes of one generation to read next, and returns the lines in them.
+"""Decides which bytes of one file to read next, and returns the lines in them.
 
-Room: above `lines`. Pure: it never opens a file. The driver asks `request(size)` what to read,
-reads it, passes the bytes to `take`, and calls `hand_out` for each block (or part of one) that it
-has passed on. `position` is where the next line to pass on begins. Bytes of an unfinished line are
-not kept: they stay in the file, and only the place where the search for the line end continues is
-remembered. So a line of any length costs no more memory than the limit. The same holds for NULs in
-places where text may still be written (`holes`).
+This module is pure: it never opens a file. The driver asks `request(size)` what to read, reads it,
+and passes the bytes to `take`. It calls `hand_out` for each block (or part of a block) that it has
+passed on. `position` is where the next line to pass on begins. Bytes of an unfinished line are not
+kept. They stay in the file, and the tailer remembers only how far it has searched for the line end.
+So a line of any length costs no more memory than the limit. NULs that text may still replace
+(`holes`) are not kept either.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from collector.text.lines import (
 from collector.text.recode import recode
 
 SHORT_LOOK_BYTES = 64 << 10
-"""The length of a read when the file ends in NULs, as the last read found."""
+"""The length of the next read if the last read found that the file ends in NULs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The bytes to read from the file."""
+    """The range of bytes that the driver must read from the file."""
 
     offset: int
     length: int
@@ -46,17 +46,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _LongLine:
-    """A line longer than the limit whose end was found; `evidence` is that of its end."""
+    """A line longer than the limit whose end was found. `evidence` is the evidence at that end."""
 
     evidence: Evidence
 
 
 class Tailer:
-    """Reads one generation onwards from the position of `evidence`.
+    """Reads the lines of one file from the position of `evidence` onwards.
 
-    It is in one of three modes. It reads lines from the position; or it searches from `_searched`
-    for the end of a line that is too long to keep; or it reads the first bytes of such a line
-    once the end is known.
+    It is in one of three modes:
+    - It reads lines from the position.
+    - It searches from `_searched` for the end of a line that is too long to keep.
+    - It reads the first bytes of such a line, once the end is known.
     """
 
     def __init__(
@@ -76,20 +77,21 @@ class Tailer:
         self._searched: Evidence | None = None
         self._long_line: _LongLine | None = None
         self._is_long_next = False
-        """What follows the last whole line is too long, and so cannot be part of an event."""
+        """Whether the text after the last whole line is too long to be part of an event."""
         self.pending: Block | None = None
-        """The whole lines of an event that the next line may continue. The caller must close it."""
+        """The whole lines of an event that the next line may continue. The caller must end the
+        event."""
         self._holes = Holes(rules.encoding)
 
     @property
     def position(self) -> int:
-        """The start of the next line (or piece of an overlong one) to pass on."""
+        """The start of the next line to pass on, or of the next piece of an overlong line."""
         return self.evidence.position
 
     def request(self, size: int, block_bytes: int = BLOCK_BYTES) -> Request | None:
-        """Return what to read of a file of `size` bytes; None if nothing new can result.
+        """Return what to read of a file of `size` bytes; None if a read cannot return anything new.
 
-        At most `block_bytes`, unless that many bytes held no line end.
+        The length is at most `block_bytes`, unless that many bytes held no line end.
         """
         if self._long_line is not None:
             return Request(self.position, self.rules.limit_bytes)
@@ -107,7 +109,7 @@ class Tailer:
         if self._searched is not None:
             offset = self._searched.position
             return Request(offset, min(size - offset, self._block_bytes))
-        # A whole block held no line end: only a longer read shows if the line is too long.
+        # A whole block held no line end. Only a longer read shows if the line is too long.
         wanted = min(self._block_bytes, block_bytes)
         if self._holes.is_short_look_enough():
             wanted = min(wanted, SHORT_LOOK_BYTES)
@@ -116,10 +118,11 @@ class Tailer:
         return Request(self.position, min(size - self.position, wanted))
 
     def take(self, request: Request, data: memoryview) -> list[Block]:
-        """Return the whole lines in the bytes that answer `request`; fewer bytes are allowed.
+        """Return the whole lines in the bytes read for `request`. The data may be shorter than
+        requested.
 
         Pass each block, or each part of it in order, to `hand_out`. A driver that stops before the
-        last one calls `rewind` and reads the rest again later.
+        last block calls `rewind` and reads the rest again later.
         """
         encoding = self.rules.encoding
         if len(data) % encoding.unit_bytes:
@@ -160,7 +163,7 @@ class Tailer:
         return closed
 
     def _without_mark(self, data: memoryview) -> memoryview:
-        """Return the data behind the byte order mark at a file's start."""
+        """Return the data without the byte order mark at the start of the file."""
         mark = self.rules.encoding.mark
         if self.position == 0 and mark and bytes(data[: len(mark)]) == mark:
             self.evidence = self.evidence.advance(mark)
@@ -169,7 +172,7 @@ class Tailer:
         return data
 
     def _without_hole(self, data: memoryview) -> memoryview:
-        """Return the data behind NULs at the position that no text will replace."""
+        """Return the data without the NULs at the position, because no text will replace these."""
         if not len(data) or data[0]:
             return data
         skipped = self.rules.encoding.leading_nul_bytes(data)
@@ -186,8 +189,8 @@ class Tailer:
         if self.rules.events is not None:
             rest = next((i for i, one in enumerate(blocks) if self._ends_split_line(one)), None)
             if rest is not None:
-                # The rest of a split line is an ordinary line: the next read begins with it, as
-                # after a restart.
+                # The rest of a split line is read like an ordinary line. So the next read begins
+                # with it, as after a restart.
                 self._searched_end = blocks[rest].start
                 return blocks[:rest]
         whole_end = blocks[-1].end if blocks else start
@@ -195,14 +198,14 @@ class Tailer:
         if not self._is_long_next:
             self._searched_end = start + len(data)
         elif blocks:
-            # The rest is too long already: the next read begins with it.
+            # The rest is too long already, so the next read begins with it.
             self._searched_end = whole_end
         else:
             return self._begin_long_line(data)
         return blocks
 
     def hand_out(self, block: Block) -> Evidence:
-        """Move past a block that was passed on; return the evidence of its end."""
+        """Move the position past a block that was passed on, and return the evidence at its end."""
         assert block.start == self.position, "blocks are handed out in order, without gaps"
         if block.evidence is not None:
             self.evidence = block.evidence
@@ -216,19 +219,19 @@ class Tailer:
 
     @property
     def read_position(self) -> int:
-        """The end of what was read, including the pending event."""
+        """The end of the text that was read, including the pending event."""
         return self.position if self.pending is None else self.pending.end
 
     @property
     def read_tail(self) -> bytes:
-        """The last bytes of what was read, including the pending event."""
+        """The last bytes of the text that was read, including the pending event."""
         if self.pending is None:
             return self.evidence.tail
         return (self.evidence.tail + bytes(_source_of(self.pending)))[-MARKER_BYTES:]
 
     @property
     def read_evidence(self) -> Evidence:
-        """The evidence of what was read, including the pending event."""
+        """The evidence at the end of the text that was read, including the pending event."""
         if self.pending is None:
             return self.evidence
         return self.evidence.advance(_source_of(self.pending))
@@ -249,22 +252,25 @@ class Tailer:
 
     @property
     def doubt(self) -> NulRun | None:
-        """NULs before other text that text may still replace; reading waits there."""
+        """NULs at which reading waits, because text may still replace them; None if there are
+        none."""
         run = self._holes.run_at(self._searched_end)
         return run if run is not None and self._holes.is_in_doubt(run) else None
 
     def trust(self, size: int) -> None:
-        """Read on behind the NULs before this place, because nothing will replace them."""
+        """Continue to read after the NULs before offset `size`, because nothing will replace
+        them."""
         self._holes.trusted_end = size
 
     def text_end(self, size: int) -> int:
-        """Return where the text of a file of `size` bytes ends; only NULs may follow."""
+        """Return the offset at which the text of a file of `size` bytes ends; only NULs follow
+        it."""
         run = self._holes.run
         is_known = run is not None and not run.has_text and 0 <= run.start <= size <= run.end
         return run.start if run is not None and is_known else size
 
     def nuls_to_probe(self, size: int) -> Request | None:
-        """Return the first code unit of NULs that the writer may have replaced by text."""
+        """Return the first code unit of the NULs, where the writer may have written text."""
         run = self._holes.run_at(self._searched_end)
         unit = self.rules.encoding.unit_bytes
         if run is None or size < run.start + unit:
@@ -272,15 +278,15 @@ class Tailer:
         return Request(run.start, unit) if self.doubt is not None or not run.has_text else None
 
     def look_again(self, *, is_written_at_start: bool = False) -> None:
-        """Read again from the position, because the bytes behind it may have changed.
+        """Read again from the position, because the bytes after it may have changed.
 
-        `is_written_at_start`: text was found where `nuls_to_probe` looked.
+        `is_written_at_start`: text was found at the request of `nuls_to_probe`.
         """
         self.rewind()
         self._holes.forget(is_written_at_start=is_written_at_start)
 
     def before(self, request: Request) -> bytes:
-        """Return the bytes expected directly before those of a request; empty if unknown."""
+        """Return the bytes expected directly before the bytes of a request; empty if unknown."""
         if request.offset == self.position:
             return self.evidence.tail
         if self._searched is not None and request.offset == self._searched.position:
@@ -295,7 +301,7 @@ class Tailer:
         return Request(begin, min(size - begin, self.rules.limit_bytes))
 
     def take_final(self, data: memoryview, size: int) -> list[Block]:
-        """Return the unfinished last line as a record of its own kind, cut at the limit.
+        """Return the unfinished last line as an UNFINISHED record, cut at the limit.
 
         The pending event comes before it, or is joined with it. Without data, only the pending
         event is returned.
@@ -331,7 +337,8 @@ class Tailer:
         )
 
     def _begin_long_line(self, data: memoryview) -> list[Block]:
-        """Begin a line of which `data` holds more than the limit, and no line end."""
+        """Begin to read a line without an end: `data` holds more than the limit, and no line
+        end."""
         start = self.position
         if self.rules.on_overlong is not Overlong.SPLIT:
             self._searched = self.evidence.advance(data)

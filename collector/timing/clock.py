@@ -1,13 +1,13 @@
-"""The collector's clock.
-
-Room: ground of the room. Reads the time.
-"""
+"""The collector's clock, which reads the system's time."""
 
 import time
 
 
 class ForwardClock:
-    """Milliseconds since the epoch. It never goes back, whatever happens to the system clock."""
+    """Returns the milliseconds since 1970.
+
+    It never goes back, even if the system clock is set back.
+    """
 
     def __init__(self) -> None:
         self._base_ns = time.time_ns() - time.monotonic_ns()
@@ -18,5 +18,5 @@ class ForwardClock:
 
     @staticmethod
     def worked_ms() -> int:
-        """Return the processor time that all threads of this process have used."""
+        """Return the processor time that all threads of this process have used, in milliseconds."""
         return time.process_time_ns() // 1_000_000

@@ -1,22 +1,22 @@
-"""Limit how fast an input is read, if its configuration says so.
+"""Limit how fast an input is read, if its configuration sets a limit.
 
-Room: ground of the room. Pure. Each block delays the next one by the time it takes at the limit.
-So any second holds at most one block more than the limit, however many files share it.
+This module is pure. After each block, the next read waits as long as the block takes at the limit.
+So in any second at most the limit and one block are read, even if many files share the limit.
 """
 
 
 class ReadLimit:
-    """The read limit of one input."""
+    """The limit of the read rate of one input."""
 
     def __init__(self, bytes_per_second: int):
         self._bytes_per_second = bytes_per_second
         self._free_at_ms = 0.0
 
     def wait_until_ms(self, now_ms: int) -> int | None:
-        """Return when to read again; None: now."""
+        """Return when the input may be read again; None if it may be read now."""
         return None if now_ms >= self._free_at_ms else int(self._free_at_ms) + 1
 
     def took(self, size_bytes: int, now_ms: int) -> None:
-        """Note that bytes of its files were read."""
+        """Note that `size_bytes` of the input's files were read."""
         begun_ms = max(self._free_at_ms, now_ms)
         self._free_at_ms = begun_ms + size_bytes * 1000 / self._bytes_per_second

@@ -1,7 +1,4 @@
-"""Lines a second over the last ten seconds.
-
-Room: ground of the room. Pure.
-"""
+"""The number of lines per second over the last ten seconds."""
 
 from collections import deque
 
@@ -9,17 +6,17 @@ RATE_SAMPLES = 40  # one per tick of the agent
 
 
 class Rate:
-    """The rate of a count that only grows."""
+    """The rate at which a counter grows."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque(maxlen=RATE_SAMPLES)
 
     def note(self, now_ms: int, count: int) -> None:
-        """Take a sample."""
+        """Add the present value of the counter as a sample."""
         self._samples.append((now_ms, count))
 
     def per_second(self) -> float:
-        """The rate between the oldest and the newest sample."""
+        """Return the growth per second between the oldest and the newest sample."""
         if len(self._samples) < 2:
             return 0.0
         (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]

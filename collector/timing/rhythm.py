@@ -1,8 +1,9 @@
 """Decides when the open transaction must be committed.
 
-Room: ground of the room. Pure. Fresh lines are committed as soon as the shortest time between two
-commits has passed, so a single line is sent at once. Lines of files far behind are committed by
-amount or after a longer time. Positions that changed without lines (after a rename) can wait too.
+This module is pure. Fresh lines are committed as soon as the shortest time between two commits has
+passed, so a single line is sent at once. Lines of files that are far behind are committed after a
+number of bytes or a longer time. Positions that changed without lines (for example after a rename)
+can wait too.
 """
 
 from collector.config.settings import (
@@ -16,7 +17,7 @@ _NEVER_MS = -(10**15)
 
 
 class Rhythm:
-    """The limits of one transaction, which holds at most `commit_bytes` of the files."""
+    """Decides about the transactions of a collector, which hold at most `commit_bytes` of lines."""
 
     def __init__(self, commit_bytes: int):
         self._commit_bytes = commit_bytes
@@ -35,11 +36,11 @@ class Rhythm:
             self._backfill_ms = now_ms if self._backfill_ms is None else self._backfill_ms
 
     def changed(self, now_ms: int) -> None:
-        """Note that a position record changed without lines."""
+        """Note that a position record changed although no lines were read."""
         self._changed_ms = now_ms if self._changed_ms is None else self._changed_ms
 
     def cut(self, now_ms: int) -> None:
-        """Begin the next transaction, because the present one is being ended."""
+        """Begin the next transaction, because the current one is about to be committed."""
         self._cut_ms = now_ms
         self._live_ms = self._backfill_ms = self._changed_ms = None
         self._bytes = 0

@@ -1,8 +1,8 @@
-"""Decides which file is read next: fairly, live before backfill, with delays after failures.
+"""Decides which file is read next: fairly, live files first, with delays after failures.
 
-Room: ground of the room. Pure. A file is `ready` (in one of two queues), `parked` until a
-partition has room, `delayed` until a time, or absent (idle: nothing to read). Each turn takes the
-first file of a queue; a file with more to read goes to the end of its queue.
+This module is pure. A file is `ready` in one of two queues, `parked` until a partition has room, or
+`delayed` until a time. A file with nothing to read is in none of these. The first file of a queue
+is read next. A file that has more to read then goes to the end of its queue.
 """
 
 from collections import OrderedDict
@@ -15,14 +15,17 @@ Place = TypeVar("Place", bound=Hashable)
 
 
 class ReadQueue(StrEnum):
-    """The two queues. Live lines go first, because a file far behind must not delay them."""
+    """The two queues of files.
+
+    Files with live lines are read first, so that old files do not delay them.
+    """
 
     LIVE = "live"
     BACKFILL = "backfill"
 
 
 class DoublingWait:
-    """Waits that double from a shortest to a longest one, without a clock."""
+    """Computes waiting times that double from a shortest to a longest one. It reads no clock."""
 
     __slots__ = ("_least_ms", "_most_ms", "_next_ms")
 
@@ -32,18 +35,18 @@ class DoublingWait:
         self._next_ms = least_ms
 
     def next_ms(self) -> int:
-        """Return how long to wait this time; the next wait is twice as long."""
+        """Return how long to wait this time. The next waiting time is twice as long."""
         wait = self._next_ms
         self._next_ms = min(wait * 2, self._most_ms)
         return wait
 
     def reset(self) -> None:
-        """Start again with the shortest wait, after a success."""
+        """Start again with the shortest waiting time, after a success."""
         self._next_ms = self._least_ms
 
 
 class Schedule(Generic[Name, Place]):
-    """The order of turns among files (`Name`), each of which writes to one partition (`Place`)."""
+    """The order in which files (`Name`) are read; each file writes to one partition (`Place`)."""
 
     def __init__(self) -> None:
         self._queues: dict[ReadQueue, OrderedDict[Name, None]] = {
@@ -54,7 +57,7 @@ class Schedule(Generic[Name, Place]):
         self._delayed: dict[Name, int] = {}
 
     def ready(self, name: Name, read_queue: ReadQueue) -> None:
-        """Queue a file for a turn, unless it is parked, delayed or already in this queue."""
+        """Add a file to a queue, unless it is parked, delayed or already in this queue."""
         if name in self._place or name in self._delayed:
             return
         other = ReadQueue.BACKFILL if read_queue is ReadQueue.LIVE else ReadQueue.LIVE
@@ -62,12 +65,12 @@ class Schedule(Generic[Name, Place]):
         self._queues[read_queue].setdefault(name)
 
     def next(self, read_queue: ReadQueue) -> Name | None:
-        """Take the file whose turn it is in a queue; None when the queue is empty."""
+        """Remove and return the first file of a queue; None when the queue is empty."""
         queue = self._queues[read_queue]
         return queue.popitem(last=False)[0] if queue else None
 
     def waiting(self, read_queue: ReadQueue) -> int:
-        """How many files are ready in a queue."""
+        """Return how many files a queue has."""
         return len(self._queues[read_queue])
 
     def park(self, name: Name, place: Place) -> None:
@@ -77,7 +80,7 @@ class Schedule(Generic[Name, Place]):
         self._parked.setdefault(place, OrderedDict()).setdefault(name)
 
     def release(self, place: Place) -> list[Name]:
-        """Return the files that were parked for a place, in order; the caller queues them again."""
+        """Return the files that were parked for a place, in order. The caller queues them again."""
         names = list(self._parked.pop(place, ()))
         for name in names:
             del self._place[name]
@@ -93,7 +96,7 @@ class Schedule(Generic[Name, Place]):
         self._delayed[name] = until_ms
 
     def expire(self, now_ms: int) -> list[Name]:
-        """Return the files whose delay is over; the caller queues them again."""
+        """Return the files whose delay is over. The caller queues them again."""
         names = [name for name, until_ms in self._delayed.items() if until_ms <= now_ms]
         for name in names:
             del self._delayed[name]
@@ -101,11 +104,11 @@ class Schedule(Generic[Name, Place]):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next delay ends."""
+        """When the next delay ends; None if no file is delayed."""
         return min(self._delayed.values(), default=None)
 
     def drop(self, name: Name) -> None:
-        """Remove a file from every queue and delay."""
+        """Remove a file from every queue, and end its delay."""
         for queue in self._queues.values():
             queue.pop(name, None)
         self._delayed.pop(name, None)

@@ -1,4 +1,4 @@
-"""The forms of operations: their names and fields. Pure data."""
+"""The names and fields of the forms with which a user changes the cluster."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from monitor.admin.orders import Operation
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name in the form, its label, an example. `is_long` means several lines."""
+    """One field of a form: its name, its label, an example. `is_long` means several lines."""
 
     name: str
     label: str
@@ -18,7 +18,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One operation's page; `is_destructive` if its effect cannot be undone."""
+    """The form of one operation. `is_destructive` is true if its effect cannot be undone."""
 
     operation: Operation
     title: str
@@ -49,7 +49,7 @@ FORMS = {
                 Field("topic", "Topic", "logs.shop", is_required=True),
                 Field(
                     "settings", "Settings",
-                    "key=value, one a line; -key gives it back to its default", is_long=True,
+                    "key=value, one a line; -key restores the default", is_long=True,
                 ),
                 Field("partitions", "Partitions", "more than there are"),
             ),
@@ -57,7 +57,7 @@ FORMS = {
         Form(
             Operation.DELETE_RECORDS,
             "Delete records",
-            "Logs begin later from then on. What lay before is gone for good, for every reader.",
+            "The records before the new start of each log are deleted for good, for every reader.",
             (
                 Field("topic", "Topic", "logs.shop", is_required=True),
                 Field("partitions", "Partitions", "all, or 0, 2"),
@@ -77,7 +77,7 @@ FORMS = {
                 Field("topics", "Topics", "all it has committed, or logs.shop:0,1, one a line",
                       is_long=True),
                 Field(
-                    "to", "Goes on at", "start, end, an offset, +10, -10, 1h (ago), or a time",
+                    "to", "Continue at", "start, end, an offset, +10, -10, 1h (ago), or a time",
                     is_required=True,
                 ),
             ),
@@ -86,7 +86,7 @@ FORMS = {
         Form(
             Operation.ELECT_LEADERS,
             "Elect preferred leaders",
-            "Each partition is led again by the first of its replicas, where that one is in sync.",
+            "The first replica of each partition becomes its leader again, if it is in sync.",
             (Field("topic", "Topic", "all"),),
         ),
     )

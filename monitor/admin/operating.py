@@ -1,7 +1,7 @@
-"""Reads the cluster for a plan, and carries the plan out with the client that the commands use.
+"""Reads the cluster for the plan of an order, and carries the plan out.
 
 One order runs at a time, with its own client and a time limit, so the sampler never waits for an
-order. `operations` decides what an order changes; this file does not.
+order. `operations` decides what an order changes; this module does not.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class OperationFailed(Exception):
 
 
 class Orders(Protocol):
-    """The interface that makes plans and carries them out: `Operator`, or a test's script."""
+    """An object that makes plans and carries them out: `Operator`, or a test's script."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
         """Return the plan of an order as of now. Raise OperationFailed."""
@@ -130,7 +130,7 @@ class Operator:
                     await cluster.close()
         except TimeoutError as error:
             raise OperationFailed(
-                f"no answer within {TIMEOUT_S:.0f} s: whether it was done is not known"
+                f"no answer within {TIMEOUT_S:.0f} s: the order may have been carried out"
             ) from error
         except FAILURES as error:
             raise OperationFailed(say(error)) from error
@@ -233,7 +233,7 @@ async def _led(cluster: Cluster, topic: str | None) -> list[Led] | None:
 
 
 def _outcomes(found: Mapping[TopicPartition, object]) -> str:
-    """Return the outcome for each partition: done, or refused with the reason."""
+    """Return a sentence with the outcome of each partition: done, or refused with the reason."""
     errors = {
         row: outcome
         for row, outcome in found.items()
@@ -244,5 +244,5 @@ def _outcomes(found: Mapping[TopicPartition, object]) -> str:
         return "done"
     told = "; ".join(f"{row}: {say(error)}" for row, error in sorted(errors.items())[:5])
     raise OperationFailed(
-        f"{len(found) - len(errors)} of {len(found)} partitions are done, not these: {told}"
+        f"{len(found) - len(errors)} of {len(found)} partitions are done; refused: {told}"
     )

@@ -1,9 +1,9 @@
-"""The plan of each order that a user gives on the page. Pure.
+"""The plan of each order that a user gives on the page.
 
-A plan says what an order would change in the cluster as it was read a moment ago, or why the order
-is refused. `basis` holds all values that the plan depends on. If `basis` has changed when the user
-confirms, nothing is done and the page shows the new plan. So the plan that is carried out is
-exactly the plan that was shown, with the same offsets.
+This module is pure. A plan says what an order would change in the cluster as it was read a moment
+ago, or why the order is refused. `basis` holds all values that the plan depends on. If `basis` has
+changed when the user confirms, nothing is done and the page shows the new plan. So the plan that is
+carried out is exactly the plan that was shown, with the same offsets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,7 @@ from protocol.client.group_offset_reset import (
 from protocol.types import TopicPartition
 
 KEPT_TOPICS = frozenset({"millrace.positions"})
-"""The collector's own topic: which line of which file was sent. Without it, lines would come twice.
-"""
+"""The collector's topic of positions. Without its records the collector would send lines twice."""
 
 STAYS = "–"
 
@@ -46,7 +45,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The effects of an order; a plan with a `refusal` is not carried out."""
+    """The effects of an order. A plan with a `refusal` is not carried out."""
 
     order: Order
     says: str
@@ -55,7 +54,7 @@ class Plan:
     refusal: str | None = None
     basis: tuple[object, ...] = ()
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The new offsets of records or commits: where each log, or its reader, will continue."""
+    """The new offsets: where each log will start, or where the group will continue."""
 
     @property
     def subject(self) -> str:
@@ -64,7 +63,10 @@ class Plan:
 
 
 def creation(order: CreateTopic, refused: str | None) -> Plan:
-    """Plan a new topic; `refused` is the controller's answer to a validation."""
+    """Plan a new topic.
+
+    `refused` is the reason with which the controller refused a validation; else None.
+    """
     spec = order.spec
     effects = (
         Effect("partitions", STAYS, _or_default(spec.partitions)),
@@ -73,7 +75,7 @@ def creation(order: CreateTopic, refused: str | None) -> Plan:
     )
     return Plan(
         order,
-        f"Makes the topic {spec.name}",
+        f"Creates the topic {spec.name}",
         effects,
         refusal=_kept(spec.name) or refused,
     )
@@ -85,9 +87,9 @@ def _or_default(count: int | None) -> str:
 
 def _kept(topic: str) -> str | None:
     if topic in KEPT_TOPICS:
-        return f"{topic} is the collector's memory of what it has sent: nothing is changed there"
+        return f"{topic} holds the collector's positions, so it cannot be changed here"
     if topic.startswith("__"):
-        return f"{topic} is kept by the brokers themselves: nothing is changed there"
+        return f"{topic} belongs to the brokers, so it cannot be changed here"
     return None
 
 
@@ -110,11 +112,11 @@ def alteration(
     if order.partitions is not None and partitions is not None:
         effects.append(Effect("partitions", str(partitions), str(order.partitions)))
         warnings.append(
-            "Keys go to other partitions from then on: lines of one key are in no order over the"
-            " change. Partitions cannot be taken away again."
+            "After the change keys go to other partitions, so older and newer lines of one key"
+            " are in no order. The number of partitions cannot be lowered again."
         )
         if order.partitions <= partitions:
-            refusal = refusal or f"it has {partitions} partitions, and can only be given more"
+            refusal = refusal or f"the topic has {partitions} partitions, expected a higher number"
     for key, value in sorted(order.changes.items()):
         known, source = current.get(key, (None, ""))
         after = "its default" if value is None else value
@@ -171,12 +173,14 @@ def deletion(
             continue
         offsets[row] = offset
         before, after = f"begins at {bounds.start:,}", f"begins at {offset:,}"
-        effects.append(Effect(str(row), before, after, f"{offset - bounds.start:,} offsets go"))
+        effects.append(
+            Effect(str(row), before, after, f"{offset - bounds.start:,} offsets are deleted")
+        )
     refusal = None
     if logs.is_compacted:
         refusal = f"{order.topic} is compacted: its records are deleted by tombstones alone"
     elif not offsets:
-        refusal = "nothing lies below: no log would begin later"
+        refusal = "no partition has records below this, so nothing would be deleted"
     return Plan(
         order,
         says,
@@ -204,9 +208,9 @@ def _unread(
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """A group as its coordinator describes it, with the bounds of each partition.
+    """A group as its coordinator describes it, with the offsets of each partition.
 
-    `fault` is why the partitions could not be found.
+    `fault` is the reason why the partitions could not be found.
     """
 
     state: str
@@ -216,8 +220,11 @@ class GroupStanding:
 
 
 def resetting(order: ResetOffsets, standing: GroupStanding, stream_group: str) -> Plan:
-    """Plan a group's new offsets; refuse a group with members, and the stream's own group."""
-    says = f"Lets the group {order.group_id} go on elsewhere"
+    """Plan new offsets of a group.
+
+    A group with members, and the stream's own group, are refused.
+    """
+    says = f"Resets the offsets of the group {order.group_id}"
     basis = (
         standing.state,
         tuple(sorted((row, one.current) for row, one in standing.bounds.items())),
@@ -225,8 +232,8 @@ def resetting(order: ResetOffsets, standing: GroupStanding, stream_group: str) -
     refusal = standing.fault
     if order.group_id == stream_group:
         refusal = (
-            "where the stream goes on stands in its own ledger, with the counts: this group only"
-            " tells of it; `millrace stream recount` counts lines again"
+            "the stream continues at the offsets in its own ledger; this group only reports them:"
+            " use `millrace stream recount` to count lines again"
         )
     elif (why := why_it_stays(order.group_id, standing.state)) is not None:
         shown = ", ".join(standing.members[:5]) or "not named"
@@ -259,7 +266,8 @@ def _moved(row: TopicPartition, current: int | None, offset: int) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """One partition: its leader or None, its replicas in order, and its in-sync replicas."""
+    """One partition: its leader (None without one), its replicas in order, and its in-sync
+    replicas."""
 
     row: TopicPartition
     leader: int | None
@@ -271,7 +279,7 @@ def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
     """Plan an election of preferred replicas as leaders; `found` is None if the topic does not
     exist.
     """
-    says = f"Lets the preferred replicas of {subject_of(order)} lead"
+    says = f"Elects the preferred replicas of {subject_of(order)} as leaders"
     if found is None:
         return Plan(order, says, refusal=f"topic {order.topic!r} does not exist")
     effects: list[Effect] = []
@@ -285,7 +293,11 @@ def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
             continue
         before = "no broker leads" if one.leader is None else f"broker {one.leader} leads"
         effects.append(Effect(str(one.row), before, f"broker {preferred} leads"))
-    refusal = None if effects else "nothing to elect: every partition that can be is led as wished"
+    refusal = (
+        None
+        if effects
+        else "nothing to elect: each preferred replica that is in sync leads already"
+    )
     basis = tuple((effect.what, effect.before, effect.after) for effect in effects)
     return Plan(order, says, tuple(effects), tuple(warnings), refusal, basis)
 

@@ -1,7 +1,7 @@
-"""The orders that a user can give on the page, and how a form's fields become one. Pure.
+"""The orders that a user can give on the page, and how an order is made of a form's fields.
 
-An order says what the user wants and depends on nothing that was read from the cluster.
-`operations` makes a plan of it.
+This module is pure. An order says what the user wants. It does not depend on the state of the
+cluster. `operations` makes a plan of it.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PARTITIONS_MAX = 100_000
 
 
 class Operation(StrEnum):
-    """The kinds of orders; the values appear in addresses."""
+    """The kinds of orders. The values are parts of the pages' addresses."""
 
     CREATE_TOPIC = "create-topic"
     ALTER_TOPIC = "alter-topic"
@@ -35,8 +35,9 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic:
-    """A topic's settings to change, and its wanted number of partitions. A setting with the value
-    None is removed.
+    """Changes of a topic's settings, and its wanted number of partitions.
+
+    A setting with the value None is removed.
     """
 
     topic: str
@@ -46,8 +47,9 @@ class AlterTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecords:
-    """Records to delete: all below an offset, before a time, or up to the log's end. If
-    `partitions` is None, the order holds for all partitions.
+    """Records to delete: all below an offset, before a time, or up to the log's end.
+
+    If `partitions` is None, the order is for all partitions.
     """
 
     topic: str
@@ -57,8 +59,9 @@ class DeleteRecords:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """A group's new offsets. If no topics are named, they are for all topics in which the group has
-    commits.
+    """New offsets for a group.
+
+    If no topics are named, all topics with commits of the group get them.
     """
 
     group_id: str
@@ -68,9 +71,7 @@ class ResetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """An election of preferred replicas as leaders, in one topic or, if the topic is None, in all
-    topics.
-    """
+    """An election of preferred replicas as leaders, in one topic or (None) in all topics."""
 
     topic: str | None
 
@@ -95,7 +96,10 @@ def subject_of(order: Order) -> str:
 
 
 def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Order:
-    """Return the order of a form's fields. Raise ValueError with the field's name."""
+    """Return the order in the fields of a form.
+
+    Raise ValueError with the name of the wrong field.
+    """
     for name, text in words.items():
         if len(text) > FIELD_CHARS_MAX:
             raise ValueError(f"{name}: found {len(text)} characters, expected {FIELD_CHARS_MAX}")
@@ -104,7 +108,9 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
             settings = settings_of(words.get("settings", ""))
             set_ones = {key: value for key, value in settings.items() if value is not None}
             if len(set_ones) != len(settings):
-                raise ValueError("settings: found one to take back, expected key=value")
+                raise ValueError(
+                    "settings: found -key, expected key=value: a new topic has nothing to restore"
+                )
             return CreateTopic(
                 TopicSpec(
                     _required(words, "topic"),
@@ -132,7 +138,7 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
 
 
 def settings_of(text: str) -> dict[str, str | None]:
-    """Parse `key=value` lines; `-key` removes a setting (None). Raise ValueError."""
+    """Parse lines of `key=value`. `-key` removes a setting (None). Raise ValueError."""
     found: dict[str, str | None] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, separator, value = line.partition("=")

@@ -2,8 +2,8 @@
 
 When a user submits a form, the page shows the plan. When the user confirms the plan, the page shows
 the outcome. Both work without scripts. An order must come from a page of this site (Origin), in a
-session (cookie), with the secret that the session's forms hold. Every order writes two audit lines,
-one before and one after it is carried out, to the log and to the stored events.
+session (cookie), with the secret in the session's forms. Every order writes two audit lines to the
+log and to the stored events: one before and one after it is carried out.
 """
 
 import logging
@@ -39,13 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class NotFromHere(Exception):
-    """A request for a change that was not sent by a page of this site."""
+    """The error for a request to change something that no page of this site sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The objects that the pages use. `show` renders a template; `root` is the path in front of
-    every address.
+    """The objects that the pages use.
+
+    `show` renders a template. `root` is the first part of every path.
     """
 
     door: Door
@@ -69,7 +70,7 @@ class Admin:
         self, request: Request, session: Session, operation: Operation, words: Mapping[str, str],
         code: int = 200, **more: object,
     ) -> Response:  # fmt: skip
-        """Return an operation's form, its plan or its outcome."""
+        """Return the page of an operation: its form, its plan or its outcome."""
         values: Values = {
             "session": session, "form": FORMS[operation], "words": words, "fault": None,
             "plan": None, "ticket": None, "notice": None, "outcome": None, "failed": False,
@@ -77,7 +78,7 @@ class Admin:
         return self.show(request, "operation.html", values | more, code)
 
     def events(self) -> list[Event]:
-        """Return the last orders, newest first."""
+        """Return the audit lines of the last orders, newest first."""
         if self.sampler.recorder is None:
             return []
         try:
@@ -98,7 +99,9 @@ class Admin:
         try:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
-            raise OperationFailed(f"the order cannot be noted in the history: {error}") from error
+            raise OperationFailed(
+                f"the order was not carried out, because the history cannot be written: {error}"
+            ) from error
 
     def readers(self, order: Order) -> list[Reader]:
         """Return the groups with commits in the topic and their offsets, by the latest snapshot."""
@@ -191,8 +194,15 @@ def _add_operations(router: APIRouter, admin: Admin) -> None:
         try:
             again = await admin.orders.look(plan.order, admin.readers(plan.order))
             if again.refusal is not None or again.basis != plan.basis:
-                notice = "The cluster has changed meanwhile, and nothing was done. This is the plan"
-                return _shown(request, admin, session, operation, again, f"{notice} as of now.")
+                notice = "The cluster has changed since the plan was made, so nothing was done."
+                return _shown(
+                    request,
+                    admin,
+                    session,
+                    operation,
+                    again,
+                    f"{notice} This is the plan as of now.",
+                )
             who = f"{session.who} ({_address(request)})"
             admin.note(who, plan, "begun")
         except OperationFailed as error:
@@ -233,13 +243,14 @@ async def _carried_out(
 
 
 async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, str]]:
-    """Return the session and the fields of an order. Raise NotFromHere or Refused unless a page of
-    this site sent it in a session.
+    """Return the session and the fields of an order.
+
+    Raise NotFromHere or Refused unless a page of this site sent it in a session.
     """
     words = await posted(request)
     session = admin.session(request)
     if session is None:
-        raise Refused("the session is over: enter again")
+        raise Refused("your session has ended: log in again")
     admin.door.check(session, words.get("form_secret", ""))
     return session, words
 
@@ -255,18 +266,18 @@ async def posted(request: Request) -> dict[str, str]:
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
     is_ours = site == "same-origin" if origin is None else urlsplit(origin).netloc in hosts
     if not is_ours or site not in (None, "same-origin"):
-        raise NotFromHere("this form was not sent from this page")
+        raise NotFromHere("the form was not sent by a page of this site: open the page again")
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM_TYPE:
         raise NotFromHere(f"expected {FORM_TYPE}")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_BYTES_MAX:
-            raise NotFromHere(f"expected at most {BODY_BYTES_MAX} bytes")
+            raise NotFromHere(f"the form is too large, expected at most {BODY_BYTES_MAX} bytes")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
     except ValueError as error:
-        raise NotFromHere("expected a form in UTF-8") from error
+        raise NotFromHere("the form is not in UTF-8: open the page again") from error
 
 
 def _changes(plan: Plan) -> str:

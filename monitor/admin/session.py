@@ -1,8 +1,8 @@
-"""Sessions behind a token, and the plans that each session was shown. Pure.
+"""Sessions of users who gave the token, and the plans that each session was shown.
 
-The key of a session is only in its cookie. The session's forms carry another secret, so that a page
-of another site cannot give orders with the browser's cookie. Each plan has a ticket, and a ticket
-can be used once. Sessions and plans are only in memory, so they end with the process.
+This module is pure. The key of a session is only in its cookie. The session's forms have another
+secret, so that a page of another site cannot give orders with the browser's cookie. Each plan has a
+ticket, which can be used once. Sessions and plans are only in memory, so they end with the process.
 """
 
 import hmac
@@ -21,12 +21,15 @@ WHO_CHARS_MAX = 60
 
 
 class Refused(Exception):
-    """The login or the order is refused; the text says why."""
+    """The error for a login or an order that is refused. Its text says why."""
 
 
 @dataclass(slots=True)
 class Session:
-    """One user's session; `who` is the user's name, `form_secret` is in the session's forms."""
+    """The session of one user.
+
+    `who` is the user's name, and `form_secret` is in the session's forms.
+    """
 
     key: str
     form_secret: str
@@ -36,9 +39,7 @@ class Session:
 
 
 class Door:
-    """Opens a session for a user who gives the right token. `draw` returns a new secret that cannot
-    be guessed.
-    """
+    """Opens sessions for users who give the right token. `draw` returns a new random secret."""
 
     def __init__(self, token: str, draw: Callable[[], str]) -> None:
         self._token = token.encode()
@@ -47,7 +48,10 @@ class Door:
         self._wrong_at_ms: list[int] = []
 
     def enter(self, token: str, who: str, now_ms: int) -> Session:
-        """Open a session. Raise Refused, also for a minute after a few wrong tokens."""
+        """Open a session.
+
+        Raise Refused for a wrong token, and for a minute after several wrong tokens.
+        """
         self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
         if len(self._wrong_at_ms) >= WRONG_MAX:
             raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
@@ -55,7 +59,7 @@ class Door:
         # token.
         if not hmac.compare_digest(token.strip().encode(), self._token):
             self._wrong_at_ms.append(now_ms)
-            raise Refused("this is not the token")
+            raise Refused("the text you gave is not the token")
         name = who.strip()
         if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
             raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")
@@ -84,7 +88,7 @@ class Door:
     def check(self, session: Session, form_secret: str) -> None:
         """Raise Refused for a form that does not belong to this session."""
         if not hmac.compare_digest(form_secret.encode(), session.form_secret.encode()):
-            raise Refused("this form is of another session: open it again")
+            raise Refused("the form belongs to another session: open the page again")
 
     def show(self, session: Session, plan: Plan, now_ms: int) -> str:
         """Keep a plan and return its ticket, which the user needs to confirm the plan; drop the
@@ -102,7 +106,7 @@ class Door:
         """
         plan, shown_at_ms = session.tickets.get(ticket, (None, 0))
         if plan is None or now_ms - shown_at_ms > TICKET_MS_MAX:
-            raise Refused("this plan was carried out already, or is too old: make it again")
+            raise Refused("the plan was carried out already or is too old: submit the form again")
         if name.strip() != plan.subject.strip():
             raise Refused(f"found the name {name!r}, expected {plan.subject!r}: nothing was done")
         del session.tickets[ticket]

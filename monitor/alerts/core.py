@@ -1,12 +1,11 @@
-"""The rules of alerts over their subjects: which alerts open, which close, and which the webhook
-must be sent.
+"""The rules of alerts: which alerts open and close, and what the webhook must be sent.
 
 This module is pure: the time of each check is an argument. An alert opens when its limit has been
-passed for the rule's `for`. It closes when the value has been well within the limit for the rule's
-`clear`. An unknown value neither opens an alert nor closes one. A subject that is gone, such as a
-deleted group, closes its alerts.
+exceeded for the rule's `for`. It closes when the value has been well within the limit for the
+rule's `clear`. An unknown value neither opens an alert nor closes one. When a subject is gone, such
+as a deleted group, its alerts close.
 
-There is no queue. Each alert records the state that the receiver was last sent, and a message holds
+There is no queue. Each alert records the state that the receiver was last sent, and a message has
 the changes since then. So a receiver that was unreachable for hours gets one message with the
 current state.
 """
@@ -17,22 +16,20 @@ from dataclasses import dataclass, field, replace
 from monitor.state.alert import Alert, Digest, Observed, Rule, RuleStanding, Standing
 
 ALERTS_MAX = 500
-"""Open alerts that are kept. Further ones are counted and not opened."""
+"""The most open alerts that are kept. Further breaches are only counted."""
 
-TAKEN_OUT = "the rule was taken out of the configuration"
+TAKEN_OUT = "the rule was removed from the configuration"
 
 Key = tuple[str, str]
-"""The name of a rule, and a subject."""
+"""The name of a rule, and the subject of the alert."""
 
 Found = Mapping[str, Sequence[Observed] | None]
-"""The measurements by rule name; None for a rule whose source is unknown."""
+"""The measurements by the name of the rule; None for a rule whose source is unknown."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """One subject under one rule: since when it breaches or meets the limit, and its alert, if it
-    has one.
-    """
+    """One subject of one rule: since when it breaches or meets the limit, and its alert, if any."""
 
     ill_since_ms: int | None = None
     well_since_ms: int | None = None

@@ -1,7 +1,7 @@
-"""The measure of each kind of rule, in a snapshot and as an expression for Prometheus.
+"""How each kind of rule is measured in a snapshot, and its expression for Prometheus.
 
 This module is pure. A subject whose measurement is unknown has the value None. A rule whose source
-could not be read has None in place of its list of subjects.
+could not be read has None instead of a list of subjects.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

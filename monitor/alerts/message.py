@@ -11,7 +11,7 @@ from monitor.views import render
 
 SCHEMA = "alerts/1"
 LISTED_MAX = 50
-"""Alerts in one message; `more` counts the rest."""
+"""The most alerts that one message lists; `more` is the number of the others."""
 
 TEXT_CHARACTERS_MAX = 500
 """The longest text of one alert."""

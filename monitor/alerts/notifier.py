@@ -1,4 +1,4 @@
-"""The delivery of alerts to a webhook: one message at a time, with retries.
+"""Delivers alerts to a webhook: one message at a time, with retries.
 
 It asks `Alerts.digest` for the next message. Changes that happen while a message is being sent or
 retried are all in the next message.
@@ -20,19 +20,19 @@ from protocol.log import fields
 
 RETRY_MS = (5_000, 300_000)
 CLOSE_S = 2.0
-"""The longest wait of a stop for a message on its way; the next process sends it again."""
+"""The longest time that a stop waits for a message on its way. The next process sends it again."""
 
 UNANSWERED_MAX = 5
-"""The most times an alert is sent to a receiver that never answers in time."""
+"""The most times that an alert is sent to a receiver that never answers in time."""
 
 logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Delivers digests. It calls `send` in a thread; `send` posts a body within a deadline or
-    raises WebhookFailed.
+    """Delivers digests with `send`, which runs in a thread.
 
-    `page` is the address of the monitor's own page. `where` names the receiver for people.
+    `send` posts a body within a deadline or raises WebhookFailed. `page` is the address of the
+    monitor's own page. `where` is the name of the receiver in texts for people.
     """
 
     def __init__(
@@ -97,8 +97,9 @@ class Notifier:
         self.problem, self.told_at_ms = None, digest.at_ms
 
     def _give_up_on_unanswered(self, digest: Digest) -> None:
-        """Mark a digest's alerts as delivered after enough unanswered tries, because the receiver
-        can have accepted each of those messages.
+        """Mark the alerts of a digest as delivered after enough messages without an answer.
+
+        The receiver can have accepted each of those messages.
         """
         self._unanswered.update(map(_identity, (*digest.opened, *digest.closed)))
         opened = tuple(filter(self._is_given_up, digest.opened))
@@ -108,7 +109,7 @@ class Notifier:
             for alert in (*opened, *closed):
                 del self._unanswered[_identity(alert)]
             logger.warning(
-                "alerts count as told: the webhook took them without an answer, or not at all",
+                "webhook did not answer in time, so its alerts are not sent again",
                 extra=fields(alerts=len(opened) + len(closed), tries=UNANSWERED_MAX),
             )
 

@@ -13,7 +13,7 @@ from protocol.units import format_duration_ms
 Json = dict[str, object]
 
 SUBJECT_LABELS = {"part": "part", "group": "group", "disk": "disk", "file": "path"}
-"""The label that names a kind's subject in Prometheus."""
+"""The name of the label that identifies a kind's subject in Prometheus."""
 
 STALE_AFTER = "2m"
 GRID_WIDTH = 24
@@ -63,8 +63,9 @@ def prometheus_rules(rules: Sequence[Rule]) -> Json:
 
 
 def dashboard() -> Json:
-    """Return a dashboard for Grafana, which asks for the data source when a user opens the
-    dashboard.
+    """Return a dashboard for Grafana.
+
+    The user chooses the data source when the dashboard is opened.
     """
     panels = [_panel(number, *panel) for number, panel in enumerate(PANELS)]
     return {
@@ -104,7 +105,7 @@ def _rule(rule: Rule) -> Json:
 
 
 def alert_name(rule: Rule) -> str:
-    """Return a rule's name as Prometheus spells it: `lines-wait` is `MillraceLinesWait`."""
+    """Return the name of a rule in Prometheus: `lines-wait` becomes `MillraceLinesWait`."""
     words = rule.name.replace(".", "-").replace("_", "-").split("-")
     return "Millrace" + "".join(word[:1].upper() + word[1:] for word in words)
 

@@ -1,4 +1,7 @@
-"""The page and the rows of alerts, from a snapshot. Pure."""
+"""Alerts and rules as text for the page, and as rows for the API.
+
+This module is pure: it reads only a snapshot.
+"""
 
 from dataclasses import dataclass
 
@@ -13,8 +16,9 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule as text, and its state. `level` and `state` are the colour and the word of its
-    badge.
+    """A rule as text, and its state.
+
+    `level` and `state` are the colour and the word of its badge.
     """
 
     name: str
@@ -42,12 +46,12 @@ class AlertView:
 
 
 def rule_views(snapshot: Snapshot) -> list[RuleView]:
-    """The rules in the order of the file."""
+    """Return the rules in the order of the configuration file."""
     return [_rule(one) for one in snapshot.alerts.rules]
 
 
 def alert_views(snapshot: Snapshot, *, has_webhook: bool) -> list[AlertView]:
-    """The open alerts, oldest first."""
+    """Return the open alerts, oldest first."""
     now_ms = snapshot.taken_at_ms
     return [
         AlertView(

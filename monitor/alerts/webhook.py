@@ -1,12 +1,11 @@
-"""Posts messages to the webhook's address in the configuration. The monitor sends nothing to any
-other foreign server.
+"""Posts messages to the webhook's address in the configuration.
 
-No request and no answer can change the address, because redirects are not followed. The address can
-be a secret, so error texts name only its host.
+The monitor sends nothing to any other foreign server. Redirects are not followed, so no answer can
+change the address. The address can be a secret, so error texts name only its host.
 
-An exchange (one request and its answer) has one deadline. A socket's time-out holds for each read
-alone, so a receiver that sends a byte a second would never reach it. So the exchange runs in its
-own thread, and `send` shuts the connection down when the deadline has passed.
+An exchange (one request and its answer) has one deadline. The time-out of a socket limits only
+single reads, so a receiver that sends a byte a second would never reach it. So the exchange runs in
+its own thread, and `send` shuts the connection down when the deadline has passed.
 """
 
 import http.client
@@ -26,18 +25,22 @@ from protocol.log import escape
 from protocol.status import VERSION
 
 TIMEOUT_S = 10.0
-"""For a whole exchange: looking up the name, connecting, sending, and reading the answer."""
+"""The time limit of a whole exchange: name lookup, connection, request and answer."""
 
 ANSWER_BYTES_MAX = 300
 
 
 class WebhookFailed(Exception):
-    """The receiver did not accept a message. The text says why, without the address."""
+    """The error when the receiver did not accept a message.
+
+    Its text says why, without the address.
+    """
 
 
 class WebhookUnanswered(WebhookFailed):
-    """The whole message was sent and no answer came in time, so the receiver can have accepted
-    it.
+    """The error when the whole message was sent but no answer came in time.
+
+    The receiver can have accepted the message.
     """
 
 
@@ -100,9 +103,7 @@ class Webhook:
 
 
 class _Exchange:
-    """The progress of one exchange, and its connection, which `cut` shuts down from another
-    thread.
-    """
+    """The state of one exchange, and its connection, which `cut` shuts down from another thread."""
 
     def __init__(self) -> None:
         self.is_sent = False
@@ -124,7 +125,7 @@ class _Exchange:
         return found
 
     def cut(self) -> None:
-        """Shut the connection down, so that the thread that reads from it ends too."""
+        """Shut the connection down, so that the thread that reads from it ends."""
         with self._lock:
             self._is_cut = True
             if self._socket is not None:
@@ -134,7 +135,7 @@ class _Exchange:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as a failure."""
+    """A handler for urllib that treats a redirect as a failure."""
 
     def redirect_request(
         self,
@@ -165,11 +166,11 @@ class _TrackedConnection(http.client.HTTPConnection):
 
 
 class _TrackedTlsConnection(_TrackedConnection, http.client.HTTPSConnection):
-    """The same over TLS."""
+    """An HTTPS connection that reports its progress to an exchange."""
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Opens connections that belong to an exchange."""
+    """A handler for urllib that opens HTTP connections for an exchange."""
 
     def __init__(self, exchange: _Exchange) -> None:
         super().__init__()
@@ -181,7 +182,7 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """Sends the exchange over TLS, with the CA certificates of the system."""
+    """A handler for urllib that opens HTTPS connections, with the CA certificates of the system."""
 
     def __init__(self, exchange: _Exchange) -> None:
         super().__init__()
@@ -193,7 +194,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """Return the beginning of a refusal's body, on one line."""
+    """Return the beginning of the body of a refusal, on one line."""
     try:
         text = error.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):

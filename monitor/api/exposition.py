@@ -15,7 +15,7 @@ from monitor.views.stages import NOW, STAGES, stage_series, window_values
 MILLISECOND = 0.001
 
 PIECE_LENGTH = 1 << 18
-"""Bytes that are sent at once; each piece takes a turn of a thread."""
+"""The size of the pieces in which the text is sent. Each piece is rendered in a thread."""
 
 STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     ("stream_busy_share", "Share of the last minute with a batch in hand", "", {"": "busy"}),
@@ -40,7 +40,7 @@ STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         {stage: stage_series(stage, "ms") for stage in STAGES},
     ),
 )
-"""Name, help text, label, and the series of each value of the label."""
+"""The name, help text and label of a family, and the series for each value of the label."""
 
 
 class SnapshotMetrics(Collector):
@@ -80,7 +80,7 @@ class SnapshotMetrics(Collector):
         yield from (start, end, size)
 
     def _cluster(self) -> Iterable[Metric]:
-        """Yield partitions and quorum, if the brokers report them."""
+        """Yield the metrics of partitions and of the quorum, if the brokers report them."""
         if self._snapshot.kafka_at_ms != self._snapshot.taken_at_ms:
             return
         health = health_of(self._snapshot.partitions)
@@ -189,7 +189,7 @@ class SnapshotMetrics(Collector):
                 yield family
 
     def _alerts(self) -> Iterable[Metric]:
-        """Yield the alerts, and the values that only the rules of alerts use."""
+        """Yield the metrics of alerts, and the values that only the rules of alerts use."""
         snapshot = self._snapshot
         free = GaugeMetricFamily("millrace_disk_free_bytes", "Bytes left", labels=["disk"])
         size = GaugeMetricFamily("millrace_disk_size_bytes", "Bytes in all", labels=["disk"])
@@ -215,7 +215,7 @@ class SnapshotMetrics(Collector):
         yield from (free, size, share, still, firing)
 
     def _others(self) -> Iterable[Metric]:
-        """Yield the other clusters that the page shows, each with its name as a label."""
+        """Yield the metrics of the other clusters, with the name of the cluster as a label."""
         if not self._clusters:
             return
         up = GaugeMetricFamily(

@@ -1,9 +1,9 @@
-"""The readers of all groups in Prometheus's text format, a piece at a time.
+"""Render the metrics of all groups as Prometheus text, a piece at a time.
 
 This module is pure. A reader is one group in one partition. A large cluster has hundreds of
 thousands of readers, with four lines each. The client library of Prometheus would make objects of
-all lines before it sends the first one. This module keeps only one group's lines of one metric in
-memory.
+all lines before it sends the first one. This module keeps only the lines of one group and one
+metric in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ FAMILIES: tuple[tuple[str, str, Figure], ...] = (
     ("millrace_group_lag_offsets", "Offsets not yet read", _lag),
     ("millrace_group_lag_seconds", "Age of the oldest unread record", _age),
     ("millrace_group_committed_offset", "Next offset to be read", _committed),
-    ("millrace_group_lost_offsets", "Offsets retention took before the reader", _lost),
+    ("millrace_group_lost_offsets", "Offsets that retention deleted before they were read", _lost),
 )
 
 
@@ -61,5 +61,5 @@ def _lines(name: str, group: GroupView, figure: Figure) -> Iterator[str]:
 
 
 def escaped(label: str) -> str:
-    """Return a label's value with the escapes that it needs between quotes."""
+    """Return the value of a label with the escapes that it needs between quotes."""
     return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

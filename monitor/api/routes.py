@@ -1,4 +1,4 @@
-"""The JSON routes: one envelope, and rows exactly as the pages and the command line show them.
+"""The JSON routes: one envelope, and the same rows that the pages and the command line show.
 
 Every table is also available as CSV with the same rows.
 """
@@ -29,13 +29,14 @@ Row = dict[str, object]
 Format = Literal["json", "csv"]
 SERIES_ASKED_MAX = 12
 EVENTS_MAX = 1_000
-# A spreadsheet would run a value with one of these first characters as a formula, so a CSV value
-# gets a quote in front.
+# A spreadsheet would run a value that begins with one of these characters as a formula. So such a
+# value gets a quote at its start in CSV.
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Fault(BaseModel):
-    """A source that could not be read in this cycle, or what is missing in the rows."""
+    """A source that could not be read in this cycle, or a note about what is missing in the
+    rows."""
 
     source: str
     text: str
@@ -79,7 +80,10 @@ def _cell(value: object) -> object:
 
 
 class Answers:
-    """Makes envelopes of the sampler's latest snapshot; answers 503 until there is one."""
+    """Makes envelopes from the sampler's latest snapshot.
+
+    Before the first snapshot it answers 503.
+    """
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
@@ -334,7 +338,7 @@ def _add_counts(
     ) -> Response:
         found = asked(name, size)
         if not found:
-            raise HTTPException(404, f"nothing is counted of a metric {name!r}")
+            raise HTTPException(404, f"no counts of a metric {name!r}")
         return answers.give("counts/1", found, format)
 
 

@@ -1,4 +1,7 @@
-"""The snapshot as plain rows for the API, CSV and the command line; unknown is null. Pure."""
+"""The snapshot as plain rows for the API, CSV and the command line. Unknown values are null.
+
+This module is pure.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -33,7 +36,7 @@ def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, objec
 
 
 def disk_row(disk: DiskView) -> dict[str, object]:
-    """Return a disk, and in how many days it is full at the pace that the history shows."""
+    """Return the row of a disk, with the days until it is full at its current pace."""
     filling = disk.filling
     return {
         "disk": disk.name,

@@ -1,4 +1,4 @@
-"""Asks every broker for a sign of life, and one broker for the state of the metadata quorum.
+"""Asks every broker if it is alive, and one broker for the state of the metadata quorum.
 
 Metadata lists only brokers that are in service. To notice a missing broker, the monitor also asks
 every broker that has a replica or a vote, at its last known address. The connection to a broker
@@ -46,7 +46,7 @@ async def ask_quorum(cluster: Cluster, timeout_ms: int) -> QuorumInfo | str:
 
 
 def quorum_view(found: QuorumInfo, now_ms: int) -> QuorumView:
-    """Return the leader's view with ages in place of times; the leader first, then by id."""
+    """Return the leader's view of the quorum with ages instead of times, the leader first."""
     rows = [
         *((one, "voter") for one in found.voters),
         *((one, "observer") for one in found.observers),

@@ -1,8 +1,8 @@
 """Reads the records that a user asks to see. It joins no group and commits nothing.
 
-All other pages show what the sampler has read; only this one makes requests to brokers itself. It
-has its own client, so the sampler never waits for it. The constants below limit the number of users
-at a time, the duration and the bytes.
+All other pages show what the sampler has read; only this page requests records from brokers. It has
+its own client, so the sampler never waits for it. The constants below limit the number of users at
+a time, the duration and the bytes.
 """
 
 import asyncio
@@ -31,26 +31,26 @@ from protocol.wire.record import Record
 
 AT_ONCE_MAX = 2
 TIMEOUT_S = 6.0
-"""For a whole answer, including the wait for other readers."""
+"""The time limit for a whole answer, including the wait for other users' requests."""
 
 READ_S = 3.0
-"""For reading; records found by then are shown."""
+"""The time limit for reading. Records found until then are shown."""
 
 REQUEST_TIMEOUT_MS = 2_000
 FETCH_BYTES = 1 << 20
 SCAN_BYTES_MAX = 16 << 20
-"""Stored bytes of batches for one answer."""
+"""The most stored bytes of batches that are read for one answer."""
 
 DECOMPRESSED_BYTES_MAX = 32 << 20
-"""Of one batch; a larger one counts as unreadable."""
+"""The largest decompressed size of a batch. A larger batch counts as unreadable."""
 
 
 class BrowseFailed(Exception):
-    """Nothing could be read; the text says why."""
+    """The error when no records could be read. Its text says why."""
 
 
 class Reads(Protocol):
-    """The interface of the source of records: `Browser`, or a test's script."""
+    """An object that reads records: `Browser`, or a test's script."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
         """Return the wanted records of these partitions. Raise BrowseFailed."""
@@ -114,8 +114,8 @@ class _Reading:
         for row, offset in begins.items():
             if self._is_spent():
                 self._problems.append(
-                    f"stopped after {READ_S:.0f} s or {SCAN_BYTES_MAX >> 20} MiB: from partition"
-                    f" {row.partition} on nothing was read"
+                    f"stopped after {READ_S:.0f} s or {SCAN_BYTES_MAX >> 20} MiB: partition"
+                    f" {row.partition} and later ones were not read"
                 )
                 break
             found += [(row, record) for record in await self._partition(row, offset, ends[row])]
@@ -135,7 +135,7 @@ class _Reading:
             if offset > starts.get(row, offset):
                 self._problems.append(
                     f"partition {row.partition}: searched the last {SEARCH_BACK_MAX:,} offsets"
-                    f" only, from {offset:,} on; an earlier beginning finds what lies before"
+                    f" only, from {offset:,} on; choose an earlier start to search more"
                 )
 
     async def _offsets(
@@ -173,7 +173,7 @@ class _Reading:
                 batch = await self._fetch(leader, row, offset)
                 if batch.next_offset <= offset:
                     self._problems.append(
-                        f"partition {row.partition}: the broker gave nothing at offset {offset:,}"
+                        f"partition {row.partition}: the broker sent no batch at offset {offset:,}"
                     )
                     break
                 offset = batch.next_offset

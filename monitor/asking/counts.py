@@ -1,7 +1,7 @@
 """The counts page: each metric's counts from MySQL, as text for people and rows for programs.
 
-`Counts` queries MySQL at most once in a few seconds, however many pages are open; everything below
-that class is pure. Only counts and sums of several windows can be added up. For unique keys,
+`Counts` queries MySQL at most once in a few seconds, even if many pages are open. All other code of
+this module is pure. Only counts and sums of several windows can be added up. For unique keys,
 extremes, means and shares the page shows each window and no total.
 """
 
@@ -40,9 +40,7 @@ BAR_STEP, BAR_WIDTH, BAR_HEIGHT = 4, 3, 24
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One answer of the database: its metrics in order, or the `error` that explains why there are
-    none.
-    """
+    """One answer of the database: its metrics in order, or the `error` that it returned instead."""
 
     at_ms: int
     metrics: tuple[MetricCounts, ...] = ()
@@ -51,8 +49,9 @@ class Asked:
 
 
 class Counts:
-    """Keeps the last answer for each window size. The first request that finds an answer stale
-    fetches a new one.
+    """Keeps the last answer of the database for each window size.
+
+    The first request that finds an answer stale fetches a new one.
     """
 
     def __init__(self, connect: Callable[[], CountsReader], clock_ms: Callable[[], int]) -> None:
@@ -63,8 +62,9 @@ class Counts:
         self._asking: set[int] = set()
 
     def latest(self, size_s: int) -> Asked:
-        """Return the last answer immediately, and fetch a new one in the background if it is stale.
-        Only the first call for a size waits.
+        """Return the last answer at once. If it is stale, fetch a new answer in the background.
+
+        Only the first call for a window size waits.
         """
         known = self._asked.get(size_s)
         if known is None:
@@ -81,9 +81,7 @@ class Counts:
             self._asking.discard(size_s)
 
     def read(self, size_s: int) -> Asked:
-        """Return every metric's totals and its last windows of a size. The call waits for the
-        database.
-        """
+        """Query the totals and last windows of every metric for one window size."""
         with self._lock:
             known = self._asked.get(size_s)
             if known is not None and time.monotonic() - known[0] < ASK_EVERY_S:
@@ -112,7 +110,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One key: its text, its value, its share of the total, how long its bar is."""
+    """One key of a metric: its text, its value, its share of the total, and the length of its
+    bar."""
 
     key: str
     value: str
@@ -202,8 +201,7 @@ def _facts(
     now_s: int,
 ) -> tuple[tuple[str, str], ...]:
     """Return the large numbers of a card: total, last full window, current window, number of
-    keys.
-    """
+    keys."""
     size_s = counts.size_s
     word = "total"
     if total is not None and counts.totals[0].is_estimate:
@@ -236,8 +234,9 @@ def _what(metric: MetricSettings) -> str:
 
 
 def _window_value(window: WindowSum, measure: str) -> Decimal:
-    """Return the one number of a window: the sum of its keys if the measure can be added up,
-    otherwise their mean.
+    """Return the single number of a window: the sum of its keys, or their mean.
+
+    The mean is used if the measure cannot be added up.
     """
     if window.value is None or measure == "count":
         return Decimal(window.count)
@@ -381,7 +380,7 @@ def _columns(
 def _strip(
     counts: MetricCounts, total: Decimal | None, metric: MetricSettings
 ) -> tuple[tuple[float, float], ...]:
-    """Return the positions and widths of the largest keys' shares, in per cent."""
+    """Return the positions and widths of the shares of the largest keys, in per cent."""
     if not total or not metric.key or metric.measure not in ADDITIVE:
         return ()
     found, x = [], 0.0
@@ -427,8 +426,9 @@ def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, o
 
 
 def _numbers(one: KeyCount | WindowSum, measure: str) -> dict[str, object]:
-    """Return count and value, and for an estimate its relative error (for a percentile, the error
-    of its rank).
+    """Return count and value.
+
+    An estimate also has its relative error, a percentile the error of its rank.
     """
     return {
         "count": one.count,

@@ -1,4 +1,4 @@
-"""The free space of the disks with the mill's data, read from the operating system."""
+"""Reads the free space of the disks with the mill's data from the operating system."""
 
 import shutil
 from collections.abc import Mapping
@@ -8,8 +8,9 @@ from monitor.state.snapshot import DiskView
 
 
 def ask_disks(folders: Mapping[str, Path]) -> tuple[DiskView, ...]:
-    """Return the disk of each folder under the name given for that folder; leave out disks that
-    cannot be read.
+    """Return the disk of each folder, with the name that the folder has in `folders`.
+
+    Disks that cannot be read are left out.
     """
     found = []
     for name, folder in folders.items():

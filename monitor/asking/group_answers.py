@@ -1,4 +1,7 @@
-"""A group from its coordinator's answers: commits, members and assignments. Pure."""
+"""Make the reading of a group from its coordinator's answers: commits, members, assignments.
+
+This module is pure.
+"""
 
 from collections.abc import Mapping
 
@@ -52,9 +55,8 @@ def group_reading(
 
 
 def _assignment(protocol_type: str, assignment: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions that a member reads; empty if the group's protocol type is not
-    `consumer`.
-    """
+    """Return the partitions that are assigned to a member; none if the protocol type is not
+    `consumer`."""
     if protocol_type != PROTOCOL_TYPE:
         return frozenset()
     try:

@@ -19,14 +19,17 @@ from protocol.wire.record import Record
 
 COUNTS = (10, 20, 50, 100)
 PARTITIONS_MAX = 64
-"""Partitions that are read for one page; with more, the user must choose one."""
+"""The most partitions that are read for one page. With more, the user must choose one."""
 
 PREVIEW_CHARACTERS_MAX = 160
 VALUE_BYTES_MAX = 16 << 10
-"""Of one value; its size is shown and the rest is left out."""
+"""The most bytes of a value that are shown.
+
+Of a longer value only the size and beginning are shown.
+"""
 
 PAGE_BYTES_MAX = 512 << 10
-"""Of all values of a page; beyond it only previews are shown."""
+"""The most bytes of all values of a page. After that only previews are shown."""
 
 KEY_BYTES_MAX = 512
 HEADERS_MAX = 20
@@ -34,13 +37,13 @@ HEX_BYTES_MAX = 64
 CONTAINS_CHARACTERS_MAX = 200
 OFFSET_MAX = (1 << 63) - 1
 SEARCH_BACK_MAX = 10_000
-"""Offsets before a partition's end that a search for the latest looks at."""
+"""The number of offsets before a partition's end that a search for the latest records searches."""
 
 INDENT = "  "
 
 
 class Begin(StrEnum):
-    """The place at which the records begin."""
+    """The place at which the records to show begin."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -50,7 +53,7 @@ class Begin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The records that a user asks for; `at` is an offset or epoch milliseconds."""
+    """The records that a user asks for. `at` is an offset or Unix milliseconds."""
 
     topic: str
     partition: int | None = None
@@ -75,8 +78,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The records that were read. `problems` says which data could not be read; `looked_at` is the
-    number of records that were searched.
+    """The records that were read.
+
+    `problems` says which data could not be read. `looked_at` is the number of records that were
+    searched.
     """
 
     records: tuple[tuple[TopicPartition, Record], ...] = ()
@@ -88,7 +93,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """A record as the page shows it. `whole` is None if the preview is all of it."""
+    """A record as the page shows it. `whole` is None if the preview shows the whole value."""
 
     partition: int
     offset: int
@@ -122,7 +127,9 @@ def wanted_of(topic: str, asked: Asked, partitions: int, now_ms: int) -> Wanted:
     if begin is Begin.OFFSET:
         at = _number(asked.at, "at")
         if partition is None:
-            raise ValueError("partition: found none, expected one, for offsets are those of one")
+            raise ValueError(
+                "partition: found none, expected one, because an offset belongs to one partition"
+            )
     elif begin is Begin.TIME:
         try:
             at = parse_moment_ms(asked.at.strip(), now_ms)

@@ -1,7 +1,8 @@
 """Polls the brokers and the other parts of the mill once a cycle, for all pages.
 
-Commits are read before starts and ends, so that a race can only overstate a lag. Every question has
-a deadline. A failure leaves its reason in the reading and does not stop the cycle.
+Commits are read before log starts and ends, so that a record that arrives in between can only
+overstate a lag. Every request has a deadline. A failure leaves its reason in the reading and does
+not stop the cycle.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ from sinks.read import ask_mysql, ask_redis
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
 SILENT_TIMEOUT_MS = 500
-"""The shorter time-out of a cycle in which a broker did not answer."""
+"""The time-out in the rest of a cycle in which a broker did not answer."""
 
 CYCLE_TIMEOUT_S = 8.0
 GROUPS_MAX = 500
@@ -80,7 +81,7 @@ logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """The source of readings. `read()` does not raise if a broker or a part does not answer."""
+    """The source of readings. `read` raises no error if a broker or a part does not answer."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Poller:
         disks: Mapping[str, Path] | None = None,
         stream_group: str = "",
     ) -> None:
-        """Poll the `stream_group` in every cycle, unless its name is empty."""
+        """Poll the group `stream_group` in every cycle, unless its name is empty."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
@@ -297,9 +298,7 @@ class Poller:
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
             self._left_out = left_out
-            logger.warning(
-                "groups beyond the limit are not looked at", extra=fields(count=left_out)
-            )
+            logger.warning("too many groups, some are not polled", extra=fields(count=left_out))
         ids = self._turns.due(
             self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
         )
@@ -325,7 +324,7 @@ class Poller:
         return found, errors
 
     def _heard(self, is_whole: bool) -> None:
-        """Shorten the time-out when a broker falls silent in the middle of a cycle."""
+        """Shorten the time-out when a broker stops answering in the middle of a cycle."""
         if not is_whole:
             self._timeout_ms = SILENT_TIMEOUT_MS
 

@@ -1,9 +1,8 @@
-"""The timestamps of the next records of readers that do not move, each fetched once from the
-partition's leader.
+"""Fetches the timestamps of the next records of groups whose commits do not move.
 
-For a reader that moves, the age of its next record is computed from the history of log end offsets,
-which is right to within a polling cycle. To fetch that record in each cycle would cost a batch per
-partition and be hardly more exact.
+Each timestamp is fetched once from the partition's leader. For a commit that moves, the age of the
+next record is computed from the history of log end offsets. That is exact to within a polling
+cycle. To fetch the record in each cycle would cost a batch per partition and be hardly more exact.
 """
 
 import asyncio
@@ -20,31 +19,31 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Pa
 from protocol.types import TopicPartition
 
 LOOKUPS_MAX = 64
-"""Fetches of one cycle."""
+"""The most fetches of one cycle."""
 
 LOOKUPS_OF_PLACE_MAX = 8
-"""Fetches for one place in one cycle; the next cycle goes on behind them."""
+"""The most fetches for one place in one cycle. The next cycle continues after them."""
 
 KEPT_MAX = 10_000
 FETCH_BYTES = 16 << 10
-"""Of one fetch: about two hundred markers, or the first batch, whatever its size."""
+"""The size of one fetch: about two hundred markers, or the first batch, even if it is larger."""
 
 DECOMPRESSED_BYTES_MAX = 32 << 20
-"""Of one batch; the records of a larger one have no known age."""
+"""The largest decompressed size of a batch. The records of a larger batch have no known age."""
 
 Place = tuple[TopicPartition, int]
-"""A partition and an offset in it."""
+"""A partition, and an offset in it."""
 
 
 class Leaders(Protocol):
-    """The interface of the cluster: a client, or a test's script."""
+    """The requests that the search needs: a `Cluster`, or a test's script."""
 
     async def leader(self, tp: TopicPartition) -> int:
-        """Return the node that leads a partition."""
+        """Return the id of the broker that leads a partition."""
         ...
 
     async def request(self, node_id: int | None, message: FetchRequest) -> Any:
-        """Return the answer to a request."""
+        """Send a request to a broker, and return the answer."""
         ...
 
 
@@ -61,7 +60,7 @@ class RecordSearch(NamedTuple):
 
 
 class RecordTimes:
-    """The searches of each group. A group that is not polled in a cycle keeps its searches.
+    """The searches of all groups. A group that is not polled in a cycle keeps its searches.
 
     A place is a group, a partition and an offset. After a call of `read`, `only_markers` holds the
     places after which there are only transaction markers and no records.
@@ -133,8 +132,9 @@ class RecordTimes:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
-        """Return the places at which a group's commit has not moved since the last poll although
-        the log has offsets after it.
+        """Return the places at which a commit has not moved although the log has offsets after it.
+
+        The commit is compared with the last poll of the group.
         """
         before = dict(zip(*self._commits.get(group.group_id, ((), ())), strict=True))
         wanted = []
@@ -153,7 +153,7 @@ def _is_done(search: RecordSearch, end: int) -> bool:
 
 
 class _Seeker:
-    """Makes the fetches of one cycle, up to a limit."""
+    """Makes the fetches of one cycle, up to LOOKUPS_MAX."""
 
     def __init__(self, cluster: Leaders) -> None:
         self._cluster = cluster

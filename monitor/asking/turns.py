@@ -32,8 +32,10 @@ NEVER_MS = -1
 
 @dataclass(slots=True)
 class _Turn:
-    """The polls of one group: the times, the number (`looks`), and how many partitions the group
-    had (`rows`, None before the first poll).
+    """The polls of one group: their times and their number (`looks`).
+
+    `rows` is the number of partitions that the group had at the last poll; None before the first
+    poll.
     """
 
     asked_ms: int = NEVER_MS
@@ -52,7 +54,7 @@ class _Turn:
 
 
 class Turns:
-    """The time of each group's last poll, and how many partitions it had then."""
+    """When each group was last polled, and how many partitions it had then."""
 
     def __init__(
         self, rows_a_cycle: int = ROWS_A_CYCLE, early_rows_a_cycle: int = EARLY_ROWS_A_CYCLE
@@ -119,8 +121,9 @@ class Turns:
             turn.looks += 1
 
     def forget(self) -> None:
-        """Make all groups due, because none of their lags holds. Each cycle polls as many as it
-        can.
+        """Make all groups due, because none of their lags is valid any more.
+
+        Each cycle polls as many groups as it can.
         """
         for turn in self._turns.values():
             turn.asked_ms, turn.is_known = NEVER_MS, False
@@ -139,9 +142,8 @@ class Turns:
         return sum(known) // len(known) if known else rows_at_most
 
     def _fill(self, order: Iterable[str], rows: int, guess: int) -> set[str]:
-        """Return the first of these groups that have together up to `rows` partitions, and at least
-        one group.
-        """
+        """Return the first of these groups that together have up to `rows` partitions; at least one
+        group."""
         found: set[str] = set()
         left = rows
         for group_id in order:

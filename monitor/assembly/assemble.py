@@ -1,8 +1,8 @@
-"""Makes the next snapshot from a cycle's reading, the history of offsets and the previous snapshot.
+"""Makes the next snapshot from a cycle's reading, the history of offsets and the last snapshot.
 
 This module is pure. A cell is one group in one partition. If a source failed, the snapshot keeps
-its last values and marks them as old: cells are `end_unknown` and keep their last lag, brokers are
-shown as not answering, and parts keep their last details with the time of these.
+its last values and marks them as old. Cells are then `end_unknown` and keep their last lag. Brokers
+are shown as not answering. Parts keep their last details with the time of these details.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ from monitor.views import render
 from protocol.types import TopicPartition
 
 COLUMNS_FROM = 500
-"""A group with so many readers is kept in columns even if it is polled often."""
+"""The number of cells from which a group is kept in columns even if it is polled often."""
 
 
 def assemble(
@@ -80,8 +80,9 @@ def assemble(
 
 
 def _unparsed_share(base: Snapshot, memory: Memory) -> float | None:
-    """Return which share of the last ten minutes' lines did not parse, by the counts of MySQL and
-    the stream. None if it is unknown.
+    """Return the share of the last ten minutes' lines that did not parse; None if it is unknown.
+
+    It is computed from the counts of MySQL and of the stream.
     """
     mysql, stream = base.part("mysql"), base.part("stream")
     if mysql is None or stream is None or not (mysql.reachable and stream.reachable):
@@ -128,9 +129,7 @@ def _with_kafka(
 
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
-    """Return all groups: the polled ones with new values, the others with the values of their last
-    poll.
-    """
+    """Return all groups: polled groups with new values, the others with their last values."""
     views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
     views += [resting(group) for group in before if group.group_id in context.kafka.rested]
@@ -138,8 +137,10 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
 
 
 def _looked_at(group: GroupReading, context: Context) -> GroupView:
-    """Return a polled group. Pack the memory of a large group before the next group is read, so
-    that memory use stays low.
+    """Return a polled group with new values.
+
+    The memory of a large group is packed before the next group is read, so that memory use stays
+    low.
     """
     if group.error is not None:
         before = context.previous.group(group.group_id) if context.previous else None
@@ -152,9 +153,7 @@ def _looked_at(group: GroupReading, context: Context) -> GroupView:
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
-    """Yield the work of each part whose progress the monitor can measure; leave out unknown
-    work.
-    """
+    """Yield the unfinished work of each part whose progress can be measured, if it is known."""
     group = snapshot.group(stream_group)
     waits = {
         cell: cell.lag.lag if cell.lag.lag is not None else cell.lag.backlog
@@ -198,7 +197,7 @@ Followers = Mapping[TopicPartition, tuple[FollowerView, ...]]
 
 
 def partition_followers(parts: tuple[PartAnswer, ...]) -> Followers:
-    """Return how far each follower is behind, from the leaders among the mill's own brokers."""
+    """Return how far each follower is behind, as reported by the mill's own brokers."""
     found: dict[TopicPartition, tuple[FollowerView, ...]] = {}
     for part in parts:
         listed = part.status.details.get("partition_list") if part.status else None
@@ -261,8 +260,9 @@ def _server_start(details: Mapping[str, object], now_ms: int) -> int | None:
 
 
 def _supervised(part: PartView, reading: Reading) -> PartView:
-    """Return the part with the supervisor's report about it. If the part itself gave no start time,
-    take it from that report.
+    """Return the part with the supervisor's report about it.
+
+    If the part gave no start time, the start time of that report is used.
     """
     known: SupervisedPart | None = None
     if reading.supervisor is not None:

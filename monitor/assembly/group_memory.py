@@ -1,8 +1,7 @@
-"""The memory of a group's readers between polls: their commits, and the samples that decide their
-status.
+"""The commits and lag samples of a group that are kept between polls.
 
-This module is pure. A group that is not polled in a cycle rests: its memory is kept in columns,
-which take less space.
+This module is pure. The samples decide the status of the group's readers. A group that is not
+polled in a cycle rests: its memory is kept in columns, which take less space.
 """
 
 import itertools
@@ -88,8 +87,10 @@ class GroupMemories:
 
 
 class _Resting:
-    """A group's memory in columns. The samples of one partition are consecutive, and a column holds
-    how many samples each partition has.
+    """The memory of a group in columns.
+
+    The samples of one partition are consecutive. One column has the number of samples of each
+    partition.
     """
 
     __slots__ = ("_commits", "_windows")

@@ -48,8 +48,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The data from which all groups of a cycle are computed; `partitions` holds the existing
-    partitions by topic.
+    """The data from which all groups of a cycle are computed.
+
+    `partitions` has the existing partitions by topic.
     """
 
     kafka: KafkaReading
@@ -72,8 +73,9 @@ class Context:
 
 
 class _Before:
-    """A group's cells at its last poll. They are unpacked one at a time, because few of them are
-    needed.
+    """The cells of a group at its last poll.
+
+    They are unpacked one at a time, because few are needed.
     """
 
     def __init__(self, before: GroupView | None) -> None:
@@ -143,7 +145,7 @@ def _member(member: MemberReading) -> MemberView:
 
 
 class _Row(NamedTuple):
-    """A partition, the group's commit in it, and the member that it is assigned to."""
+    """One row of a group: a partition, the commit in it, and the member to which it is assigned."""
 
     row: TopicPartition
     commit: Commit | None
@@ -153,8 +155,9 @@ class _Row(NamedTuple):
 def _cell(
     one: _Row, context: Context, memory: GroupMemory, was: _Before, *, is_read: bool
 ) -> LagCell:
-    """Return the cell of one partition. `is_read` is true if a reader that is not a member, such as
-    the stream, reads the partition.
+    """Return the cell of one partition.
+
+    `is_read` is true if a reader that is not a member, such as the stream, reads the partition.
     """
     row, commit, holder = one
     kafka = context.kafka
@@ -221,7 +224,8 @@ def _last_known(old: LagCell | None, looked_at_ms: int | None) -> tuple[int | No
 
 
 def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
-    """Return whether a reader is unchanged: it had caught up and its partition got no records.
+    """Return whether a cell is unchanged: its reader had caught up, and its partition got no
+    records.
 
     Most partitions of a large cluster get no records in a cycle, so their old cells are used again.
     """
@@ -277,8 +281,9 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
 
 
 def _may_hide_a_lag(cell: LagCell) -> bool:
-    """Return whether a cell's lag is unknown and can be above 0. It is 0 in an empty or deleted
-    partition.
+    """Return whether the lag of a cell is unknown but can be above 0.
+
+    It is certainly 0 in an empty or deleted partition.
     """
     if cell.state is CellState.NO_COMMIT:
         return cell.lag.backlog != 0

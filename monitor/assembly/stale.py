@@ -1,5 +1,4 @@
-"""The values of groups that were not polled: unchanged, or marked as unknown if they no longer
-hold.
+"""The values of groups that were not polled: unchanged, or marked as unknown if they are invalid.
 
 This module is pure.
 """
@@ -16,7 +15,7 @@ KAFKA_UNANSWERED = "no broker answered"
 UNKNOWN_LAG = judge(Measured(None, None, None))
 
 NOBODY_KNOWS = LagSum(0, 0, 1)
-"""The sum for a group whose partitions are unknown: at least one, so that its lag is not 0."""
+"""The lag of a group whose partitions are unknown. It has one unknown part, so the lag is not 0."""
 
 
 def resting(group: GroupView) -> GroupView:

@@ -1,4 +1,4 @@
-"""`monitor.alerts` of the configuration: the rules, and the webhook."""
+"""The section `monitor.alerts` of the configuration: the rules, and the webhook."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -33,7 +33,7 @@ Limit = Annotated[str, BeforeValidator(_as_text)]
 
 
 def parse_limit(kind: Kind, value: str) -> tuple[float, Unit]:
-    """Return a limit and its unit. Raise ValueError with what was expected."""
+    """Return the limit and its unit. Raise ValueError with what was expected."""
     form = FORMS[kind]
     expected = f"a limit such as {form.example}"
     found = ValueError(f"found {value!r}, expected {expected}")
@@ -135,11 +135,11 @@ SHIPPED_RULES = (
     _shipped("not-parsed", "unparsed_share", above="5%", **{"for": "2m"}),
     _shipped("file-stuck", "file_stuck", **{"for": "10m"}),
 )
-"""The rules that hold if the file names none."""
+"""The rules that are used if the configuration file names none."""
 
 
 class AlertsSection(BaseModel):
-    """`monitor.alerts`: the rules, and the webhook that gets their messages."""
+    """The section `monitor.alerts`: the rules, and the webhook to which messages are sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -203,12 +203,12 @@ class AlertsSection(BaseModel):
 
     @property
     def timeout_s(self) -> float:
-        """Seconds for one message, its answer included."""
+        """The time limit of one message and its answer, in seconds."""
         return parse_duration_ms(self.timeout) / 1000
 
     @property
     def repeat_ms(self) -> int:
-        """Milliseconds after which an open alert is sent again."""
+        """The time after which an open alert is sent again, in milliseconds."""
         return parse_duration_ms(self.repeat)
 
     def all_rules(self) -> tuple[Rule, ...]:

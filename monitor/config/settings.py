@@ -1,4 +1,4 @@
-"""Settings of the monitor: the file's `monitor:` section, and what the process receives."""
+"""The settings of the monitor: the section `monitor:` of the file, and those of the process."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class ClusterSection(BaseModel):
-    """One of `monitor.clusters`: another cluster that the page shows."""
+    """One entry of `monitor.clusters`: another cluster that the page shows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,7 +52,10 @@ class ClusterSection(BaseModel):
 
 
 class MonitorSection(BaseModel):
-    """`monitor:` of configs/millrace.yaml; durations are texts such as `2s` or `90d`."""
+    """The section `monitor:` of configs/millrace.yaml.
+
+    Durations are texts such as `2s` or `90d`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -123,17 +126,17 @@ class MonitorSection(BaseModel):
 
     @property
     def refresh_ms(self) -> int:
-        """Milliseconds between two snapshots."""
+        """The time between two snapshots, in milliseconds."""
         return parse_duration_ms(self.refresh)
 
     @property
     def retain_ms(self) -> int:
-        """Milliseconds for which history is kept."""
+        """The time for which history is kept, in milliseconds."""
         return parse_duration_ms(self.retain)
 
 
 class InputSettings(BaseModel):
-    """One input of the collector, so that a page can say where files belong."""
+    """One input of the collector, from which a page says where files must be put."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -212,7 +215,7 @@ class MonitorSettings(MonitorUpdate):
     """The token that allows changes on the page; None switches changes off."""
 
     page: str | None = None
-    """The page's address for people, if the monitor listens on another."""
+    """The address of the page for people, if it differs from the address to listen on."""
 
     reload: MonitorReloadSettings | None = None
     preview: PreviewSettings | None = None
@@ -226,5 +229,5 @@ class MonitorSettings(MonitorUpdate):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to listen on."""
+        """The host and port to listen on."""
         return split_address(self.section.listen)

@@ -1,8 +1,8 @@
-"""Writes snapshots into the history: means of five seconds, and events; purges old rows.
+"""Writes snapshots into the history: means of five seconds, and events. Deletes old rows.
 
-A bucket is the time of one mean. Buckets are filled in memory and written when they are complete,
-by one thread at a time. If the history cannot be written, the monitor reports a problem, and the
-pages work without new history.
+A bucket is the time of one mean. Buckets are filled in memory and written by one thread when they
+are complete. If the history cannot be written, the monitor reports a problem, and the pages work
+without new history.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Call `take` with every snapshot, from one thread at a time."""
+    """Records snapshots. Call `take` with every snapshot, from one thread at a time."""
 
     def __init__(self, store: Store, stream_group: str) -> None:
         self.store = store
@@ -44,14 +44,13 @@ class Recorder:
         self._fillings: dict[str, Filling | None] = {}
 
     def with_fillings(self, disks: Sequence[DiskView]) -> tuple[DiskView, ...]:
-        """Return the disks, each with the pace at which it fills, as last computed from the
-        history.
-        """
+        """Return the disks with the pace at which each fills, as last computed from the history."""
         return tuple(replace(disk, filling=self._fillings.get(disk.name)) for disk in disks)
 
     def take(self, snapshot: Snapshot, kept: Sequence[Alert] = ()) -> None:
-        """Add one snapshot, and store the alerts that the next process must restore. The call waits
-        for the disk.
+        """Add one snapshot, and store the alerts that the next process must restore.
+
+        Wait for the disk.
         """
         try:
             self._take(snapshot)

@@ -1,7 +1,7 @@
-"""The numbers of a snapshot that the history keeps, and the events between two snapshots.
+"""The values of a snapshot that the history keeps, and the events between two snapshots.
 
 This module is pure. A series whose value is unknown in a cycle gets no sample, so its chart shows a
-gap and never a 0. Series of single partitions are kept only for the readers with the greatest lags.
+gap and never a 0. Series of single partitions are kept only for the largest lags.
 """
 
 import heapq
@@ -57,7 +57,7 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
 
 
 def disk_series(name: str) -> str:
-    """Return the series of a disk's free bytes."""
+    """Return the name of the series of a disk's free bytes."""
     return f"disk.{name}.free"
 
 
@@ -112,7 +112,7 @@ def _known_age_s(group: GroupView) -> float | None:
 
 
 def cell_series(group_id: str, topic: str, partition: int) -> str:
-    """Return the series of one reader in one partition."""
+    """Return the name of the series of one group in one partition."""
     return f"cell.{group_id}.{topic}-{partition}.lag"
 
 
@@ -192,9 +192,7 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
 
 
 def _standing_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
-    """Yield events about the quorum, and about brokers outside this mill, for which no part of the
-    mill reports a state.
-    """
+    """Yield events about the quorum, and about brokers that are not parts of this mill."""
     parts = {part.name for part in now.parts}
     old = {broker.node_id: broker for broker in before.brokers}
     for broker in now.brokers:

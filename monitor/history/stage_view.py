@@ -12,7 +12,7 @@ from monitor.views import render, stages
 from monitor.views.way_end import in_step
 
 COLLECTED = ("collected", "unread_bytes", stages.COLLECT_BUSY)
-"""The collector's series at the beginning of the chain."""
+"""The names of the collector's series at the beginning of the chain."""
 
 
 def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, Any]:

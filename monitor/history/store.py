@@ -26,12 +26,12 @@ EVENTS_MAX = 10_000
 HALVINGS_MAX = 6
 
 PRIMARY_CODE = 0xFF
-"""The mask of an error's primary code; the other bits make it more precise."""
+"""The mask for the primary code of an SQLite error. The other bits make the code more precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The size of the history, and its oldest moment."""
+    """The size of the history, and the time of its oldest row."""
 
     size_bytes: int
     oldest_ms: int | None
@@ -40,7 +40,7 @@ class StoreFacts:
 
 
 class Store:
-    """One file; any thread may call its methods, one at a time.
+    """The history file. Any thread may call its methods, one at a time.
 
     Raises OSError and sqlite3.Error if the file cannot be opened.
     """
@@ -60,7 +60,10 @@ class Store:
 
     @property
     def was_damaged(self) -> bool:
-        """True if the file was damaged at the start, so it was renamed and a new one was made."""
+        """True if the file was damaged at the start.
+
+        Then it was renamed and a new file was created.
+        """
         return self._damaged
 
     def close(self) -> None:
@@ -69,7 +72,7 @@ class Store:
             self._database.close()
 
     def add(self, at_ms: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Store the finest bucket that begins at `at_ms`, each series with all its samples."""
+        """Store the finest bucket that begins at `at_ms`: for each series all of its samples."""
         rows = []
         with self._lock, self._database:
             for name, samples in values.items():
@@ -167,7 +170,7 @@ class Store:
             return self._one("SELECT MAX(at_ms) FROM points_5s")
 
     def facts(self) -> StoreFacts:
-        """Return the size of the file and its oldest moment."""
+        """Return the size of the file and the time of its oldest row."""
         with self._lock:
             oldest = [self._one(f"SELECT MIN(at_ms) FROM {level.table}") for level in LEVELS]
             known = [moment for moment in oldest if moment is not None]
@@ -190,7 +193,7 @@ class Store:
             return _connect(self._path)
 
     def _number(self, name: str) -> int | None:
-        """Return the id of a series. None if the series is new and there are too many already."""
+        """Return the id of a series; None if it is new and there are too many series already."""
         number = self._series.get(name)
         if number is None:
             if len(self._series) >= SERIES_MAX:
@@ -217,9 +220,8 @@ class Store:
         )
 
     def _shrink(self, level: Level) -> None:
-        """Delete the older half of a level, again and again, until the file is small enough or the
-        level is nearly empty.
-        """
+        """Delete the older half of a level until the file is small enough or the level nearly
+        empty."""
         for _ in range(HALVINGS_MAX):
             if self._size() <= self._bytes_max:
                 return
@@ -231,13 +233,12 @@ class Store:
             self._vacuum()
 
     def _vacuum(self) -> None:
-        """Return free pages to the file system. `execute` would return only the first one."""
+        """Return free pages to the file system. (`execute` would return only the first page.)"""
         self._database.executescript("PRAGMA incremental_vacuum")
 
     def _forget_series(self) -> None:
-        """Make room for new series: delete the names of series without a bucket, first those of
-        deleted groups.
-        """
+        """Delete the names of series without a bucket, deleted groups first, to make room for new
+        series."""
         used = " UNION ".join(f"SELECT series FROM {level.table}" for level in LEVELS)
         with self._database:
             self._database.execute(f"DELETE FROM series WHERE id NOT IN ({used})")

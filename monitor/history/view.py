@@ -1,4 +1,4 @@
-"""The history as a page draws it: charts, small lines and events over the shown range.
+"""The history as a page shows it: charts, sparklines and events over the chosen range.
 
 This module reads from the disk, so its callers run it in worker threads. If the history cannot be
 read, the charts have no lines and say so.
@@ -31,8 +31,9 @@ class HistoryView:
     recorder: Recorder | None
 
     def axis(self, snapshot: Snapshot, range_key: str) -> tuple[Span, Axis]:
-        """Return the requested range and its axis. The range `all` begins at the oldest moment of
-        the history.
+        """Return the requested range and its time axis.
+
+        `all` begins with the oldest row of the history.
         """
         span = span_of(range_key, self.settings.section.retain_ms)
         oldest_ms = None
@@ -80,7 +81,7 @@ class HistoryView:
         axis: Axis | None = None,
         span: Span | None = None,
     ) -> dict[str, Spark]:
-        """Return small lines by key, over ten minutes unless an axis is given."""
+        """Return sparklines by key, over ten minutes unless an axis is given."""
         if axis is None or span is None:
             span, axis = self.axis(snapshot, "10m")
         points = self._read(list(names.values()), span, axis)
@@ -89,8 +90,9 @@ class HistoryView:
     def events(
         self, snapshot: Snapshot, axis: Axis
     ) -> tuple[list[Mark], list[tuple[object, str | None]]]:
-        """Return the letters that mark events on an axis, and the last events, each with its
-        letter, or None if it is not on the axis.
+        """Return the marks of events on an axis, and the last events.
+
+        Each event has the letter of its mark, or None if it is not on the axis.
         """
         if self.recorder is None:
             return [], []
@@ -115,7 +117,7 @@ class HistoryView:
         return [one for one in last if one.kind == ALERT_EVENT][:ALERT_EVENTS_SHOWN]
 
     def says(self) -> str:
-        """Return a sentence with the size of the history and its oldest moment."""
+        """Return a sentence with the size of the history and the time of its oldest row."""
         if self.recorder is None:
             return "keeps no history"
         try:

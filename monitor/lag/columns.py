@@ -1,7 +1,7 @@
 """Columns: many small rows in a few arrays, for data that is kept and rarely read.
 
-This module is pure. A row of Python objects takes ten times the memory of the numbers in it. So the
-data of a hundred thousand readers is kept in columns between two polls.
+This module is pure. A row of Python objects takes ten times the memory of its numbers in an array.
+So the data of a hundred thousand readers is kept in columns between two polls.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from protocol.types import TopicPartition
 Value = TypeVar("Value")
 
 BYTE_VALUES = 256
-"""The most values that one byte can tell apart."""
+"""The number of different values that one byte can have."""
 
 
 def signed(values: Iterable[int]) -> "array[int]":
@@ -23,9 +23,7 @@ def signed(values: Iterable[int]) -> "array[int]":
 
 
 class Repeated(Generic[Value]):
-    """A column with few different values. It keeps each value once, and for every row an index into
-    these.
-    """
+    """A column with few different values. It keeps each value once, and an index for every row."""
 
     __slots__ = ("_indices", "_values")
 

@@ -1,5 +1,4 @@
-"""The last minutes of every log end offset and commit, for rates, and for ages if no record was
-read.
+"""The last minutes of every log end offset and commit, from which rates and ages are computed.
 
 This module is pure: the time is an argument. Each series has a maximum duration and a maximum
 number of samples. While an offset does not change, only the first and the last sample are kept, so
@@ -62,7 +61,7 @@ class History(Generic[Key]):
         return self._series.items()
 
     def restore(self, series: Iterable[tuple[Key, Series]]) -> None:
-        """Take back what `items` returned."""
+        """Add the series that `items` returned."""
         self._series.update(series)
 
     def samples(self, key: Key) -> Series:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class Series:
-    """A series with epoch milliseconds in `times` and their offsets in `offsets`, oldest first."""
+    """A series of offsets: Unix milliseconds in `times`, the values in `offsets`, oldest first."""
 
     __slots__ = ("offsets", "times")
 
@@ -39,7 +39,7 @@ class Series:
 
     @property
     def span_ms(self) -> int:
-        """Milliseconds from the first sample to the last."""
+        """The time from the first sample to the last, in milliseconds."""
         return self.times[-1] - self.times[0] if self.times else 0
 
     def passed_at_ms(self, offset: int) -> float | None:
@@ -64,4 +64,4 @@ class Series:
 
 
 NO_SAMPLES = Series()
-"""The series of a key without samples; never add to it."""
+"""The empty series, for keys without samples. Never add a sample to it."""

@@ -31,7 +31,7 @@ LOOKS_TO_CLOSE = 3
 
 
 class ReaderStatus(StrEnum):
-    """The statuses from best to worst; `unknown` and `no_commit` never count as good."""
+    """The statuses from best to worst. `unknown` and `no_commit` are never good."""
 
     OK = "ok"
     EMPTY = "empty"
@@ -52,7 +52,7 @@ LATCHED = frozenset({ReaderStatus.GROWING, ReaderStatus.REWOUND, ReaderStatus.ST
 
 
 class Look(NamedTuple):
-    """One sample of a reader: the time in epoch milliseconds, its committed offset and its lag."""
+    """One sample of a reader: its time in Unix milliseconds, the committed offset and the lag."""
 
     at_ms: int
     committed_offset: int
@@ -73,7 +73,7 @@ MEASURING = Judged(ReaderStatus.MEASURING)
 
 @dataclass(slots=True)
 class Window:
-    """One reader's samples of the last ten minutes, and its current status."""
+    """The samples of one reader over the last ten minutes, and its current status."""
 
     looks: list[Look] = field(default_factory=list)
     moved_at_ms: int | None = None
@@ -82,8 +82,9 @@ class Window:
     proposals: int = 0
 
     def add(self, look: Look) -> bool:
-        """Add a sample if the next one is due, and return whether it was added. Record in any case
-        if the commit moved.
+        """Add a sample if one is due, and return whether it was added.
+
+        If the commit has moved, the time of that move is recorded in any case.
         """
         last = self.looks[-1] if self.looks else None
         if last is None or look.committed_offset != last.committed_offset:
@@ -122,21 +123,22 @@ class Window:
 def judge_reader(
     lag: Lag, window: Window, now_ms: int, *, is_read: bool, only_markers: bool = False
 ) -> Judged:
-    """Return the status by the current window alone; `Window.conclude` decides when it replaces the
-    last one.
+    """Return the status by the current samples. `Window.conclude` decides when it is shown.
 
     `is_read` is true if a member of the group, or a part of the mill, reads the partition.
-    `only_markers` is true if the unread offsets are transaction markers and no records. Some
-    readers never commit past such markers, so they must not look stopped.
+    `only_markers` is true if the unread offsets are only transaction markers. Some readers never
+    commit past such markers, so they must not look stopped.
     """
     if lag.state is CellState.NO_COMMIT:
         return Judged(ReaderStatus.NO_COMMIT, "nothing was ever committed here")
     if lag.state is CellState.PAST_END:
-        return Judged(ReaderStatus.UNKNOWN, f"the commit lies {lag.past_end:,} past the end")
+        return Judged(
+            ReaderStatus.UNKNOWN, f"the commit is {lag.past_end:,} offsets past the end of the log"
+        )
     if lag.lag is None:
         return Judged(ReaderStatus.UNKNOWN, "the end of the log is not known")
     if lag.lost:
-        reason = f"retention took {lag.lost:,} offsets before they were read"
+        reason = f"retention deleted {lag.lost:,} offsets before they were read"
         return Judged(ReaderStatus.LOST, reason, now_ms)
     if lag.lag == 0:
         return Judged(ReaderStatus.OK, "caught up")

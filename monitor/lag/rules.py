@@ -14,7 +14,7 @@ from typing import NamedTuple
 from monitor.lag.offset_series import Series
 
 PLAUSIBLE_SINCE_MS = 315_532_800_000
-"""1980: an earlier timestamp shows that the producer had no clock."""
+"""The year 1980. An earlier timestamp shows that the producer had no clock."""
 
 CLOCK_SKEW_MS = 5_000
 """The largest expected difference between the clocks of a producer and of the monitor."""
@@ -46,7 +46,7 @@ class Bound(StrEnum):
 
 
 class Measured(NamedTuple):
-    """One partition's offsets in one cycle, in the order in which they were read."""
+    """The offsets of one partition in one cycle, in the order in which they were read."""
 
     committed_offset: int | None
     log_start_offset: int | None
@@ -55,12 +55,12 @@ class Measured(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """The lag computed from one `Measured`, in offsets. Transaction markers take offsets too, so a
-    lag can be above the number of records.
+    """The lag that was computed from one `Measured`, in offsets.
 
-    `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention deleted
-    before the group read them. `past_end` is how far a commit lies beyond the log's end. `backlog`
-    is the number of offsets in the partition for a group that has not committed yet.
+    Transaction markers take offsets too, so a lag can be above the number of records. `lag` is None
+    unless the state is `ok` or `lost`. `lost` is the number of offsets that retention deleted
+    before the group read them. `past_end` is how far a commit is beyond the log's end. `backlog` is
+    the number of offsets in the partition for a group that has not committed yet.
     """
 
     state: CellState
@@ -87,14 +87,14 @@ class LagSum:
 
 
 class TimeLag(NamedTuple):
-    """The age in milliseconds of the oldest unread record, and the meaning of that number."""
+    """The age of the oldest unread record in milliseconds, and how exact it is."""
 
     age_ms: int | None
     bound: Bound
 
 
 def judge(measured: Measured) -> Lag:
-    """Return the lag of one reader in one partition."""
+    """Return the lag of one group in one partition."""
     commit = measured.committed_offset
     start, end = measured.log_start_offset, measured.log_end_offset
     if not measured.topic_exists:

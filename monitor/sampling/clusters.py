@@ -1,5 +1,4 @@
-"""The other clusters that the page shows. Each has its own sampler, so no cluster waits for
-another.
+"""The other clusters that the page shows. Each has its own sampler and never waits for another.
 
 The monitor only reads these clusters. It keeps no history of them, opens no alerts and carries out
 no orders.
@@ -15,12 +14,12 @@ from monitor.sampling.sampler import Sampler, Source
 from monitor.views.clusters import ClusterView, cluster_view
 
 NO_GROUP = ""
-"""Stands in for the stream's group, because a group of that name there is not ours."""
+"""The value for "no stream's group". A group of that name in another cluster is not ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One cluster and its sampler."""
+    """One of the other clusters, and its sampler."""
 
     name: str
     bootstrap_servers: str
@@ -28,7 +27,7 @@ class Watched:
 
     @property
     def view(self) -> ClusterView:
-        """Return the cluster's view."""
+        """Return the cluster as the page shows it."""
         return cluster_view(self.name, self.bootstrap_servers, self.sampler.snapshot)
 
 
@@ -54,7 +53,7 @@ class Clusters:
         return next((one.sampler for one in self._watched if one.name == name), None)
 
     def start(self) -> "list[asyncio.Task[None]]":
-        """Start each sampler in its own task, which runs until it is cancelled."""
+        """Start each sampler in a separate task, which runs until it is cancelled."""
         return [asyncio.create_task(one.sampler.run()) for one in self._watched]
 
 
@@ -63,8 +62,9 @@ def clusters_of(
     clock_ms: Callable[[], int],
     source_of: Callable[[ClusterSection], Source] | None = None,
 ) -> Clusters:
-    """Return the clusters in the settings. `source_of` makes the source of each; if it is None, a
-    `Poller` asks the cluster.
+    """Return the clusters in the settings.
+
+    `source_of` makes the source of each cluster. If it is None, a `Poller` polls the cluster.
     """
 
     def asked(section: ClusterSection) -> Source:

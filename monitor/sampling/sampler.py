@@ -1,5 +1,6 @@
-"""The loop behind the pages: read, assemble, publish. Pages show the latest snapshot and do not ask
-brokers.
+"""The loop that reads the mill, assembles a snapshot and publishes it to the pages.
+
+Pages show the latest snapshot and never ask brokers themselves.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """The interface of the source of readings: `Poller`, or a test's script."""
+    """An object that returns readings: `Poller`, or a test's script."""
 
     async def read(self, now_ms: int) -> Reading:
         """Return one cycle's reading. It holds an error for each source that does not answer."""
@@ -36,7 +37,7 @@ class Source(Protocol):
 
 
 class Sampler:
-    """Keeps the latest snapshot and wakes the pages that wait for the next one."""
+    """Keeps the latest snapshot, and wakes the pages that wait for the next one."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class Sampler:
     ) -> None:
         self.recorder = recorder
         self.history_problem: str | None = None
-        """The reason why there is no recorder although there should be one."""
+        """The reason why no history is recorded although it should be; None if there is no such
+        problem."""
         self.notifier = notifier
         self._alerts = alerts or Alerts(())
         self._settings = settings

@@ -1,4 +1,7 @@
-"""The brokers' page: the sentence at its top, its facts and the map of replicas. Pure."""
+"""The content of the brokers' page: the first sentence, the facts and the map of replicas.
+
+This module is pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ MAPPED_PARTITIONS_MAX = 200
 UNDER_LISTED_MAX = 200
 
 MapCell = tuple[str, str, str]
-"""CSS class, sign, and the same in words."""
+"""One cell of the map: a CSS class, a sign, and the same in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class TopicMap:
 
 @dataclass(frozen=True, slots=True)
 class UnderRow:
-    """A partition with a replica out of sync; `behind` says how far each replica is behind."""
+    """A partition with a replica out of sync. `behind` says how far each replica is behind."""
 
     part: PartitionView
     missing: tuple[int, ...]
@@ -36,7 +39,7 @@ class UnderRow:
 
 @dataclass(frozen=True, slots=True)
 class QuorumRow:
-    """One replica of the metadata log, in words."""
+    """One replica of the metadata log, as text."""
 
     node_id: int
     role: str
@@ -49,8 +52,9 @@ class QuorumRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """The content of the page except the brokers' cards. `hidden` is the number of topics that are
-    in sync and not drawn.
+    """The content of the page except the brokers' cards.
+
+    `hidden` is the number of topics that are in sync and not drawn.
     """
 
     level: str
@@ -145,13 +149,11 @@ def _quorum(snapshot: Snapshot) -> tuple[QuorumRow, ...]:
 
 
 def _quorum_says(snapshot: Snapshot) -> str:
-    """Return the text next to the table of the quorum, or the text that replaces the table if the
-    quorum is unknown.
-    """
+    """Return the text next to the table of the quorum; the reason if the quorum is unknown."""
     quorum = snapshot.quorum
     if quorum is None:
         why = snapshot.quorum_error or "no broker has answered yet"
-        return f"How the quorum stands is not known: {why}."
+        return f"The state of the quorum is unknown: {why}."
     if len(quorum.replicas) < 2:
         return "One broker: there is no quorum to describe."
     committed = render.number(quorum.high_watermark)

@@ -1,4 +1,4 @@
-"""`/clusters`, a page for each cluster, and their rows; all are rendered from memory."""
+"""The page `/clusters`, a page for each cluster, and their API rows; all rendered from memory."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,7 +1,7 @@
 """The picture of the mill: the parts as stations, and the lines that flow between them as water.
 
 This module is pure. A reach is the water between two stations: a channel, and a pool if lines wait
-before the second station. The width of the channel is the logarithm of its rate. The height of the
+for the second station. The width of the channel is the logarithm of its rate. The height of the
 pool is the logarithm of the age of its oldest line. Unknown values are dashed and called unknown,
 never 0 and never green.
 """
@@ -54,8 +54,9 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The water between two stations: its rate, what waits at its end, and its SVG paths in a box
-    of 100 by 84.
+    """The water between two stations: its rate, what waits at its end, and its SVG paths.
+
+    The paths are drawn in a box of 100 by 84 units.
     """
 
     level: str
@@ -111,8 +112,10 @@ def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
 
 
 def water(rate: float | None, age_s: float | None, level: str) -> dict[str, str]:
-    """Return the SVG paths of a reach: a channel, a pool if the oldest line is two seconds old,
-    dashes if nothing flows.
+    """Return the SVG paths of a reach.
+
+    It has a channel, and a pool if the oldest line is two seconds old. Dashes mean that nothing
+    flows.
     """
     if rate is None or rate <= 0:
         half = 4.0

@@ -1,4 +1,4 @@
-"""The page and the rows of a topic's records, which are read for each request."""
+"""The page and the API rows of a topic's records, which are read for each request."""
 
 import asyncio
 from collections.abc import Callable
@@ -77,8 +77,9 @@ def message_routes(
     page: Page,
     missing: Missing,
 ) -> APIRouter:
-    """Return the routes of `/topics/<name>/messages` and of its API rows. If `browser` is None,
-    both answer that they are switched off.
+    """Return the routes of `/topics/<name>/messages` and of its API rows.
+
+    If `browser` is None, both routes answer that they are switched off.
     """
     router = APIRouter()
 

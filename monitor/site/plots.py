@@ -1,4 +1,7 @@
-"""The charts of each page, and the names of their series. Pure."""
+"""The charts of each page, and the names of their series.
+
+This module is pure.
+"""
 
 from collections.abc import Sequence
 

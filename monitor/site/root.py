@@ -1,8 +1,8 @@
-"""A site below a path such as `/millrace`. Routes see the address without it, whether or not a
-proxy has already removed it.
+"""Serves the site below a path such as `/millrace`.
 
-Links on pages begin with that path. Starlette's own `root_path` is not used, because a proxy that
-removes the path would find no static file then.
+Routes get the path without this prefix, even if a proxy has not removed it. Links on pages begin
+with the prefix. Starlette's own `root_path` is not used, because behind a proxy that removes the
+prefix no static file would be found.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send

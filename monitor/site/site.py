@@ -37,7 +37,7 @@ CELLS_SHOWN_MAX = 500
 GROUPS_SHOWN_MAX = 200
 FILES_SHOWN_MAX = 500
 DEAD_LETTERS = "millrace.dead-letters"
-"""The collector's topic for what it could not send as a line."""
+"""The collector's topic for lines that it could not send."""
 
 STATION_SERIES = ("collected", "busy", "unread_bytes", "bytes_in", "line_p50_s")
 CELL_COLUMNS = (
@@ -365,9 +365,8 @@ def _cell_rank(cell: LagCell, sort: str) -> tuple[object, ...]:
 
 
 def _member_rows(group: GroupView) -> list[tuple[MemberView, object, float]]:
-    """Return each member with the total lag of its partitions, and that lag's share of the largest
-    member's lag.
-    """
+    """Return each member with the total lag of its partitions, and that lag relative to the
+    largest."""
     cells = {(cell.topic, cell.partition): cell.lag for cell in group.cells}
     sums = [
         (member, add_up(cells[row] for row in member.assignment if row in cells))

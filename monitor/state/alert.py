@@ -1,7 +1,7 @@
-"""The data of alerts: kinds, rules, measurements and open alerts. Pure data.
+"""The data of alerts: kinds, rules, measurements and open alerts.
 
-This module imports no other module of the monitor, so the configuration can use the kinds without
-the snapshot. Times are epoch milliseconds, shares lie between 0 and 1.
+This module has only data classes. It imports no other module of the monitor, so the configuration
+can use the kinds without the snapshot. Times are Unix milliseconds, shares are between 0 and 1.
 """
 
 import re
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 class Unit(StrEnum):
-    """The unit of a limit; a flag is 0 or 1, and users set no limit for it."""
+    """The unit of a limit. A flag is 0 or 1, and users set no limit for it."""
 
     FLAG = "flag"
     OFFSETS = "offsets"
@@ -39,7 +39,7 @@ class Form:
     units: tuple[Unit, ...]
     example: str
     subject: str
-    """The subject of one alert of this kind, in a word."""
+    """The word for the subject of an alert of this kind."""
 
 
 FORMS = {
@@ -103,7 +103,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The measurement of one subject of a rule at one moment; `value` is None if it is unknown."""
+    """The measurement of one subject of a rule. `value` is None if it is unknown."""
 
     subject: str
     value: float | None
@@ -139,8 +139,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class RuleStanding:
-    """The state of a rule: how many subjects have an open alert, breach the limit but not yet for
-    long enough, or are unknown.
+    """The state of a rule: its number of subjects with an open alert, in breach, and unknown.
+
+    A subject in breach has no alert yet, because it has not breached the limit for long enough.
     """
 
     rule: Rule

@@ -1,9 +1,9 @@
-"""The pace at which a disk fills, from its free bytes over the last week. Pure.
+"""The pace at which a disk fills, from its free bytes over the last week.
 
-The pace is the median of the slopes between any two hours (the Theil-Sen estimator). So neither a
-file that was there for a few hours nor the first and last hours change it much. Bytes that
-retention deletes reduce the pace. If a person frees a large part of the disk, the pace is measured
-from that moment on.
+This module is pure. The pace is the median of the slopes between any two hours (the Theil-Sen
+estimator). So neither a file that existed for a few hours nor the first and last hours change it
+much. Bytes that retention deletes reduce the pace. If a person frees a large part of the disk, the
+pace is measured from that moment on.
 """
 
 import statistics
@@ -30,7 +30,10 @@ Room = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The bytes that a disk loses each day, measured over `reach_ms`; negative if it gains."""
+    """How many bytes of a disk are used up each day, measured over `reach_ms`.
+
+    The number is negative if the free space grows.
+    """
 
     bytes_a_day: float
     reach_ms: int
@@ -45,8 +48,8 @@ class Filling:
 def filling_of(rooms: Iterable[Room], size_bytes: int, now_ms: int) -> Filling | None:
     """Return the pace of a disk; None if there are too few measurements or the last one is too old.
 
-    `rooms` holds (time, free bytes) in the order of time. There are gaps in which the monitor did
-    not run.
+    `rooms` has pairs of time and free bytes in the order of time. There are gaps in which the
+    monitor did not run.
     """
     hours = _since_cleaned(_by_hour(rooms, now_ms), size_bytes)
     if len(hours) < HOURS_MIN or now_ms - hours[-1][0] > AGE_MS_MAX:

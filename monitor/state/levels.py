@@ -1,11 +1,11 @@
-"""The data of the history: buckets of three widths, and events. Pure data."""
+"""The data of the history: buckets of three widths, and events."""
 
 from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 
 Point = tuple[int, float, float, float]
-"""Beginning of a bucket in epoch milliseconds, its mean, minimum and maximum."""
+"""A bucket: its start in Unix milliseconds, its mean, minimum and maximum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Counts of partitions by state, and what they mean for producers. Pure."""
+"""Counts of partitions by state, and their consequence for producers.
+
+This module is pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,8 +11,9 @@ from monitor.state.snapshot import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Counts of partitions by state. An offline partition has no leader, and none of the other
-    counts includes it.
+    """Counts of partitions by state. An offline partition has no leader.
+
+    The other counts do not include offline partitions.
     """
 
     total: int

@@ -12,10 +12,10 @@ STUCK_AFTER_MS = 60_000
 """A part with work that finishes nothing for so long is stuck."""
 
 STUCK_STARTING_MS = 180_000
-"""The bound for a part that has finished nothing yet, because a JVM takes time to start."""
+"""The limit for a part that has finished nothing yet, because a JVM takes time to start."""
 
 UNENDED_BYTES_MAX = 1 << 20
-"""Fewer bytes may be the beginning of a line that its writer has not ended."""
+"""The most unread bytes that can be the beginning of a line without an end."""
 
 
 @dataclass(frozen=True, slots=True)

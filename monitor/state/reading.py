@@ -1,7 +1,7 @@
 """The answers of one cycle as they came, before `assembly` computes lags and states from them.
 
-Only data. `monitor/asking/poller` makes a `Reading`, and `monitor/assembly/assemble` makes a
-snapshot of it.
+This module has only data classes. `monitor/asking/poller` makes a `Reading`, and
+`monitor/assembly/assemble` makes a snapshot of it.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,9 @@ from protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SupervisedPart:
-    """A part as its supervisor reports it. `words` holds the part's last log lines, once the
-    supervisor has given it up.
+    """A part as its supervisor reports it.
+
+    `words` has the part's last log lines, once the supervisor has given it up.
     """
 
     state: str
@@ -146,12 +147,13 @@ class KafkaReading:
     partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
     record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
     only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """Places from which on no record waits up to the log's end, only markers of transactions."""
+    """Places (partition, offset) after which the log has only transaction markers and no
+    records."""
     topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
     quorum: QuorumView | None = None
     quorum_error: str | None = None
     rested: frozenset[str] = frozenset()
-    """Groups that exist and were not polled in this cycle."""
+    """The groups that exist but were not polled in this cycle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from monitor.state.snapshot import LagCell
 from protocol.types import TopicPartition
 
 NO_AGE = -1
-"""The value for no age in the column of ages, which are never negative."""
+"""The value in the column of ages that means "no age". Ages are never negative."""
 
 
 class CellNumbers(NamedTuple):
@@ -33,7 +33,7 @@ class CellNumbers(NamedTuple):
 
 
 class MadeCells(Sequence[LagCell]):
-    """Cells that are made when they are read."""
+    """A sequence of cells that are made when they are read."""
 
     __slots__ = ()
 

@@ -1,8 +1,7 @@
-"""The state of the mill at one moment, immutable. Every page, the API, Prometheus and the command
-line show it.
+"""The state of the mill at one moment. Every page, the API and the command line show it.
 
-Only data. Lists are sorted. An unknown value is None, and another field gives the reason. Times are
-epoch milliseconds, sizes bytes, rates offsets a second.
+This module has only immutable data. Lists are sorted. An unknown value is None, and another field
+gives the reason. Times are Unix milliseconds, sizes are bytes, rates are offsets a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +28,10 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class PartView:
-    """One part of the mill by its own `/status`. `details` is from the last status that it
-    answered.
+    """One part of the mill as its own `/status` reports it.
 
-    `supervised` is the part's state as the supervisor names it. `words` holds the part's last log
-    lines before the supervisor gave it up.
+    `details` is from the last status that the part answered. `supervised` is the part's state in
+    the supervisor's words. `words` has the part's last log lines before the supervisor gave it up.
     """
 
     name: str
@@ -73,7 +71,7 @@ class BrokerView:
     fenced: bool = False
     replicas: int = 0
     under_replicated: int = 0
-    """The assigned partitions in which this broker is not in sync."""
+    """The number of assigned partitions in which this broker is not in sync."""
 
     @property
     def state(self) -> str:
@@ -83,7 +81,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplicaView:
-    """One replica of the metadata log. A value is None if the quorum's leader does not know it."""
+    """One replica of the metadata log. A value that the quorum's leader does not know is None."""
 
     node_id: int
     role: str
@@ -157,7 +155,8 @@ class TopicView:
 
     @property
     def offsets_held(self) -> int | None:
-        """Offsets between start and end over all partitions; None if any end is unknown."""
+        """The number of offsets between start and end of all partitions; None if any end is
+        unknown."""
         held = 0
         for part in self.partitions:
             if part.log_end_offset is None or part.log_start_offset is None:
@@ -167,16 +166,15 @@ class TopicView:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes on the leaders' disks; None if the size of any partition is unknown."""
+        """The bytes on the leaders' disks; None if the size of any partition is unknown."""
         sizes = [part.size_bytes for part in self.partitions]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
     @property
     def write_rate(self) -> float | None:
-        """Offsets a second over all partitions; None if the rate of any partition is not measured
-        yet.
-        """
+        """The write rate of all partitions in offsets a second; None if any rate is not measured
+        yet."""
         rates = [part.write_rate for part in self.partitions]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if len(known) == len(rates) else None
@@ -184,8 +182,9 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LagCell:
-    """One group in one partition. While the log's end is unknown, `last_lag` and its time replace
-    the lag.
+    """The lag of one group in one partition.
+
+    While the log's end is unknown, `last_lag` and its time replace the lag.
     """
 
     topic: str
@@ -252,13 +251,13 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """A disk with data of the mill; `name` says which data."""
+    """A disk with data of the mill. `name` says which data."""
 
     name: str
     free_bytes: int
     size_bytes: int
     filling: Filling | None = None
-    """The pace at which it fills; None if the history is too short."""
+    """The pace at which the disk fills; None if the history is too short."""
 
     @property
     def days_left(self) -> float | None:
@@ -285,7 +284,7 @@ class Snapshot:
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
     unseen: frozenset[str] = frozenset()
-    """Groups that exist and were not polled yet."""
+    """The groups that exist and were not polled yet."""
     errors: tuple[SourceError, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None
@@ -295,7 +294,7 @@ class Snapshot:
     unparsed_share: float | None = None
     """The share of the lines of the last ten minutes that did not parse."""
     still_files: tuple[StillFile, ...] | None = None
-    """Files that the collector does not read on; None if it does not report them."""
+    """The files that the collector has stopped reading; None if it does not report its files."""
     alerts: Standing = NO_RULES
 
     @property
@@ -304,13 +303,13 @@ class Snapshot:
         return tuple(part for topic in self.topics for part in topic.partitions)
 
     def part(self, name: str) -> PartView | None:
-        """Return the part of that name, or None."""
+        """Return the part with this name; None if there is none."""
         return next((part for part in self.parts if part.name == name), None)
 
     def group(self, group_id: str) -> GroupView | None:
-        """Return the group of that id, or None."""
+        """Return the group with this id; None if there is none."""
         return next((group for group in self.groups if group.group_id == group_id), None)
 
     def topic(self, name: str) -> TopicView | None:
-        """Return the topic of that name, or None."""
+        """Return the topic with this name; None if there is none."""
         return next((topic for topic in self.topics if topic.name == name), None)

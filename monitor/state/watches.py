@@ -1,5 +1,4 @@
-"""Values that need several snapshots: files that are not being read, and the share of lines that do
-not parse.
+"""Values that need several snapshots: files with no progress, and the share of unparsed lines.
 
 This module is pure: the snapshot's time is an argument.
 """
@@ -13,7 +12,7 @@ from monitor.state.progress import UNENDED_BYTES_MAX
 SHARE_SPAN_MS = 600_000
 SHARE_STEP_MS = 10_000
 SHARE_LINES_MIN = 100
-"""Below this many lines in ten minutes no share is shown."""
+"""The least number of lines in ten minutes for which a share is shown."""
 
 STILL_MS_MIN = 60_000
 
@@ -32,7 +31,7 @@ class StillFile:
     error: str | None = None
 
     def text(self) -> str:
-        """The problem in words, without a full stop."""
+        """The problem as text, without a full stop."""
         if self.error is not None:
             return self.error
         if self.is_unended:
@@ -42,9 +41,7 @@ class StillFile:
 
 @dataclass(slots=True)
 class FileMemory:
-    """For each file by its path: the last seen position and error, and the time since which they
-    have not changed.
-    """
+    """The last position and error of each file by path, and since when they have not changed."""
 
     tracks: dict[str, tuple[object, int]] = field(default_factory=dict)
 
@@ -72,10 +69,10 @@ class FileMemory:
 
 
 def _is_looked_at(row: Mapping[str, object]) -> bool:
-    """Return whether the collector has read all bytes of the file in their current state. Bytes can
-    change in place after it read them (decision 0102).
+    """Return whether the collector has read all bytes of the file in their current state.
 
-    A collector of an older version does not report unread bytes; assume that it has read them.
+    Bytes can change in place after it read them (decision 0102). A collector of an older version
+    does not report unread bytes. For such a collector the answer is true.
     """
     unread_bytes = row.get("unread_bytes")
     return not isinstance(unread_bytes, int) or unread_bytes == 0
@@ -83,7 +80,7 @@ def _is_looked_at(row: Mapping[str, object]) -> bool:
 
 @dataclass(slots=True)
 class ShareMemory:
-    """The numbers of counted and of unparsed lines, every ten seconds of the last ten minutes."""
+    """The numbers of counted and of unparsed lines over the last ten minutes, every ten seconds."""
 
     looks: deque[tuple[int, int, int]] = field(default_factory=deque)
 

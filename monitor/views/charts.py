@@ -1,9 +1,9 @@
-"""Draws charts as SVG paths. The content security policy of the site allows no foreign library, so
-this module computes the geometry itself. Pure.
+"""Draws charts as SVG paths.
 
-The inside of a plot has 1,000 by 1,000 units, which the browser stretches to any width. Texts are
-outside of it, at positions in per cent, so that they are not distorted. A slot is one place on the
-time axis. A gap in the slots breaks the line.
+This module is pure. It computes the geometry itself, because the security policy of the site allows
+no foreign library. The inside of a plot has 1,000 by 1,000 units, which the browser stretches to
+any width. Texts are outside of it, at positions in per cent, so that they are not distorted. A slot
+is one place on the time axis. A gap in the slots breaks the line.
 """
 
 import math
@@ -31,7 +31,7 @@ Text = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class LineView:
-    """One line: its name, style, newest value as text, and its path."""
+    """One line of a chart: its name, its style, its newest value as text, and its path."""
 
     label: str
     style: str
@@ -39,13 +39,15 @@ class LineView:
     path: str
     band: str = ""
     area: str = ""
-    """In a stacked chart, the value that this line adds to those below; `style` is then an area's.
+    """In a stacked chart, the area between this line and the line below.
+
+    `style` is an area's then.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A letter that stands for an event."""
+    """A letter that marks an event on the time axis."""
 
     letter: str
     event: Event
@@ -212,7 +214,7 @@ def _top(series: Mapping[str, Slots], plot: Plot) -> float:
 def _stretches(
     slots: Slots, gap_slots: int, gaps: Sequence[tuple[int, int]]
 ) -> list[list[tuple[int, tuple[float, float, float]]]]:
-    """Split the known slots into runs that a line can join."""
+    """Split the known slots into runs, each of which one line can join."""
     found: list[list[tuple[int, tuple[float, float, float]]]] = []
     last: int | None = None
     for index, slot in enumerate(slots):
@@ -371,4 +373,4 @@ def spark(points: Sequence[Point], axis: Axis, *, slots_max: int = 48) -> Spark:
 
 
 GAP_MERGED = 2
-"""The most empty slots that a small line spans before it breaks."""
+"""The most empty slots that a sparkline spans before it breaks."""

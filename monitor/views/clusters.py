@@ -1,6 +1,7 @@
-"""The state of the other clusters that the page shows, each as one row. Pure.
+"""The state of the other clusters that the page shows, each as one row.
 
-A cluster that does not answer keeps its last known state, with the time of that state.
+This module is pure. A cluster that does not answer keeps its last known state, with the time of
+that state.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ TOPICS_SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One cluster; `snapshot` is None until the first poll is complete."""
+    """One of the other clusters. `snapshot` is None until the first poll is complete."""
 
     name: str
     bootstrap_servers: str

@@ -158,19 +158,19 @@ def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 "warn", f"broker {broker.node_id} fenced",
                 f"Broker {broker.node_id} answers, and is out of service",
-                ": it leads nothing and is in sync nowhere.", "", "/brokers",
+                ": it leads no partition and is no in-sync replica.", "", "/brokers",
             )  # fmt: skip
 
 
 def _configuration(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.config_problem:
         yield Finding(
-            "warn", "configuration", "The saved configuration is not taken over",
+            "warn", "configuration", "The saved configuration is not in effect",
             ".", snapshot.config_problem, "/stream",
         )  # fmt: skip
     if snapshot.config_notice:
         yield Finding(
-            "warn", "metrics removed", "Saving the configuration took metrics away",
+            "warn", "metrics removed", "The saved configuration has removed metrics",
             ".", snapshot.config_notice, "/counts",
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""The values of a snapshot as text for people. Pure.
+"""The values of a snapshot as text for people.
 
-An unknown value is always shown as "unknown" with its reason, never as 0 or -1. A sum with unknown
-summands begins with "≥" and says how many of them are known.
+This module is pure. An unknown value is always shown as "unknown" with its reason, never as 0 or
+-1. A sum with unknown summands begins with "≥" and says how many of them are known.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Administration of a cluster: topics, settings, offsets, groups.
 
-Room: client. Changes go to the controller. They are repeated only after transient errors. If an
-earlier attempt ended without an answer, "already exists" (or "does not exist") counts as success.
-Changes raise the first error after all items have their answer. Queries about several things return
-an error for each instead.
+Changes go to the controller, and are repeated only after transient errors. If an earlier attempt
+ended without an answer, "already exists" (or "does not exist") counts as success. A method that
+changes several items raises the first error after all items have their answer. A query about
+several items returns each error in place of its item.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,7 +48,7 @@ from protocol.wire.schema import Message
 BROKER_DEFAULT = -1
 
 Outcome: TypeAlias = tuple[str, int, str | None]
-"""One item of an answer: name, error code, message."""
+"""The result for one item of a request: name, error code, message."""
 
 
 class Admin:
@@ -70,15 +70,16 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Create topics. Raises ApiError for the first topic that is refused."""
+        """Create topics. Raises ApiError for the first topic that could not be created."""
         await self._create(specs, validate_only, frozenset(), timeout_ms)
 
     async def ensure_topics(
         self, specs: Sequence[TopicSpec], *, timeout_ms: int | None = None
     ) -> tuple[str, ...]:
-        """Create the missing topics, wait until all have leaders, and return the created names.
+        """Create the missing topics, wait until all topics have leaders, and return the created
+        names.
 
-        Existing topics are not changed, whatever their partitions and settings.
+        Existing topics are not changed, even if their partitions and settings differ.
         """
         names = [spec.name for spec in specs]
         current = await self.cluster.metadata(names, refresh=True, timeout_ms=timeout_ms)
@@ -130,7 +131,7 @@ class Admin:
         await self._change(request, outcomes, allowed, ErrorCode.TOPIC_ALREADY_EXISTS, timeout_ms)
 
     async def delete_topics(self, names: Collection[str], *, timeout_ms: int | None = None) -> None:
-        """Delete topics. Raises ApiError for the first topic that is refused."""
+        """Delete topics. Raises ApiError for the first topic that could not be deleted."""
         request = ByVersion(
             ApiKey.DELETE_TOPICS,
             lambda version: DeleteTopicsRequest(
@@ -157,7 +158,7 @@ class Admin:
         """Raise the partition counts of topics. Raises ApiError for the first topic that is
         refused.
 
-        `assignments` are the nodes of each added partition.
+        `assignments` are the replica ids of each added partition.
         """
         chosen = assignments or {}
         request = CreatePartitionsRequest(
@@ -189,7 +190,10 @@ class Admin:
         done_already: ErrorCode,
         timeout_ms: int | None,
     ) -> None:
-        """Ask the controller until every item is done; `outcomes` reads its answer."""
+        """Send a change to the controller until every item is done.
+
+        `outcomes` reads its answers.
+        """
         done: set[str] = set()
         uncertain = False
 
@@ -209,7 +213,7 @@ class Admin:
                     done.add(name)
                 elif name not in done:
                     refusals.append(ApiError(code, f"{name}: {message or code.description}"))
-            # Permanent errors come first, because the caller must see them before transient ones.
+            # Permanent errors come first, because the caller must see them before transient errors.
             refusals.sort(key=lambda error: error.code.retriable)
             if refusals:
                 raise refusals[0]
@@ -236,8 +240,9 @@ class Admin:
         with_synonyms: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the settings in effect (None: all). Raises ApiError for the first resource
-        refused.
+        """Return the settings in effect (`names` None: all).
+
+        Raises ApiError for the first resource that the broker refuses.
         """
         return await describe_configs(
             self.cluster, resources, names, with_synonyms=with_synonyms, timeout_ms=timeout_ms
@@ -252,7 +257,7 @@ class Admin:
     ) -> None:
         """Change settings; None restores the default. Settings that are not named do not change.
 
-        Raises ApiError for the first resource refused.
+        Raises ApiError for the first resource that the broker refuses.
         """
         await alter_configs(
             self.cluster, changes, validate_only=validate_only, timeout_ms=timeout_ms
@@ -267,25 +272,24 @@ class Admin:
         isolation_level: int = 0,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return offsets by timestamp, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, each
-        with its error.
-        """
+        """Return the offset for each timestamp, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, or its
+        error."""
         return await list_offsets(
             self.cluster, timestamps, isolation_level=isolation_level, timeout_ms=timeout_ms
         )
 
     async def list_groups(self, *, timeout_ms: int | None = None) -> ListedGroups:
-        """Return all groups of all coordinators. Brokers that do not answer are in `failures`."""
+        """Return all groups of all coordinators. `failures` has the brokers that do not answer."""
         return await list_groups(self.cluster, timeout_ms=timeout_ms)
 
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_ms: int | None = None
     ) -> dict[str, GroupDescription]:
-        """Return state and members of groups, each with its own error."""
+        """Return state and members of groups; a group that failed has its error."""
         return await describe_groups(self.cluster, group_ids, timeout_ms=timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Ask which brokers are in the cluster. Brokers before Kafka 2.8 are asked by Metadata."""
+        """Return the brokers of the cluster. A broker before Kafka 2.8 is asked with Metadata."""
 
         async def attempt(left_ms: int) -> ClusterDescription:
             try:

@@ -1,6 +1,6 @@
 """Inputs and results of administration: topics, settings, offsets, groups.
 
-Room: client. Data only.
+This module has only data classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The source of a setting, strongest first except for UNKNOWN."""
+    """The sources of a setting, in order of precedence except for UNKNOWN."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -56,7 +56,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A possible source of a setting, and its value there."""
+    """A possible source of a setting, and the value that the source gives."""
 
     name: str
     value: str | None
@@ -65,9 +65,9 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting in effect. `source` is a ConfigSource, or a number of a newer broker.
+    """One setting in effect. `source` is a ConfigSource, or an unknown number from a newer broker.
 
-    `synonyms` are only filled if they were requested, strongest first.
+    `synonyms` are filled only if they were requested. They are in order of precedence.
     """
 
     name: str
@@ -87,7 +87,8 @@ class ConfigEntry:
 class TopicSpec:
     """A topic to create. None means the cluster's default for partitions or replicas.
 
-    `assignments`, the nodes of each partition from 0 on, replace both.
+    `assignments` has the replica ids of each partition, starting with partition 0. It replaces
+    `partitions` and `replication`.
     """
 
     name: str
@@ -99,7 +100,10 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
-    """An offset found by time. `offset` -1 without an error: no record is that recent."""
+    """An offset found by time.
+
+    An `offset` of -1 without an error means that no record is that recent.
+    """
 
     offset: int = NO_OFFSET
     timestamp_ms: int = NO_TIMESTAMP
@@ -109,7 +113,7 @@ class OffsetAt:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group in its coordinator's list."""
+    """One group as its coordinator lists it."""
 
     group_id: str
     protocol_type: str
@@ -119,7 +123,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroups:
-    """The groups of all coordinators that answered, and why the others did not."""
+    """The groups of all coordinators that answered, and by broker id the errors of the others."""
 
     groups: tuple[GroupListing, ...]
     failures: Mapping[int, str]
@@ -127,7 +131,7 @@ class ListedGroups:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group; subscription and assignment are as the client encoded them."""
+    """One member of a group. Its subscription and assignment are bytes encoded by the client."""
 
     member_id: str
     client_id: str
@@ -139,7 +143,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group. A group that does not exist is `Dead` without an error."""
+    """One group. A group that does not exist has the state `Dead` and no error."""
 
     group_id: str
     state: str = ""

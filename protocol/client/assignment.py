@@ -1,6 +1,6 @@
 """Subscriptions and assignments of a group's members, as Kafka's clients encode them.
 
-Room: client. Pure. The leader of a group reads the members' subscriptions and writes their
+This module is pure. The leader of a group reads the members' subscriptions and writes their
 assignments. Java, librdkafka and the Python clients use the same bytes, so a group can mix them.
 """
 
@@ -34,7 +34,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """The leader's knowledge of one member. It got `owned` in `generation_id`."""
+    """A group member as the leader knows it. The member got `owned` in `generation_id`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -44,7 +44,8 @@ class MemberSubscription:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Java's order of members: static members first, by instance id."""
+        """The sort key of members, as in Java: static members come first, ordered by instance
+        id."""
         if self.group_instance_id is not None:
             return (False, self.group_instance_id)
         return (True, self.member_id)
@@ -76,11 +77,11 @@ def decode_subscription(
     *,
     trusts_user_data: bool = False,
 ) -> MemberSubscription:
-    """Read a member's metadata. Raises WireError for malformed bytes.
+    """Decode a member's metadata. Raises WireError for malformed bytes.
 
-    From versions 1 and 2 on, owned partitions and generation are in fields of their own. Before
-    that they are in the assignor's user data. They are only there for an assignor whose members
-    give all partitions back before they join (`trusts_user_data`).
+    Version 1 added a field for the owned partitions, and version 2 a field for their generation. In
+    earlier versions both are in the assignor's user data. `trusts_user_data` reads them from there,
+    if members give all partitions back before they join.
     """
     message, version = _decode(ConsumerProtocolSubscription, metadata)
     owned = [
@@ -115,7 +116,10 @@ def encode_assignment(tps: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(assignment: bytes) -> frozenset[TopicPartition]:
-    """Read the assignment from SyncGroup; empty if the leader left this member out."""
+    """Decode the assignment from SyncGroup.
+
+    It is empty if the leader assigned nothing to the member.
+    """
     if not assignment:
         return frozenset()
     message, _ = _decode(ConsumerProtocolAssignment, assignment)
@@ -143,7 +147,10 @@ def encode_generation(generation_id: int) -> bytes:
 
 
 def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
-    """Read either user data. Anything else counts as empty, as in Java's leader."""
+    """Decode the user data of `sticky` or `cooperative-sticky`.
+
+    Other bytes count as empty, as in Java.
+    """
     if len(data) == _INT32.size:
         return [], _INT32.unpack(data)[0]
     held: list[TopicPartition] = []
@@ -170,7 +177,10 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def _count(packed: Packed, data: bytes, position: int) -> int:
-    """Return a size or count. A negative one would point back to bytes already read."""
+    """Read a size or count.
+
+    Raises ValueError if it is negative, because reading would go backwards.
+    """
     (count,) = packed.unpack_from(data, position)
     if count < 0:
         raise ValueError(f"found {count}, expected a count")
@@ -178,7 +188,7 @@ def _count(packed: Packed, data: bytes, position: int) -> int:
 
 
 def _decode(cls: type[M], data: bytes) -> tuple[M, int]:
-    """Return the message and the version in its bytes."""
+    """Decode the version at the start of the bytes, and return the message and the version."""
     try:
         (version,) = _VERSION.unpack_from(data)
     except StructError:

@@ -1,8 +1,8 @@
 """The assignors of Kafka's consumers, as pure functions.
 
-Room: client. Pure. The leader of a group calls one with the subscriptions of all members. Members
-can be clients of other makers. Range and round robin give the same result as Java's, so it does not
-matter which member leads.
+The leader of a group calls one assignor with the subscriptions of all members. Members can be other
+Kafka clients. Range and round robin give the same result as in Java, so it does not matter which
+member leads.
 """
 
 from collections import defaultdict
@@ -25,9 +25,7 @@ PartitionCounts = Mapping[str, int]
 
 
 def assign_range(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """Give each member a run of neighbouring partitions per topic; the first members
-    get one more.
-    """
+    """Give each member neighbouring partitions of each topic. The first members get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member in sorted(members, key=lambda member: member.order):
@@ -45,7 +43,8 @@ def assign_range(members: Members, partition_counts: PartitionCounts) -> Assignm
 
 
 def assign_round_robin(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """Give the partitions of all topics in turn to the next member that wants the topic."""
+    """Give the partitions of all topics one by one to the next member that subscribes to the
+    topic."""
     assignment: Assignment = {member.member_id: [] for member in members}
     topics = sorted({topic for member in members for topic in member.topics})
     wants = {member.member_id: frozenset(member.topics) for member in members}
@@ -61,8 +60,9 @@ def assign_round_robin(members: Members, partition_counts: PartitionCounts) -> A
 
 
 def assign_cooperative_sticky(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """Assign as the sticky strategy does, except that a partition that moves is given to no member
-    until its owner has released it.
+    """Assign as the sticky strategy does, but in two steps.
+
+    A partition that moves to another member stays unassigned until its owner has released it.
     """
     return withhold_moving(members, assign_sticky(members, partition_counts))
 
@@ -71,9 +71,9 @@ def assign_cooperative_sticky(members: Members, partition_counts: PartitionCount
 class Assignor:
     """One assignment strategy, by the name that all members must share (KIP-429).
 
-    `is_cooperative`: members keep their partitions while they rejoin. `user_data`: returns what a
-    member adds to its subscription, from its last partitions and their generation.
-    `trusts_user_data`: the leader reads a member's owned partitions from there.
+    `is_cooperative`: members keep their partitions while they rejoin. `user_data` encodes a
+    member's last partitions and their generation for its subscription. `trusts_user_data`: the
+    leader reads a member's owned partitions from the user data.
     """
 
     name: str
@@ -100,4 +100,4 @@ COOPERATIVE_STICKY = Assignor(
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
     {assignor.name: assignor for assignor in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE_STICKY)}
 )
-"""By name, as in `partition.assignment.strategy`."""
+"""All assignors by name, as in `partition.assignment.strategy`."""

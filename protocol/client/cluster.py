@@ -1,9 +1,9 @@
 """A cluster as its clients see it: leaders, coordinators, and requests to each broker.
 
-Room: client. Nodes are addressed by id. Their addresses come from metadata, and from the bootstrap
-servers while nothing else is known or reachable. Only one metadata request is under way at a time.
-Only the search for metadata and coordinators is repeated here. The caller decides whether to repeat
-a request.
+Brokers are addressed by id. Their addresses come from metadata. The bootstrap servers are used
+while no other broker is known or reachable. Only one metadata request is under way at a time. The
+search for metadata and coordinators is repeated here. For all other requests the caller decides
+whether to repeat them.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 
 class CoordinatorType(IntEnum):
-    """The kinds of coordinators, by Kafka's numbers."""
+    """The kinds of coordinators, with Kafka's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 def monotonic_ms() -> int:
-    """Return the clock of clients, in milliseconds."""
+    """Return the time of the clients' monotonic clock, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -102,10 +102,10 @@ class Cluster:
         self._is_closed = False
 
     async def start(self, deadline_ms: int | None = None) -> None:
-        """Return once a broker has named the cluster's brokers.
+        """Ask the bootstrap servers for the brokers of the cluster until one answers.
 
-        Tries for `deadline_ms` milliseconds (None: forever), then raises BrokerUnreachable with the
-        last reason.
+        After `deadline_ms` milliseconds (None: never), raise BrokerUnreachable with the last
+        reason.
         """
         await self._refresher.ask((), False, deadline_ms)
 
@@ -122,7 +122,7 @@ class Cluster:
 
     @property
     def current(self) -> ClusterMetadata:
-        """The newest metadata, without a request."""
+        """The newest known metadata. No request is sent."""
         return self._cache.current
 
     async def metadata(
@@ -150,15 +150,15 @@ class Cluster:
         return self._cache.current
 
     def renew_if_aged(self, topics: Collection[str]) -> None:
-        """Refresh these topics in the background if their metadata is old."""
+        """Refresh the metadata of these topics in the background if it is old."""
         if not self._is_closed and not self._cache.is_fresh(topics, self.now_ms()):
             self._refresher.ask_later(topics)
 
     async def topic(self, name: str, *, timeout_ms: int | None = None) -> TopicMetadata:
-        """Return the metadata of a topic that should exist; ask until it has partitions.
+        """Return the metadata of a topic that should exist. Ask until the topic has partitions.
 
-        Raises ApiError if it still has none after `timeout_ms`, and BrokerUnreachable as `metadata`
-        does.
+        Raises ApiError if it has no partitions after `timeout_ms`, and BrokerUnreachable as
+        `metadata` does.
         """
 
         async def attempt(left_ms: int) -> TopicMetadata:
@@ -172,7 +172,7 @@ class Cluster:
         return await self.repeat(attempt, timeout_ms)
 
     async def leader(self, tp: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """Return the node that leads a partition.
+        """Return the id of the broker that leads a partition.
 
         Asks until `timeout_ms` is over, then raises ApiError with the reason. If waiting cannot
         help, it raises at once. Raises BrokerUnreachable as `metadata` does.
@@ -193,11 +193,11 @@ class Cluster:
         return node_id
 
     def forget_leader(self, tp: TopicPartition) -> None:
-        """Forget the partition's leader, after an answer that shows that it is out of date."""
+        """Forget the leader of a partition, because an answer has shown that it is out of date."""
         self._cache.forget_leader(tp)
 
     def forget_node(self, node_id: int) -> None:
-        """Forget all leaderships of a node, after it has gone away."""
+        """Forget all leaderships of a broker that is unreachable."""
         self._cache.forget_node(node_id)
 
     async def coordinator(
@@ -207,9 +207,9 @@ class Cluster:
         key_type: CoordinatorType = CoordinatorType.GROUP,
         timeout_ms: int | None = None,
     ) -> int:
-        """Return the node that coordinates a group or a transactional id.
+        """Return the id of the broker that coordinates a group or a transactional id.
 
-        Asks again while there is none. After `timeout_ms` it raises the last ApiError or
+        Asks again while there is no coordinator. After `timeout_ms` it raises the last ApiError or
         BrokerUnreachable.
         """
         known = self._coordinators.get((key_type, key))
@@ -222,7 +222,7 @@ class Cluster:
     def forget_coordinator(
         self, key: str, key_type: CoordinatorType = CoordinatorType.GROUP
     ) -> None:
-        """Look up the coordinator again, after an answer that shows that it is out of date."""
+        """Forget the coordinator, because an answer has shown that it is out of date."""
         self._coordinators.pop((key_type, key), None)
 
     # --- requests -----------------------------------------------------------------------------
@@ -230,10 +230,11 @@ class Cluster:
     async def request(
         self, node_id: int | None, message: Message | ByVersion, *, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request to a node (None: any reachable node) and return the answer.
+        """Send a request to a broker (None: any reachable broker) and return the answer.
 
-        Raises BrokerUnreachable (nothing was sent), ConnectionLost or RequestTimedOut (unknown
-        whether it was executed), UnsupportedVersion. The caller handles error codes in the answer.
+        Raises BrokerUnreachable if nothing was sent. Raises ConnectionLost or RequestTimedOut if it
+        is unknown whether the request was executed. Raises UnsupportedVersion. The caller handles
+        error codes in the answer.
         """
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         if node_id is None:
@@ -250,9 +251,9 @@ class Cluster:
         return await connection.request(message, timeout_ms=left_ms)
 
     async def connection(self, node_id: int, purpose: str = GENERAL) -> Connection:
-        """Return the connection to a node; open it if needed. There is one for each purpose.
+        """Return the connection to a broker for a purpose, and open it if needed.
 
-        Raises BrokerUnreachable, and then forgets all leaderships of that node.
+        Raises BrokerUnreachable, and then forgets all leaderships of that broker.
         """
         if node_id not in self._addresses:
             await self._refresher.ask((), False, self.request_timeout_ms)
@@ -265,7 +266,7 @@ class Cluster:
             raise
 
     def ready_connection(self, node_id: int, purpose: str = GENERAL) -> Connection | None:
-        """Return the connection to a node if it is already open."""
+        """Return the connection to a broker if it is already open, else None."""
         link = self._links.get((node_id, purpose))
         return None if link is None else link.ready
 
@@ -282,12 +283,12 @@ class Cluster:
         )
 
     def new_backoff(self) -> Backoff:
-        """Return the waits between attempts of one request."""
+        """Return the waiting times between the attempts of one request."""
         return Backoff(*RETRY_BACKOFF_MS, self.rng)
 
     def new_purpose(self, name: str) -> str:
-        """Return a new purpose, for a caller whose requests can wait long. Call `release` at the
-        end.
+        """Return a new purpose, for requests that can wait long. Call `release` when it is not
+        needed.
 
         Answers come in order, so such requests would delay all others on a shared connection.
         """
@@ -322,15 +323,15 @@ class Cluster:
         if self._addresses.get(node_id) == (host, port):
             return
         self._addresses[node_id] = (host, port)
-        # Requests under way to the old address can be sent again, to the new one.
+        # Requests to the old address fail, so that they are sent again to the new address.
         moved = ConnectionLost(f"broker {node_id} has moved to {host}:{port}")
         for key in [key for key in self._links if key[0] == node_id]:
             self._refresher.run_aside(self._links.pop(key).close(moved))
 
     async def _ask_any(self, message: Message | ByVersion, timeout_ms: int) -> Any:
-        """Send to the first reachable node, the bootstrap servers last.
+        """Send a request to the first reachable broker; the bootstrap servers come last.
 
-        Tries the next node only if nothing was sent.
+        The next broker is tried only if nothing was sent to the previous one.
         """
         if self._is_closed:
             raise ClientClosed("the cluster's client was closed")
@@ -358,7 +359,7 @@ class Cluster:
         self.rng.shuffle(known)
         bootstrap = self.rng.sample(self._bootstrap, len(self._bootstrap))
         links = known + bootstrap
-        # The sort is stable, so the shuffle decides among equals.
+        # The sort is stable, so the random order is kept among equals.
         links.sort(key=lambda link: (link.ready is None, link.is_backing_off))
         return links
 

@@ -1,7 +1,4 @@
-"""Reads and changes settings of topics and brokers.
-
-Room: client.
-"""
+"""Reads and changes settings of topics and brokers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +31,10 @@ async def describe_configs(
     with_synonyms: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the settings in effect (None: all). Raises ApiError for the first resource refused."""
+    """Return the settings in effect (`names` None: all).
+
+    Raises ApiError for the first resource that the broker refuses.
+    """
 
     async def attempt(left_ms: int) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
@@ -83,7 +83,7 @@ async def alter_configs(
 ) -> None:
     """Change settings; None restores the default. Settings that are not named do not change.
 
-    Raises ApiError for the first resource refused.
+    Raises ApiError for the first resource that the broker refuses.
     """
 
     async def attempt(left_ms: int) -> None:
@@ -117,8 +117,9 @@ async def alter_configs(
 
 
 def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Group resources by the node to ask: a broker's own settings are asked of it, others of any
-    node.
+    """Group resources by the broker to ask.
+
+    The settings of a broker are requested from that broker, all others from any broker.
     """
     by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
     for resource in resources:

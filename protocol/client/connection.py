@@ -1,8 +1,8 @@
 """One TCP connection to one broker: sends requests and matches responses in order.
 
-Room: client. The only file of the client that uses a socket. A request costs one future and one
-timer, no task. Invariants: responses come in the order of the requests. When a connection ends, all
-waiting requests fail, once. After a time-out the connection is closed, because the late response
+It is the only module of the client that uses a socket. A request costs one future and one timer,
+but no task. Invariants: responses come in the order of the requests. When a connection ends, all
+waiting requests fail once. After a time-out the connection is closed, because the late response
 would block all others.
 """
 
@@ -73,7 +73,7 @@ class _Waiting:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Create it with `open`. All methods run in the loop that opened it."""
+    """The connection object; `open` creates it. All methods run in the loop that opened it."""
 
     def __init__(
         self,
@@ -145,15 +145,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """True if `send` can be called: it can use twice the places of `request`."""
+        """True if `send` can be called. It may use twice as many places as `request`."""
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":
-        """Send a request now. The future gets the response message.
+        """Send a request at once. The future gets the response message.
 
-        Requests are sent in the order of the calls. The caller must check `has_room`. Raises the
-        ConnectionLost or ClientClosed of a connection that has ended, and UnsupportedVersion. The
-        future fails with ConnectionLost or RequestTimedOut.
+        Requests are sent in the order of the calls. The caller must check `has_room`. Raises
+        UnsupportedVersion, or the ConnectionLost or ClientClosed of a connection that has ended.
+        The future fails with ConnectionLost or RequestTimedOut.
         """
         assert self.has_room
         waiting = _Waiting(
@@ -175,9 +175,10 @@ class Connection(asyncio.BufferedProtocol):
         self._write(request, version, self._next_correlation_id())
 
     async def request(self, request: Message | ByVersion, *, timeout_ms: int) -> Any:
-        """Send as soon as there is room, and return the response. Raises the errors of `send`.
+        """Send a request as soon as there is room, and return the response. Raises the errors of
+        `send`.
 
-        The wait for room counts towards the time-out.
+        The wait for room is part of the time-out.
         """
         deadline = self._loop.time() + timeout_ms / 1000
         try:
@@ -191,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self._room.release()
             raise
-        # The room is released when the response is there, even if the caller has been cancelled.
+        # The room is released when the response arrives, even if the caller has been cancelled.
         self._waiting[-1].holds_room = True
         return await future
 
@@ -201,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """True if the network keeps up. Callers of `send_unanswered` must check this."""
+        """True if the network keeps up with the written data. `send_unanswered` requires this."""
         return self._writable is None
 
     async def wait_writable(self) -> None:
@@ -212,35 +213,35 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._writable)
 
     async def wait_closed(self) -> None:
-        """Return when the connection has ended, for whatever reason."""
+        """Return when the connection has ended for any reason."""
         await asyncio.shield(self._ended)
 
     # --- called by asyncio --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
-        # A cast, not a check: transports of other loops have the methods without the base class.
+        """Called by the loop when the connection is established."""
+        # This is a cast, because transports of other loops have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         if self.is_closed:
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """Called by the loop when more is written than the network takes."""
+        """Called by the loop when more data is written than the network takes."""
         if self._writable is None:
             self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Called by the loop when most of it is sent."""
+        """Called by the loop when most of the written data is sent."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the loop before it reads."""
+        """Return the buffer for the next read. Called by the loop."""
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the loop after it has read: handle every complete response."""
+        """Handle every complete response. Called by the loop after a read."""
         try:
             for frame in self._frames.received(nbytes):
                 self._on_frame(frame)
@@ -253,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(ConnectionLost(f"{self.peer} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop."""
+        """Called by the loop when the connection has ended."""
         if exc is not None:
             self._end(ConnectionLost(f"the connection to {self.peer} broke: {exc}"))
         else:
@@ -299,14 +300,14 @@ class Connection(asyncio.BufferedProtocol):
             raise WireError(f"answer {correlation_id} instead of {waiting.correlation_id}")
         answer: Message | None = None
         if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
-            # This error comes in version 0 whatever was requested, and some brokers encode it
-            # incorrectly. Only the code is needed.
+            # This error comes in version 0 even if another version was requested, and some brokers
+            # encode it incorrectly. Only the code is needed.
             answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         elif not waiting.future.done():
-            # Records stay slices of the buffer they were read from, and that buffer is reused.
+            # Records are slices of the read buffer, which is reused, so copy the frame.
             body = bytes(frame) if waiting.response_class.has_records else frame
             # Extra bytes at the end are ignored as in Java's client, because librdkafka's mock
-            # sends one.
+            # sends one extra byte.
             answer, _ = waiting.response_class.decode(body, version, position)
         self._waiting.popleft()
         self._leave(waiting)
@@ -344,20 +345,19 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Return the system's error text. asyncio's own text repeats the peer's name."""
+    """Return the system's error text, because asyncio's own text repeats the peer's name."""
     number = error.errno if isinstance(error, OSError) else None
     # Negative numbers come from the address lookup and have their own text.
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def _again(error: ClientError) -> ClientError:
-    """Return a new exception of the same kind. One object raised in many places
-    mixes tracebacks.
-    """
+    """Return a new exception of the same kind, because one object raised in many places mixes
+    tracebacks."""
     return type(error)(*error.args)
 
 
 def _is_unsupported_version(frame: memoryview) -> bool:
-    """Return whether an ApiVersions response, in whatever version, starts with error 35."""
+    """Return whether an ApiVersions response in any version starts with error code 35."""
     code = int.from_bytes(frame[4:6], "big", signed=True)
     return code == ErrorCode.UNSUPPORTED_VERSION

@@ -5,11 +5,10 @@
     consumer.subscribe(["logs.access"])
     async for record in consumer: ...
 
-Room: client. Built on `fetcher` (network side of reading) and `membership` (network side of the
-group). Fetched records wait in `record_buffer` until `consumer_reader` returns them.
-`consumer_offsets` handles commits and positions. Only one task at a time may read. Rebalances
-happen in the background. Records of partitions that leave are not returned any more once the
-listener is called.
+It uses `fetcher` to fetch records and `membership` to take part in the group. Fetched records wait
+in `record_buffer` until `consumer_reader` returns them. `consumer_offsets` handles commits and
+positions. Only one task at a time may read. Rebalances happen in the background. Once the listener
+was called for revoked partitions, their records are not returned any more.
 """
 
 import asyncio
@@ -41,11 +40,11 @@ from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 _Offsets = Callable[[], Mapping[TopicPartition, int]]
-"""Returns the offsets to commit. It is called when no other commit is under way."""
+"""A function that returns the offsets to commit. It is called when no other commit is under way."""
 
 
 class Consumer:
-    """Reads one cluster. Use either `subscribe` or `assign`, not both."""
+    """Reads the records of one cluster. Call either `subscribe` or `assign`, not both."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings | None = None) -> None:
         self.settings = settings or ConsumerSettings()
@@ -106,9 +105,9 @@ class Consumer:
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or all that match the whole pattern, with the members of the group.
+        """Subscribe to these topics, or to all topics whose whole name matches the pattern.
 
-        Replaces an earlier subscription.
+        The members of the group share the partitions. A new subscription replaces the earlier one.
         """
         self._reader.check_open()
         if self._core is None:
@@ -138,10 +137,10 @@ class Consumer:
         self._core = self._offsets.core = self._new_core()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, whichever other consumers read them.
+        """Read exactly these partitions, even if other consumers read them too.
 
-        They start at the group's committed offset, else where `offset_reset` says. `seek` overrides
-        both.
+        Reading starts at the group's committed offset. If there is none, `offset_reset` decides.
+        `seek` overrides both.
         """
         self._reader.check_open()
         if self._member is not None:
@@ -162,10 +161,11 @@ class Consumer:
 
     @property
     def membership(self) -> GroupMembership | None:
-        """The generation in which the last returned records were read; None without a group.
+        """The membership and generation in which the last returned records were read; None without
+        a group.
 
-        A transaction commits its offsets under it. If the member has lost its partitions since, the
-        commit is refused, whatever its present generation.
+        A transaction commits its offsets with this membership. If the member has lost its
+        partitions since, the commit is refused, even if it has a newer generation.
         """
         if self._reader.read_under is None and self._core is not None:
             return self._core.membership
@@ -177,7 +177,7 @@ class Consumer:
         self._reader.paused.update(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return their records again."""
+        """Return the records of these paused partitions again."""
         self._reader.check_assigned(partitions)
         self._reader.paused.difference_update(partitions)
         self._fetcher.wake()
@@ -190,11 +190,11 @@ class Consumer:
     # --- records ------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """Return the next record (of these partitions, if any); wait as long as it takes.
+        """Return the next record, or the next of the given partitions. Wait until there is one.
 
-        Raises what stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch, ApiError.
-        Raises what ended the membership, and ClientClosed. Raises a deserializer's error, again and
-        again until a `seek` passes the record.
+        Raises the error that stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch,
+        ApiError. Raises the error that ended the membership, and ClientClosed. Raises a
+        deserializer's error in every call until a `seek` skips the record.
         """
         return await self._reader.one(partitions)
 
@@ -204,10 +204,10 @@ class Consumer:
         timeout_ms: int = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return available records by partition; wait up to `timeout_ms` if there are none.
+        """Return available records by partition. If there are none, wait up to `timeout_ms`.
 
-        Raises the errors of `getone`. Records before a record that cannot be deserialized come
-        first.
+        Raises the errors of `getone`. Records that precede a record with a deserializer error are
+        returned first.
         """
         count_max = self.settings.max_poll_records if max_records is None else max_records
         return await self._reader.many(partitions, timeout_ms, count_max)
@@ -221,7 +221,7 @@ class Consumer:
         return await self._reader.one(())
 
     def watch_batches(self, told: Callable[[Iterable[FetchedBatch]], None]) -> None:
-        """Have `told` called with fetched batches before their records are returned.
+        """Call `told` with fetched batches before their records are returned.
 
         Batches have properties that records lack, such as the leader epoch.
         """
@@ -230,24 +230,25 @@ class Consumer:
     # --- positions ----------------------------------------------------------------------------
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Return this offset next. EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the log's
-        ends.
+        """Continue at this offset.
+
+        EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the log's ends.
         """
         self._reader.check_assigned((tp,))
         self._offsets.seek(tp, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the start of these partitions' logs, or of all assigned partitions."""
+        """Continue at the start of the logs of these partitions, or of all assigned partitions."""
         for tp in partitions or self.assignment:
             self.seek(tp, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the end, as far as the isolation level can read."""
+        """Continue at the end of these partitions, as far as the isolation level can read."""
         for tp in partitions or self.assignment:
             self.seek(tp, LATEST_TIMESTAMP)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go to the first record at or after a time, or to the end if there is none."""
+        """Continue at the first record at or after a time, or at the end if there is none."""
         tps = partitions or tuple(self.assignment)
         self._reader.check_assigned(tps)
         found = await self._offsets.offsets_for_times(dict.fromkeys(tps, timestamp_ms))
@@ -256,12 +257,12 @@ class Consumer:
             self.seek(tp, LATEST_TIMESTAMP if at is None else at.offset)
 
     async def position(self, tp: TopicPartition) -> int:
-        """Return the next offset to be returned; look it up if needed."""
+        """Return the offset of the next record to be returned. Look it up if needed."""
         self._reader.check_assigned((tp,))
         return await self._offsets.position(tp)
 
     async def committed(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the group's committed offset, by any member."""
+        """Return the offset that any member of the group has committed; None if there is none."""
         return (await self._offsets.committed((tp,)))[tp]
 
     async def commit(
@@ -269,8 +270,8 @@ class Consumer:
     ) -> None:
         """Commit these offsets, or (None) the positions of all assigned partitions.
 
-        Raises ApiError. ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that
-        the partitions belong, or will soon belong, to another member.
+        Raises ApiError. With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS the
+        partitions belong, or will soon belong, to another member.
         """
         if offsets is None:
             offsets = self._offsets.positions_known()
@@ -287,7 +288,7 @@ class Consumer:
         return await self._offsets.ends(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     async def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the log ends, as far as the isolation level can read."""
+        """Return the end offsets of the logs, as far as the isolation level can read."""
         return await self._offsets.ends(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
     # --- called by the membership -------------------------------------------------------------
@@ -306,7 +307,7 @@ class Consumer:
             self._reader.leaving = frozenset()
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
-        """Start these partitions. The listener can seek before any record is read."""
+        """Start to read these partitions. The listener can seek before any record is read."""
         self._reader.leaving = frozenset(added)
         try:
             self._offsets.begin(added)

@@ -1,6 +1,6 @@
 """A consumer's positions, start offsets and committed offsets.
 
-Room: client. Each partition has three offsets:
+Each partition has three offsets:
 
     position        the offset returned next
     worked off      the position before the last call that returned records: a caller that asks
@@ -46,7 +46,7 @@ _Beginnings = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class ConsumerOffsets:
-    """The positions of one consumer. `core` is that of its group, if it has one."""
+    """The positions of one consumer. `core` belongs to its group; None without a group."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class ConsumerOffsets:
         self._buffer = buffer
         self._wake_member = wake_member
         self._committing = asyncio.Lock()
-        """Commits run one at a time. Otherwise a repeated commit could arrive after a later one."""
+        """A lock for commits. A repeated commit could otherwise arrive after a later commit."""
         self._beginning: set[TopicPartition] = set()
         self._asking: asyncio.Task[_Beginnings] | None = None
         self._asked: set[TopicPartition] = set()
-        """The partitions whose answer is still needed."""
+        """The partitions whose committed offset is still being requested."""
         self._is_closed = False
         self._before: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -83,8 +83,9 @@ class ConsumerOffsets:
         return frozenset(self._fetcher.assignment) | self._beginning
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Read these partitions from the group's committed offset or else from the policy's offset,
-        as soon as it is known.
+        """Read these partitions as soon as their start offset is known.
+
+        It is the group's committed offset. If there is none, the policy decides.
         """
         self._beginning.update(tps)
         self._fetcher.wake()
@@ -102,14 +103,14 @@ class ConsumerOffsets:
             self._committed.pop(tp, None)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue from another offset, or from an end of the log."""
+        """Continue at another offset, or at an end of the log."""
         self._beginning.discard(tp)
         self._buffer.drop((tp,))
         self._before.pop(tp, None)
         self._fetcher.add({tp: offset})
 
     async def close(self) -> None:
-        """Stop. Calls that wait for a start offset raise ClientClosed."""
+        """Close the object. Calls that wait for a start offset raise ClientClosed."""
         self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
@@ -120,10 +121,10 @@ class ConsumerOffsets:
     async def find_beginnings(
         self, except_for: Collection[TopicPartition], timeout_ms: int
     ) -> None:
-        """Find the start offsets of partitions, as far as possible within the time.
+        """Find the start offsets of partitions, as far as possible within `timeout_ms`.
 
-        The query itself continues after that. Raises NoCommittedOffset without a policy, permanent
-        errors, and ClientClosed.
+        The query continues after that time. Raises NoCommittedOffset if there is no policy,
+        permanent errors, and ClientClosed.
         """
         self._check_open()
         wanted = self._beginning.difference(except_for)
@@ -138,11 +139,11 @@ class ConsumerOffsets:
             self._asking.add_done_callback(lambda _: self._fetcher.wake())
         asking = self._asking
         await asyncio.wait((asking,), timeout=timeout_ms / 1000)
-        # `close` cancels the query. Raise its reason, so that the caller does not get a
-        # CancelledError of its own.
+        # `close` cancels the query. Raise the reason, so that the caller does not get a
+        # CancelledError.
         self._check_open()
         if not asking.done() or asking is not self._asking:
-            # There is no answer yet, or another waiting call has taken it.
+            # There is no answer yet, or another waiting call has taken the answer.
             return
         self._asking = None
         try:
@@ -186,15 +187,15 @@ class ConsumerOffsets:
     # --- positions ----------------------------------------------------------------------------
 
     def handed_out(self, tp: TopicPartition, offset: int) -> None:
-        """Note that records from this offset on are being processed."""
+        """Note that records from this offset on are being processed by the caller."""
         self._before.setdefault(tp, offset)
 
     def all_worked_off(self) -> None:
-        """Note that the caller asks for more, so it has finished all records."""
+        """Note that the caller asks for more records, so it has finished the earlier ones."""
         self._before.clear()
 
     def position_now(self, tp: TopicPartition) -> int | None:
-        """Return the offset returned next, if known."""
+        """Return the offset of the next record to be returned; None if it is not known."""
         if tp in self._beginning:
             return None
         offset = self._buffer.next_offset(tp)
@@ -203,10 +204,10 @@ class ConsumerOffsets:
         return offset if offset >= 0 else None
 
     async def position(self, tp: TopicPartition) -> int:
-        """Return the offset returned next; look it up until it is known. Raises what has stopped
-        it.
+        """Return the offset of the next record to be returned. Look it up until it is known.
 
-        Raises ValueError for a partition that is not assigned to this consumer (any more).
+        Raises the error that stopped the partition, and ValueError for a partition that is not
+        assigned.
         """
         backoff = self._cluster.new_backoff()
         while True:
@@ -237,10 +238,9 @@ class ConsumerOffsets:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAt | None]:
-        """Return the first offset at or after each time, or an end of the log; None if there is
-        none.
+        """Return for each partition the first offset at or after a time, or an end of the log.
 
-        Raises the first partition's ApiError.
+        The offset is None if no record is that recent. Raises the first partition's ApiError.
         """
         found = await list_offsets(
             self._cluster, timestamps, isolation_level=self._settings.isolation_level
@@ -251,18 +251,18 @@ class ConsumerOffsets:
         return {tp: at if at.offset >= 0 else None for tp, at in found.items()}
 
     async def ends(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets of the logs' ends."""
+        """Return the offsets of the starts or ends of logs."""
         found = await self.offsets_for_times(timestamps)
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     # --- commits ------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Commit as a member, or for a group without members.
+        """Commit offsets as a member, or for a group without members.
 
         A member commits only partitions that it reads. The coordinator would accept other
-        partitions too, but their present owner can have committed more. A repeated commit keeps
-        later ones waiting.
+        partitions too, but their present owner can have committed more. Later commits wait for a
+        commit that is repeated.
         """
         async with self._committing:
             await self._commit(offsets)
@@ -292,7 +292,8 @@ class ConsumerOffsets:
         except ApiError as error:
             if self.core is not None:
                 self.core.on_commit_refused(membership, error.code)
-                # A removed member sends no heartbeats that would tell it.
+                # A member that was removed sends no heartbeats, so only this error shows the
+                # removal.
                 self._wake_member()
             raise
         for tp, at in whole.items():
@@ -302,9 +303,9 @@ class ConsumerOffsets:
                 self._before[tp] = max(self._before[tp], at.offset)
 
     async def commit_quietly(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Commit new offsets. A failure is logged; the records are then read again.
+        """Commit changed offsets. A failure is only logged; after it, records can be read again.
 
-        `offsets` is called when no other commit is under way, so that the result includes what an
+        `offsets` is called when no other commit is under way, so its result includes what an
         earlier commit has changed.
         """
         try:
@@ -319,7 +320,7 @@ class ConsumerOffsets:
             )
 
     async def commit_now_and_then(self) -> None:
-        """Commit regularly, for `auto_commit`."""
+        """Commit at regular intervals, for `auto_commit`."""
         while True:
             await asyncio.sleep(self._settings.auto_commit_interval_ms / 1000)
             await self.commit_quietly(self.worked_off)

@@ -1,7 +1,8 @@
-"""Returns fetched records to one caller at a time, and only those that may be read.
+"""Returns fetched records to one caller at a time, and only records that may be read.
 
-Room: client. `consumer` says what is assigned. Records are held back during a pause, while a
-listener runs, after the membership was lost, and behind a record that cannot be deserialized.
+`consumer` decides which partitions are assigned. No records are returned during a pause, while a
+listener runs, or after the membership was lost. Records after a record that cannot be deserialized
+are not returned either.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ from protocol.types import TopicPartition
 
 
 class ConsumerReader:
-    """The reading side of one consumer. `wake_member` tells its membership that a caller reads.
+    """Returns the records of one consumer. It calls `wake_member` when a caller reads.
 
     - `paused`: assigned partitions of which no records are returned.
-    - `leaving`: the same, while the group adds or removes these and the listener runs.
+    - `leaving`: partitions of which no records are returned while the listener runs.
     - `read_under`: the generation of the last returned records; None without a group.
     """
 
@@ -77,7 +78,8 @@ class ConsumerReader:
         """Return up to `count_max` records by partition; wait up to `timeout_ms`."""
         self.check_open()
         self.check_assigned(partitions)
-        # `unsubscribe` replaces the core. Each core gets the end of the poll that it saw start.
+        # `unsubscribe` replaces the core. The end of a poll is reported to the core to which its
+        # start was reported.
         core = self._offsets.core
         if core is not None:
             core.poll_began(self._cluster.now_ms())
@@ -121,7 +123,7 @@ class ConsumerReader:
     def _read_at_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return one record that is already here, without the steps needed to wait for one."""
+        """Return a record that is already fetched, without the steps needed to wait for one."""
         self.check_open()
         self.check_assigned(partitions)
         if self._reading.locked():
@@ -158,11 +160,12 @@ class ConsumerReader:
             self._offsets.handed_out(tp, records[0].offset)
             made: list[ConsumerRecord] = []
             try:
-                # One by one, so that records before a failing one are kept.
+                # Convert the records one by one, so that the records before a failing record are
+                # kept.
                 made.extend(consumer_records(self._settings, tp, records))
             except Exception:
-                # The error is raised when its record comes first, so a seek from its position
-                # passes it.
+                # The error is raised when its record is the first one. So a seek from the
+                # consumer's position skips the record.
                 self._buffer.put_back(tp, records[len(made) :])
                 if made:
                     found.setdefault(tp, []).extend(made)
@@ -177,5 +180,6 @@ class ConsumerReader:
 
 
 async def _let_others_run() -> None:
-    """Yield to the loop, so that a caller that retries at once after an error does not block it."""
+    """Let other tasks run, so that a caller that retries an error at once does not block the
+    loop."""
     await asyncio.sleep(0)

@@ -1,7 +1,4 @@
-"""Settings of one consumer, its records, and its rebalance listener.
-
-Room: client. Data, the construction of records, and the listener's empty methods.
-"""
+"""The settings of a consumer, its records, and its rebalance listener."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,18 +14,16 @@ _new_record = tuple.__new__
 
 
 class OffsetReset(StrEnum):
-    """The place to start if there is no committed offset, or if the committed offset is no longer
-    in the log.
-    """
+    """Where to start if there is no committed offset, or if the log does not have it any more."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Nowhere: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
+    """Start nowhere: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as it is returned; key and value come from the deserializers."""
+    """One record as the consumer returns it. Key and value come from the deserializers."""
 
     topic: str
     partition: int
@@ -109,20 +104,19 @@ def consumer_records(
 
 
 class RebalanceListener:
-    """Is notified when partitions come and go. Override the methods you need.
+    """An object that the consumer calls when partitions are added or removed. Override the methods
+    you need.
 
-    While a method runs the rebalance waits. So `on_partitions_revoked` can finish work and commit
-    it. An exception ends the membership and is raised to the reader.
+    A rebalance waits while a method runs. So `on_partitions_revoked` can finish work and commit
+    offsets. An exception ends the membership and is raised to the reader.
     """
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions were added. A `seek` here decides where they start."""
+        """Called after these partitions were added. A `seek` here decides where reading starts."""
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Another member gets these partitions when this method returns. Positions can still be
-        committed.
-        """
+        """Called before another member gets these partitions. Positions can still be committed."""
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Another member can already own these partitions, so no positions can be committed."""
+        """Called when another member can already own these partitions, so no commit is possible."""
         await self.on_partitions_revoked(partitions)

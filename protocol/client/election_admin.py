@@ -1,7 +1,4 @@
-"""Leader elections on request (ElectLeaders, KIP-460).
-
-Room: client.
-"""
+"""Request leader elections (ElectLeaders, KIP-460)."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -18,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class ElectionType(IntEnum):
-    """The kind of election, by Kafka's numbers."""
+    """The kinds of elections, with Kafka's numbers."""
 
     PREFERRED = 0
     """Elect the first replica of the assignment, if it is in sync."""
 
     UNCLEAN = 1
-    """Elect any live replica if none in sync is left. Records that only the others had are lost."""
+    """Elect any live replica if no replica is in sync. Records that only others had are lost."""
 
 
 async def elect_leaders(
@@ -34,11 +31,11 @@ async def elect_leaders(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect leaders of these partitions, or of all that need it. Return None or the error for each.
+    """Elect leaders of these partitions, or of all that need an election.
 
-    Named partitions can have ELECTION_NOT_NEEDED. Raises ApiError for the whole request
-    (REQUEST_TIMED_OUT while there is no controller), and UnsupportedVersion, BrokerUnreachable and
-    ConnectionLost as the cluster does.
+    Return None or the error for each partition. A named partition can have ELECTION_NOT_NEEDED.
+    Raises ApiError for the whole request (REQUEST_TIMED_OUT while there is no controller). Raises
+    UnsupportedVersion, BrokerUnreachable and ConnectionLost as the cluster does.
     """
     request = ElectLeadersRequest(
         election_type=election_type,

@@ -1,6 +1,6 @@
 """Errors between a client and a cluster, besides the codes in a broker's answer.
 
-Room: client. A broker's refusal is `protocol.errors.ApiError`. The others are:
+A broker's refusal is `protocol.errors.ApiError`. The others are:
 
     ClientError
       BrokerUnreachable       no connection could be made: nothing was sent
@@ -24,7 +24,7 @@ from protocol.types import TopicPartition
 
 
 class ClientError(Exception):
-    """Base class of this tree."""
+    """The base class of all errors of this module."""
 
 
 class BrokerUnreachable(ClientError):
@@ -38,15 +38,15 @@ class ConnectionLost(ClientError):
 
 
 class RequestTimedOut(ConnectionLost):
-    """No answer within the time-out. Answers come in order, so the connection is closed."""
+    """No answer came within the time-out. Answers come in order, so the connection is closed."""
 
 
 class UnsupportedVersion(ClientError):
-    """Broker and client share no version of a request. The text names both ranges."""
+    """Broker and client have no common version of a request. The text names both ranges."""
 
 
 class ClientClosed(ClientError):
-    """The connection, cluster or producer was closed by its owner during the wait."""
+    """The owner closed the connection, cluster or producer while the caller waited."""
 
 
 class RecordTooLarge(ClientError):
@@ -75,9 +75,9 @@ class OffsetOutOfRange(ClientError):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """A new leader has truncated records that this reader has already got (KIP-320).
+    """A new leader has truncated records that this reader has already received (KIP-320).
 
-    `end_offset` is where the reader's log and the new leader's log diverge; -1 if unknown.
+    At `end_offset` the reader's log and the new leader's log diverge; -1 if unknown.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, end_offset: int) -> None:
@@ -99,7 +99,7 @@ class NoCommittedOffset(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """A part of the transaction failed, so it can only be aborted. The cause is attached."""
+    """A part of the transaction failed, so it can only be aborted. The exception has the cause."""
 
 
 class ProducerFenced(ClientError):
@@ -122,7 +122,7 @@ class UnreadableBatch(CorruptBatch):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return whether a request that failed with this error may succeed later."""
     if isinstance(error, ApiError):
         return error.code.retriable
     return isinstance(error, BrokerUnreachable | ConnectionLost)

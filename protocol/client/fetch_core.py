@@ -1,9 +1,9 @@
 """Turns one partition of a Fetch response into records and the next position.
 
-Room: client. Pure. Records before the requested offset are skipped, because a broker sends whole
-batches. Control batches contain no records but use offsets. Under READ_COMMITTED, batches of an
-aborted transaction are skipped: those of its producer from its first offset to the abort marker.
-The position moves past everything skipped.
+This module is pure. Records before the requested offset are skipped, because a broker sends whole
+batches. Control batches contain no records but use offsets. READ_COMMITTED also skips aborted
+transactions: the batches of the producer from its first offset to the abort marker. The position
+moves past all skipped batches.
 """
 
 from collections import deque
@@ -36,9 +36,7 @@ class IsolationLevel(IntEnum):
 
 
 class BatchOrigin(NamedTuple):
-    """For the records up to `last_offset`: the batch's leader epoch and the kind of
-    its timestamps.
-    """
+    """The leader epoch and timestamp type of a batch, for its records up to `last_offset`."""
 
     last_offset: int
     leader_epoch: int
@@ -49,8 +47,8 @@ class BatchOrigin(NamedTuple):
 class FetchedBatch:
     """New records of one partition, in order, with the offsets that the broker reported.
 
-    `next_offset` is the position after them. `records` can be empty if all were skipped. `origins`
-    describe their batches, in order.
+    `next_offset` is the position after the records. `records` is empty if all were skipped.
+    `origins` describe the batches of the records, in order.
     """
 
     tp: TopicPartition
@@ -61,7 +59,7 @@ class FetchedBatch:
     log_start_offset: int
     origins: Sequence[BatchOrigin] = ()
     leader_epoch: int | None = None
-    """Of the last batch read or skipped; None without a batch."""
+    """The leader epoch of the last batch read or skipped; None without a batch."""
 
 
 def read_partition(
@@ -73,10 +71,10 @@ def read_partition(
     verify_crc: bool = True,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> FetchedBatch:
-    """Return the records of `data` from `offset` on.
+    """Return the records of a Fetch response from `offset` on.
 
-    Raises UnreadableBatch with partition and offset of a batch that cannot be read. Records before
-    it are not lost, and a reader that seeks behind it gets the rest.
+    Raises UnreadableBatch for a batch that cannot be read. Records before it are not lost. A reader
+    that seeks past it gets the records after it.
     """
     records: list[Record] = []
     origins: list[BatchOrigin] = []
@@ -109,7 +107,7 @@ def read_partition(
             if header is not None and header.last_offset >= offset and check_crc(batch):
                 behind = header.last_offset + 1
             raise UnreadableBatch(tp, next_offset, behind, str(error)) from error
-        # Earlier records are good. The error comes alone at its own offset next time.
+        # Earlier records are good. The next call starts at the bad batch, and raises the error.
         del records[good_count:]
     return FetchedBatch(
         tp,
@@ -130,12 +128,11 @@ def first_timestamp(
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> tuple[int | None, int]:
-    """Return the timestamp of the first record from `offset` on that a reader gets, and the offset
-    up to which `data` was searched.
+    """Return the timestamp of the first readable record, and the offset up to which was searched.
 
-    Only the batch with that record is decompressed, because a caller asks this of many partitions.
+    Only the batch with that record is decompressed, because callers do this for many partitions.
     The timestamp is None if `data` has only markers and aborted records. Raises CorruptBatch or
-    another WireError if that batch cannot be read.
+    another WireError if the batch cannot be read.
     """
     aborted = _Aborted(data.aborted_transactions or (), isolation_level)
     next_offset = offset
@@ -158,7 +155,7 @@ def _origin(header: BatchHeader) -> BatchOrigin:
 
 
 class _Aborted:
-    """Tells which batches of one response are markers or belong to aborted transactions."""
+    """Finds out which batches of one response are markers or belong to aborted transactions."""
 
     def __init__(self, transactions: Sequence[AbortedTransaction], isolation_level: int) -> None:
         self._is_committed_only = isolation_level == IsolationLevel.READ_COMMITTED

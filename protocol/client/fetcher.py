@@ -1,8 +1,8 @@
-"""Reads partitions that the caller assigns.
+"""Fetches records of partitions that the caller assigns.
 
-Room: client. Only one Fetch request per leader is under way at a time, on connections of the
-fetcher's own. The next one is sent before `poll` returns, so the network works while the caller
-does. Responses to requests before a `seek` are dropped.
+Only one Fetch request per leader is under way at a time, on separate connections. The next request
+is sent before `poll` returns, so fetching continues while the caller works. Responses to requests
+from before a `seek` are dropped.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from protocol.messages.fetch import (
 from protocol.types import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, TopicPartition
 
 LOOK_UP_TIMEOUT_MS = 5_000
-"""A partition without a leader delays the lookup of the others at most this long."""
+"""The longest time that a partition without a leader delays the lookup of the others."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
 
 
 class Fetcher:
-    """Reads the assigned partitions. Only one `poll` may run at a time."""
+    """Fetches the assigned partitions. Only one `poll` may run at a time."""
 
     def __init__(
         self,
@@ -73,46 +73,45 @@ class Fetcher:
     # --- assignment ---------------------------------------------------------------------------
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions, from these offsets.
-
-        EARLIEST_TIMESTAMP (-2) and LATEST_TIMESTAMP (-1) stand for the log's ends.
-        """
+        """Read exactly these partitions, from these offsets. EARLIEST_TIMESTAMP (-2) and
+        LATEST_TIMESTAMP (-1) stand for the log's ends."""
         self._readings = {tp: self._new_reading(offset) for tp, offset in offsets.items()}
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions too, or from other offsets than before."""
+        """Fetch these partitions too, or continue them at other offsets."""
         for tp, offset in offsets.items():
             self._readings[tp] = self._new_reading(offset)
         self.wake()
 
     def remove(self, tps: Iterable[TopicPartition]) -> None:
-        """Stop reading these partitions."""
+        """Stop fetching these partitions."""
         for tp in tps:
             self._readings.pop(tp, None)
         self.wake()
 
     def hold(self, tps: Collection[TopicPartition]) -> None:
-        """Do not fetch these partitions, and fetch all others again."""
+        """Do not fetch these partitions for now, but fetch all others."""
         self._held = frozenset(tps)
 
     def wake(self) -> None:
-        """Let a waiting poll return with what it has, because something has changed."""
+        """Make a waiting poll return at once, because something has changed."""
         self._is_woken = True
         if self._nudge is not None and not self._nudge.done():
             self._nudge.set_result(None)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Continue an assigned partition from another offset. This clears its failure."""
+        """Continue an assigned partition at another offset. This clears its failure."""
         if tp not in self._readings:
             raise KeyError(tp)
         self._readings[tp] = self._new_reading(offset)
 
     def position(self, tp: TopicPartition) -> int:
-        """Return the next offset to be returned; below 0 while an end has not been looked up."""
+        """Return the offset of the next record to be returned; below 0 while it is being looked
+        up."""
         return self._readings[tp].offset
 
     def failure(self, tp: TopicPartition) -> Exception | None:
-        """Return what has stopped this partition, until a seek or its removal."""
+        """Return the error that stopped a partition. A seek or a removal clears it."""
         reading = self._readings.get(tp)
         return None if reading is None else reading.failure
 
@@ -123,11 +122,11 @@ class Fetcher:
 
     @property
     def problems(self) -> dict[TopicPartition, ErrorCode]:
-        """The partitions that return nothing at the moment, and why. They are tried again."""
+        """The partitions that return nothing at the moment, and why. Fetching them is retried."""
         return {tp: r.problem for tp, r in self._readings.items() if r.problem is not None}
 
     async def close(self) -> None:
-        """Stop. Responses under way are dropped."""
+        """Close the fetcher. Responses under way are dropped."""
         self._is_closed = True
         tasks: list[asyncio.Task[Any]] = list(self._fetches.values())
         if self._look_up is not None:
@@ -141,11 +140,11 @@ class Fetcher:
     # --- reading ------------------------------------------------------------------------------
 
     async def poll(self, max_wait_ms: int = 500) -> list[FetchedBatch]:
-        """Return new records as soon as there are any; empty after about `max_wait_ms` or `wake`.
+        """Return new records as soon as there are any; none after about `max_wait_ms` or `wake`.
 
-        If there is nothing to return, it raises what stopped a partition: OffsetOutOfRange (with
-        OutOfRange.FAIL), CorruptBatch, ApiError. It does so again until a seek or the partition's
-        removal.
+        If there are none, it raises the error that stopped a partition: OffsetOutOfRange (with
+        OutOfRange.FAIL), CorruptBatch, ApiError. Every call raises it until a seek or the
+        partition's removal.
         """
         deadline = self._cluster.now_ms() + max_wait_ms
         self._is_woken = False
@@ -154,7 +153,7 @@ class Fetcher:
             left_ms = deadline - self._cluster.now_ms()
             self._start_look_up()
             await self._find_leaders(max(1, left_ms))
-            # A request sent after `close` would leave a connection that no one closes.
+            # A request sent after `close` would leave a connection open that is never closed.
             self._check_open()
             self._send(max_wait_ms)
             batches = self._collect()
@@ -174,7 +173,8 @@ class Fetcher:
             raise ClientClosed("the fetcher was closed")
 
     async def _wait(self, left_ms: int) -> None:
-        """Return when a response is there or a request can be sent, at the latest at the end."""
+        """Return when a response has arrived or a request can be sent, at the latest after
+        `left_ms`."""
         now_ms = self._cluster.now_ms()
         wait_ms = left_ms
         for tp, reading in self._readings.items():
@@ -215,7 +215,7 @@ class Fetcher:
     async def _fetch(
         self, node_id: int, offsets: Mapping[TopicPartition, int], max_wait_ms: int
     ) -> list[tuple[TopicPartition, int, PartitionData]]:
-        """Send one request. Return for each partition the requested offset and the response."""
+        """Send one Fetch. Return the requested offset and the response of each partition."""
         request = self._request(offsets, max_wait_ms)
         try:
             connection = await self._cluster.connection(node_id, self._purpose)
@@ -315,13 +315,14 @@ class Fetcher:
         return None
 
     async def look_up_offsets(self) -> None:
-        """Turn positions that stand for an end of the log into offsets, as far as possible now."""
+        """Look up the offsets of positions that stand for an end of a log, as far as possible
+        now."""
         self._start_look_up()
         if self._look_up is not None:
             await asyncio.wait((self._look_up,))
 
     def _start_look_up(self) -> None:
-        """Ask in a task of its own, because a short poll would never leave it enough time."""
+        """Look up offsets in a separate task, because a short poll would not leave enough time."""
         if self._look_up is not None:
             if not self._look_up.done():
                 return

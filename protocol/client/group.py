@@ -1,7 +1,7 @@
 """Committed offsets of groups: written and read, by members of the group and by others.
 
-Room: client. Spark's progress is written this way, and every lag is computed this way. The requests
-go to the group's coordinator, which is looked up again whenever it has moved.
+Spark's progress is committed with these functions, and every lag is computed with them. The
+requests go to the group's coordinator. It is looked up again when it has moved.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ _Topics = Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset (the next to read), the committer's text, and the leader epoch it read."""
+    """A committed offset (the next to read), metadata text, and the leader epoch of the last
+    record."""
 
     offset: int
     metadata: str = ""
@@ -63,11 +64,11 @@ async def commit_offsets(
 ) -> None:
     """Commit all partitions in one request, as a member or for a group without members.
 
-    Repeats transient errors until `timeout_ms` (by default the request time-out), then raises the
-    last ApiError or ClientError. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group has
-    members and this is not (any more) one of them. REBALANCE_IN_PROGRESS means that partitions are
-    being assigned again. A topic that does not exist raises UNKNOWN_TOPIC_OR_PARTITION, after the
-    other offsets are committed.
+    Transient errors are retried until `timeout_ms` (by default the request time-out). Then the last
+    ApiError or ClientError is raised. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group
+    has members and the caller is not (any more) one of them. REBALANCE_IN_PROGRESS means that
+    partitions are being assigned again. UNKNOWN_TOPIC_OR_PARTITION means that a topic does not
+    exist; the other offsets are committed.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, committed in offsets.items():
@@ -117,10 +118,11 @@ async def fetch_offsets(
     require_stable: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return a group's committed offsets: for `tps`, None if there is none; for None, all of them.
+    """Return the committed offsets of a group for `tps`, or all of them if `tps` is None.
 
-    A group that does not exist has committed nothing. `require_stable` waits for pending
-    transactions. Errors as in `commit_offsets`.
+    A requested partition without a committed offset has the value None. A group that does not exist
+    has no committed offsets. `require_stable` waits for pending transactions. Raises the errors of
+    `commit_offsets`.
     """
 
     async def attempt(left_ms: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -145,9 +147,9 @@ async def fetch_offsets(
 async def fetch_offsets_of_groups(
     cluster: "Cluster", group_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError]:
-    """Return all committed offsets of each group, or the error for that group.
+    """Return all committed offsets of each group, or the error of that group.
 
-    Sends one request per coordinator if the broker can (version 8), else one per group.
+    Brokers that support version 8 get one request per coordinator, others one request per group.
     """
     by_node, failures = await by_coordinator(cluster, group_ids, timeout_ms)
     results: dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError] = {}
@@ -163,9 +165,7 @@ async def fetch_offsets_of_groups(
 async def by_coordinator(
     cluster: "Cluster", group_ids: Iterable[str], timeout_ms: int | None
 ) -> tuple[dict[int, list[str]], dict[str, ApiError | ClientError]]:
-    """Return the groups of each coordinator, and the errors. All coordinators are looked up at
-    once.
-    """
+    """Return the groups by coordinator, and the errors of groups. All lookups run in parallel."""
 
     async def find(group_id: str) -> int | ApiError | ClientError:
         try:
@@ -200,7 +200,8 @@ async def _fetch_many(
                     found = _offsets(cluster, group.group_id, group.topics)
                     results[group.group_id] = _only_committed(found)
     except (ApiError, ClientError):
-        # Ask again one by one, so that one group's error does not hide the others.
+        # Ask again for one group at a time, so that the error of one group does not hide the
+        # others.
         results.clear()
 
     async def fetch_one(group_id: str) -> None:
@@ -230,9 +231,9 @@ async def _ask_coordinator(
 async def _without_doubt_gone(
     cluster: "Cluster", tps: Collection[TopicPartition], timeout_ms: int
 ) -> frozenset[TopicPartition]:
-    """Return the partitions that fresh metadata does not have either, so no retry helps.
+    """Return the partitions that fresh metadata does not have either, so a retry cannot help.
 
-    The coordinator itself can be unaware of a new topic for a while, so its error is not enough.
+    A coordinator can be unaware of a new topic for a while, so its error alone is not enough.
     """
     if not tps:
         return frozenset()

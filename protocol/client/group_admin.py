@@ -1,7 +1,4 @@
-"""Administration of groups: list, describe and delete them.
-
-Room: client.
-"""
+"""Administration of groups: list, describe and delete them."""
 
 import asyncio
 from collections import defaultdict
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 
 
 async def list_groups(cluster: "Cluster", *, timeout_ms: int | None = None) -> ListedGroups:
-    """Ask every broker for the groups that it coordinates, all at once.
+    """Return the groups that each broker coordinates. All brokers are asked in parallel.
 
     Raises BrokerUnreachable if the brokers are unknown.
     """
@@ -61,10 +58,10 @@ async def list_groups(cluster: "Cluster", *, timeout_ms: int | None = None) -> L
 async def describe_groups(
     cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
 ) -> dict[str, GroupDescription]:
-    """Ask each group's coordinator, with one request per coordinator and attempt.
+    """Describe groups, with one request per coordinator and attempt.
 
-    Transient errors are repeated until `timeout_ms`. A group that could not be described by then
-    has its error, NETWORK_EXCEPTION if no broker answered.
+    Transient errors are retried until `timeout_ms`. A group that could not be described until then
+    has an error: NETWORK_EXCEPTION if no broker answered.
     """
     wait_ms = cluster.request_timeout_ms if timeout_ms is None else timeout_ms
     deadline = cluster.now_ms() + wait_ms
@@ -87,7 +84,7 @@ async def describe_groups(
 async def delete_groups(
     cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
 ) -> dict[str, ApiError | ClientError | None]:
-    """Delete groups with their offsets. Return None for each deleted group, else the error."""
+    """Delete groups with their offsets. Return None for each deleted group, else its error."""
 
     async def one(group_id: str) -> ApiError | ClientError | None:
         async def attempt(left_ms: int) -> None:
@@ -112,7 +109,7 @@ async def delete_group_offsets(
 ) -> dict[TopicPartition, ErrorCode]:
     """Delete a group's offsets of partitions that none of its members reads.
 
-    Returns each partition's result. Raises ApiError for an error of the whole group.
+    Return the result of each partition. Raises ApiError for an error of the whole group.
     """
     by_topic: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
     for tp in tps:

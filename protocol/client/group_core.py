@@ -1,18 +1,19 @@
-"""A member of a consumer group without its network: the next step, and the meaning of each answer.
+"""A member of a consumer group without its network: decides each next step.
 
-Room: client. Pure: time and the random source are arguments. The driver (`membership.py`) asks
+This module is pure: time and the random source are arguments. The driver (`membership.py`) asks
 `step` for the next step, performs it, reports the result and asks again. In parallel it sends the
-requests from `heartbeat`. One round of the classic protocol:
+requests from `heartbeat`. A rebalance of the classic protocol has these phases:
 
     UNJOINED    first give owned partitions back: all (eager), or only those not wanted any more
     JOINING     JoinGroup is under way; the leader gets all members, the others their generation
     SYNCING     the leader assigns and sends; each member gets its partitions from SyncGroup
     ADOPTING    removed partitions are given back, added ones are prepared
-    STABLE      heartbeats; a new round when one requires it, or when the subscription changes
+    STABLE      heartbeats; another rebalance when one is required or the subscription changes
 
-A member whose generation is gone (expired or fenced) has *lost* its partitions. Others may read
-them already, so they are given back without a commit. Cooperative members keep their partitions
-during the round. A member that had to give some back joins once more, so they can move on.
+A member whose generation has ended (expired or fenced) has *lost* its partitions. Other members may
+read them already, so they are given back without a commit. Cooperative members keep their
+partitions during the rebalance. A member that gave partitions back joins once more, so that they
+can be assigned to others.
 """
 
 import random
@@ -47,13 +48,13 @@ from protocol.types import TopicPartition
 
 NO_MEMBER = ""
 JOIN_ALLOWANCE_MS = 5_000
-"""How much longer than the rebalance time-out an answer to JoinGroup can take."""
+"""How much longer than the rebalance time-out the answer to JoinGroup can take."""
 
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class GroupCore:
-    """One membership. Every method gets the time in milliseconds."""
+    """The membership of one consumer in its group. Every method gets the time in milliseconds."""
 
     def __init__(self, settings: GroupSettings, rng: random.Random, now_ms: int) -> None:
         self.settings = settings
@@ -79,24 +80,24 @@ class GroupCore:
     # --- calls of the consumer ----------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Subscribe to these topics; a change starts a new round."""
+        """Subscribe to these topics. A change starts a rebalance."""
         wanted = frozenset(topics)
         if wanted != self.topics:
             self.topics = wanted
             self.rejoin()
 
     def rejoin(self) -> None:
-        """Start a new round as soon as the present one is over."""
+        """Start a rebalance as soon as the present one is over."""
         self._wants_round = True
 
     def topics_seen(self, partition_counts: Mapping[str, int]) -> None:
-        """The leader starts a new round if topics have grown, been created or been deleted."""
+        """Start a rebalance, as the leader, if topics have grown, been created or been deleted."""
         if self.phase is MemberPhase.STABLE and self._leader.has_changed(partition_counts):
             self.rejoin()
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """The topics that `topics_seen` needs: for the leader those of all members."""
+        """The topics that `topics_seen` needs; for the leader those of all members."""
         return self._leader.watched_topics if self._leader.is_leader else self.topics
 
     @property
@@ -105,7 +106,7 @@ class GroupCore:
         return self._is_idle
 
     def polled(self, now_ms: int) -> None:
-        """Note a read of records that are already here."""
+        """Note that the consumer returned records that were already fetched."""
         self._polls.note(now_ms)
 
     def poll_began(self, now_ms: int) -> None:
@@ -128,7 +129,8 @@ class GroupCore:
     # --- steps --------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> Step | None:
-        """Return the next step, or None until `next_deadline_ms` or the next call."""
+        """Return the next step; None if there is none before `next_deadline_ms` or the next
+        call."""
         if self._is_lost and self.owned:
             return RevokePartitions(self.owned, is_lost=True)
         if self.phase is MemberPhase.STABLE and self._polls.is_overdue(now_ms):
@@ -145,7 +147,7 @@ class GroupCore:
         return None
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `step` next has a step without another call."""
+        """Return when `step` can have a new step although no other method is called."""
         if self.phase is MemberPhase.FAILED or self._is_idle:
             return None
         if self.phase is MemberPhase.STABLE and not self._wants_round:
@@ -175,7 +177,10 @@ class GroupCore:
         return Sync(request, self._round_timeout_ms)
 
     def _leave_idle(self) -> Leave:
-        """Leave, because the member was not polled for too long. Others get its partitions."""
+        """Leave the group, because the consumer was not polled for too long.
+
+        Other members get its partitions.
+        """
         member_id = self.member_id
         self._forget_membership(ErrorCode.UNKNOWN_MEMBER_ID)
         self._is_idle = True
@@ -189,7 +194,7 @@ class GroupCore:
     # --- results of steps ---------------------------------------------------------------------
 
     def revoked(self, step: RevokePartitions) -> None:
-        """Note that the listener was called and these partitions are not read any more."""
+        """Note that the listener was called, and that these partitions are not read any more."""
         self.owned -= step.partitions
         if not self.owned:
             self._is_lost = False
@@ -197,7 +202,7 @@ class GroupCore:
             self._has_revoked = True
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> None:
-        """Handle the answer to JoinGroup: a complete round or an error."""
+        """Handle the answer to JoinGroup: a completed join or an error."""
         if self.phase is not MemberPhase.JOINING:
             return
         code = ErrorCode.of(response.error_code)
@@ -219,18 +224,18 @@ class GroupCore:
             self._wait(now_ms)
 
     def counted(self, partition_counts: Mapping[str, int]) -> None:
-        """Assign, as the leader. Topics that do not exist have no partitions."""
+        """Assign partitions, as the leader. Topics that do not exist have no partitions."""
         if self.phase is MemberPhase.SYNCING and self._leader.assignments is None:
             self._leader.assign(partition_counts)
 
     def on_count_lost(self, now_ms: int) -> None:
-        """Give up the round, because the topics are unknown and all members would wait."""
+        """Join again, because the partition counts are unknown and all members would wait."""
         if self.phase is MemberPhase.SYNCING:
             self._back_to_join()
             self._wait(now_ms)
 
     def on_sync(self, step: Sync, response: SyncGroupResponse, now_ms: int) -> None:
-        """Handle the answer to SyncGroup: this member's partitions, or an error."""
+        """Handle the answer to SyncGroup: the partitions of this member, or an error."""
         if self.phase is not MemberPhase.SYNCING or not self._is_ours(step.request):
             return
         code = ErrorCode.of(response.error_code)
@@ -252,15 +257,13 @@ class GroupCore:
             self.phase = MemberPhase.ADOPTING
 
     def on_sync_lost(self, step: Sync, now_ms: int) -> None:
-        """Join again, because no answer came and the round may be over."""
+        """Join again, because no answer came and the rebalance may be over."""
         if self.phase is MemberPhase.SYNCING and self._is_ours(step.request):
             self._back_to_join()
             self._wait(now_ms)
 
     def adopted(self, step: Adopt) -> None:
-        """Note that added partitions can be read, or are lost because the membership has ended in
-        the meantime.
-        """
+        """Note that the added partitions can be read, or are lost if the membership has ended."""
         self.owned = step.assignment
         if self.phase is not MemberPhase.ADOPTING or self._next != step.assignment:
             self._is_lost = bool(self.owned)
@@ -268,15 +271,13 @@ class GroupCore:
         self._had = (self.owned, self.generation_id)
         self.phase = MemberPhase.STABLE
         if self._has_revoked and self.settings.is_cooperative:
-            # The partitions given back can reach other members only in another round.
+            # The partitions that were given back can reach other members only in another rebalance.
             self.rejoin()
 
     def on_commit_refused(self, membership: GroupMembership, code: ErrorCode) -> None:
-        """Learn from the error of a commit about the membership under which it was sent.
-
-        During a round the error is ignored, because every commit is refused until the round is
-        over, and the round's own answers show the state. A member that has failed stays failed.
-        """
+        """Handle an error code of a commit that was sent with this membership. During a rebalance
+        the error is ignored. Every commit is refused until the rebalance is over, and the answers
+        to JoinGroup and SyncGroup show the state. A member that has failed stays failed."""
         if self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
 
@@ -291,10 +292,10 @@ class GroupCore:
         return self._heartbeat_at_ms if is_due else None
 
     def heartbeat(self, now_ms: int) -> HeartbeatRequest | None:
-        """Return the heartbeat to send now. Report `on_heartbeat` or `on_heartbeat_lost` before the
-        next.
+        """Return the heartbeat to send now; None if none is due.
 
-        An overdue member sends none, because the next step makes it leave.
+        Report its result with `on_heartbeat` or `on_heartbeat_lost` before the next call. A member
+        that is not polled sends no heartbeat, because the next step makes it leave.
         """
         due = self.heartbeat_at_ms
         if due is None or now_ms < due:
@@ -303,7 +304,7 @@ class GroupCore:
         return heartbeat_request(self.settings.group_id, self._present)
 
     def on_heartbeat(self, request: HeartbeatRequest, code: ErrorCode, now_ms: int) -> None:
-        """Handle the answer to a heartbeat. Answers of an earlier membership are ignored."""
+        """Handle the answer to a heartbeat. Answers to an earlier membership are ignored."""
         if self.heartbeat_at_ms is None or not self._is_ours(request):
             return
         if code.retriable:
@@ -312,26 +313,26 @@ class GroupCore:
             self._membership_code(code, "Heartbeat")
 
     def on_heartbeat_lost(self, now_ms: int) -> None:
-        """Send the next heartbeat soon, because no answer came and the session is running out."""
+        """Send the next heartbeat soon, because no answer came and the session could expire."""
         self._heartbeat_at_ms = now_ms + self.settings.retry_backoff_ms[0]
 
     # --- internals ----------------------------------------------------------------------------
 
     @property
     def membership(self) -> GroupMembership | None:
-        """The identity for a commit; None while there is no generation."""
+        """The membership with which to commit; None while there is no generation."""
         if self.generation_id == NO_GENERATION:
             return None
         return self._present
 
     @property
     def _present(self) -> GroupMembership:
-        """The identity for requests, in a generation or without one."""
+        """The membership for requests, with a generation or without one."""
         return GroupMembership(self.generation_id, self.member_id, self.settings.group_instance_id)
 
     @property
     def leaves_at_the_end(self) -> bool:
-        """True if the member sends LeaveGroup at its end. A static member is expected back."""
+        """True if the member sends LeaveGroup when it closes. A static member does not leave."""
         return self.member_id != NO_MEMBER and self.settings.group_instance_id is None
 
     def _is_ours(self, of: "HeartbeatRequest | SyncGroupRequest | GroupMembership") -> bool:

@@ -1,6 +1,6 @@
-"""The leader's work for its group: the assignment, and whether it is still valid.
+"""The work of a group's leader: assign partitions, and detect when they must be assigned again.
 
-Room: client. Pure. `group_core` decides when. Members that do not lead have nothing here.
+This module is pure. `group_core` decides when its methods are called.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from protocol.messages.group import JoinGroupResponse
 
 
 class GroupLeader:
-    """The leader's knowledge of the other members, from one JoinGroup to the next.
+    """The members of a group as its leader knows them, from one JoinGroup to the next.
 
     `assignments` is what SyncGroup sends to the coordinator; None until `assign`.
     """
@@ -29,7 +29,10 @@ class GroupLeader:
         self._skips_assignment = False
 
     def begin(self, response: JoinGroupResponse, assignor: Assignor) -> None:
-        """Take the members of the answer. Raises WireError for malformed metadata of a member."""
+        """Take the members from the answer to JoinGroup.
+
+        Raises WireError for malformed metadata.
+        """
         self.is_leader = response.leader == response.member_id
         self.assignments = None
         self._assignor = assignor
@@ -46,12 +49,15 @@ class GroupLeader:
         self._skips_assignment = response.skip_assignment
 
     def end(self) -> None:
-        """Stop leading: another member watches the group's topics."""
+        """Stop leading. Another member watches the topics of the group."""
         self.is_leader = False
         self._counts = {}
 
     def assign(self, partition_counts: Mapping[str, int]) -> None:
-        """Assign the members' topics. Topics that do not exist have no partitions."""
+        """Assign the partitions of the members' topics.
+
+        Topics that do not exist have no partitions.
+        """
         # Missing topics are watched as well, because they can be created.
         self._counts = {topic: partition_counts.get(topic, 0) for topic in self.topics}
         self.assignments = {}

@@ -1,7 +1,7 @@
-"""Computes the offsets that a group is moved to, and moves it. The arithmetic is pure.
+"""Compute the offsets to which the group's committed offsets are reset, and commit them.
 
-Room: client. Only a group without members can be moved, because a member would overwrite the
-offsets with its own position.
+Only a group without members can be reset, because a member would overwrite the offsets with its own
+position.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,11 +28,11 @@ EMPTY = "Empty"
 
 
 class NothingCommitted(ClientError):
-    """A shift needs a committed offset, and there is none."""
+    """The error for a shift of an offset when nothing is committed."""
 
 
 class To(StrEnum):
-    """The kinds of targets."""
+    """The kinds of reset targets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -45,8 +45,9 @@ class To(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """A target: `value` is an offset, a shift or Unix milliseconds; `plan` has offsets by
-    partition.
+    """A reset target.
+
+    `value` is an offset, a shift or Unix milliseconds; `plan` has offsets by partition.
     """
 
     to: To
@@ -56,7 +57,7 @@ class ResetTarget:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets of one partition; `at_time` -1: no record is that recent."""
+    """The offsets of one partition. `at_time` is -1 if no record is that recent."""
 
     start: int
     end: int
@@ -112,9 +113,10 @@ def _within(tp: TopicPartition, wanted: int, bounds: Bounds, note: Note) -> int:
 async def partitions_of(
     cluster: Cluster, group_id: str, topics: Sequence[str], *, all_topics: bool
 ) -> list[TopicPartition]:
-    """Return the partitions of a reset: `t`, `t:0,1`, or all that the group has committed; sorted.
+    """Return the sorted partitions to reset: `t`, `t:0,1`, or all that the group has committed.
 
-    Raises ValueError for a malformed scope, ApiError for topics and partitions that do not exist.
+    Raises ValueError for a malformed text, and ApiError for topics and partitions that do not
+    exist.
     """
     if all_topics:
         return sorted(await fetch_offsets(cluster, group_id))
@@ -152,10 +154,10 @@ def split_scope(text: str) -> tuple[str, list[int] | None]:
 async def bounds_of(
     cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: ResetTarget
 ) -> dict[TopicPartition, Bounds]:
-    """Return the offsets that a target needs, for each partition. Without a group, none is
-    committed.
+    """Return for each partition the offsets that a target needs.
 
-    Raises ApiError for the first partition without an answer, and ClientError.
+    Without a group, no offset is committed. Raises ApiError for the first partition without an
+    answer, and ClientError.
     """
     if not tps:
         return {}
@@ -189,13 +191,13 @@ async def plan(
     target: ResetTarget,
     note: Note,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that the group would be moved to. Raises ApiError, ClientError."""
+    """Return the offsets to which the group would be reset. Raises ApiError and ClientError."""
     bounds = await bounds_of(cluster, group_id, tps, target)
     return {tp: new_offset(tp, target, one, note) for tp, one in bounds.items()}
 
 
 def why_it_stays(group_id: str, state: str) -> str | None:
-    """Return why a group in this state cannot be moved; None if it can, as it has no members."""
+    """Return why a group in this state cannot be reset; None if it has no members."""
     if state in (EMPTY, DEAD, ""):
         return None
     return (
@@ -205,7 +207,7 @@ def why_it_stays(group_id: str, state: str) -> str | None:
 
 
 async def execute(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit a plan. Raises ApiError if a member has joined in the meantime."""
+    """Commit the planned offsets. Raises ApiError if a member has joined in the meantime."""
     if offsets:
         committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         await commit_offsets(cluster, group_id, committed)

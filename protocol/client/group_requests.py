@@ -1,6 +1,6 @@
 """Builds the requests of a group member.
 
-Room: client. Pure. `group_core` decides when each is sent.
+This module is pure. `group_core` decides when each is sent.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ def join_request(
     owned: Collection[TopicPartition],
     had: tuple[Collection[TopicPartition], int],
 ) -> JoinGroupRequest:
-    """Ask for partitions of these topics, with each assignor that the member knows.
+    """Return a JoinGroup request for these topics, with each assignor that the member knows.
 
-    In an eager group `owned` is empty by now. Then the member's last partitions and their
-    generation (`had`) are in the assignor's user data.
+    In an eager group `owned` is already empty. Then the user data of the assignor has the member's
+    last partitions and their generation (`had`).
     """
 
     def metadata(assignor: Assignor) -> bytes:
@@ -57,7 +57,7 @@ def sync_request(
     protocol_name: str,
     assignments: Mapping[str, bytes],
 ) -> SyncGroupRequest:
-    """Ask for this member's partitions. The leader also sends `assignments`, by member id."""
+    """Return a SyncGroup request. The leader also sends `assignments`, by member id."""
     return SyncGroupRequest(
         group_id=group_id,
         generation_id=membership.generation_id,
@@ -73,7 +73,7 @@ def sync_request(
 
 
 def heartbeat_request(group_id: str, membership: GroupMembership) -> HeartbeatRequest:
-    """Tell the coordinator that the member is alive."""
+    """Return a heartbeat request, which tells the coordinator that the member is alive."""
     return HeartbeatRequest(
         group_id=group_id,
         generation_id=membership.generation_id,

@@ -1,6 +1,6 @@
-"""The phases of a group member, its settings, and its steps.
+"""The phases of a group member, its settings, and the steps that its driver performs.
 
-Room: client. Data only; `group_core` decides.
+This module has only data classes.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from protocol.types import TopicPartition
 
 
 class MemberPhase(Enum):
-    """The phase of the member in a round."""
+    """The phase of a member in a rebalance."""
 
     UNJOINED = 1
     JOINING = 2
@@ -24,7 +24,7 @@ class MemberPhase(Enum):
 
 
 class GroupMembership(NamedTuple):
-    """One member in one generation. A commit names it, and a late commit is fenced by it."""
+    """One member in one generation. A commit names both, so a late commit is fenced."""
 
     generation_id: int
     member_id: str
@@ -33,12 +33,12 @@ class GroupMembership(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The settings of one member.
+    """The settings of one group member.
 
     - `assignors`: in order of preference; the group uses an assignor that all members have.
     - `session_timeout_ms`: a member without heartbeats for this long is removed.
-    - `max_poll_interval_ms`: a member without polls for this long leaves; in a rebalance, the
-      others wait this long for it.
+    - `max_poll_interval_ms`: a member without polls for this long leaves. In a rebalance the other
+      members wait this long for it.
     """
 
     group_id: str
@@ -57,15 +57,17 @@ class GroupSettings:
 
     @property
     def is_cooperative(self) -> bool:
-        """True if members keep their partitions while they rejoin: only if every assignor allows
-        it.
-        """
+        """True if members keep their partitions while they rejoin, because every assignor allows
+        it."""
         return all(assignor.is_cooperative for assignor in self.assignors)
 
 
 @dataclass(frozen=True, slots=True)
 class RevokePartitions:
-    """Stop reading these, call the listener, then call `revoked`. Commit unless `is_lost`."""
+    """Stop reading these partitions, call the listener, then call `revoked`.
+
+    Commit unless `is_lost`.
+    """
 
     partitions: frozenset[TopicPartition]
     is_lost: bool
@@ -73,7 +75,7 @@ class RevokePartitions:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Send this; report `on_join` or `on_join_lost`."""
+    """Send this JoinGroup request, and report the result to `on_join` or `on_join_lost`."""
 
     request: JoinGroupRequest
     timeout_ms: int
@@ -81,14 +83,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Find out how many partitions these topics have, and call `counted`."""
+    """Find out how many partitions these topics have, and report that to `counted`."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Send this; report `on_sync` or `on_sync_lost`."""
+    """Send this SyncGroup request, and report the result to `on_sync` or `on_sync_lost`."""
 
     request: SyncGroupRequest
     timeout_ms: int
@@ -104,9 +106,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Send LeaveGroup for this member, which was not polled for too long. There is nothing to
-    report.
-    """
+    """Send LeaveGroup for this member, because it was not polled for too long. Report nothing."""
 
     member_id: str
 

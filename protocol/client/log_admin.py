@@ -1,7 +1,4 @@
-"""Administration of logs: their folders and sizes, and the deletion of records.
-
-Room: client.
-"""
+"""Administration of logs: their folders and sizes, and the deletion of records."""
 
 import asyncio
 from collections import defaultdict
@@ -24,12 +21,12 @@ if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
 
 TO_HIGH_WATERMARK = -1
-"""In place of an offset: delete all readable records."""
+"""The value that stands for deleting all readable records."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """One replica's log in one folder, with its size and its lag in offsets."""
+    """One replica's log in one folder: its size, and how many offsets it lags behind."""
 
     tp: TopicPartition
     size_bytes: int
@@ -39,8 +36,9 @@ class ReplicaLog:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One folder of one broker. The sizes of its volume are None if the broker does not report
-    them.
+    """One log folder of one broker.
+
+    The sizes of its volume are None if the broker does not report them.
     """
 
     path: str
@@ -53,10 +51,10 @@ class LogDir:
 async def delete_records(
     cluster: "Cluster", offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int | ApiError | ClientError]:
-    """Move log start offsets up to these offsets, or TO_HIGH_WATERMARK.
+    """Move log start offsets up to these offsets, or to the high watermark (TO_HIGH_WATERMARK).
 
-    Returns the new log start offset or the error of each. A log that already starts later does not
-    change, so the request can be repeated.
+    Return the new log start offset or the error of each partition. A log that already starts later
+    does not change, so the request can be repeated.
     """
     results: dict[TopicPartition, int | ApiError | ClientError] = {}
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -108,7 +106,7 @@ async def _delete_at(
 async def describe_log_dirs(
     cluster: "Cluster", node_ids: Collection[int], *, timeout_ms: int | None = None
 ) -> dict[int, tuple[LogDir, ...] | ApiError | ClientError]:
-    """Return the folders of these brokers with all their replicas, or the error for each broker."""
+    """Return the log folders of these brokers with all replicas, or the error of each broker."""
     answers = await asyncio.gather(
         *(_dirs_of(cluster, node_id, timeout_ms) for node_id in node_ids)
     )

@@ -1,7 +1,7 @@
 """Runs one member of a group: performs the steps of `group_core` and sends heartbeats.
 
-Room: client. One task performs the rounds, another one sends heartbeats. The handler
-(`consumer.py`) does what a step means for the partitions. This module only sends the requests.
+One task performs the rebalances, another sends heartbeats. The handler (`consumer.py`) changes what
+is read. This module only sends the requests.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ logger = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
-    """Reads the partitions."""
+    """The reader of the partitions, which the driver calls when the assignment changes."""
 
     async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
-        """Stop reading these. Other members can have them as soon as this returns."""
+        """Stop reading these partitions. Other members can read them as soon as this returns."""
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
-        """Read these as well."""
+        """Start to read these partitions too."""
 
     def failed(self) -> None:
-        """The membership has ended with `core.failure`."""
+        """Note that the membership has ended with the error `core.failure`."""
 
 
 class GroupMemberDriver:
-    """The network side of a GroupCore, from `start` to `close`."""
+    """Sends the requests of a GroupCore, from `start` to `close`."""
 
     def __init__(self, cluster: Cluster, core: GroupCore, handler: Handler) -> None:
         self._cluster = cluster
@@ -66,23 +66,23 @@ class GroupMemberDriver:
             task.add_done_callback(self._ended)
 
     def wake(self) -> None:
-        """Check again what must be done."""
+        """Check again which steps are due."""
         self._wake.set()
         self._wake_heart.set()
 
     async def stop(self) -> None:
-        """Stop. The coordinator still has this member."""
+        """Stop both tasks without leaving the group."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop, and leave the group unless the member is static.
+        """Stop both tasks, and leave the group unless the member is static.
 
         The caller has given its partitions back.
         """
         await self.stop()
-        # Behind a waiting JoinGroup or SyncGroup on the same connection, LeaveGroup would wait too.
+        # On the same connection, LeaveGroup would wait behind a waiting JoinGroup or SyncGroup.
         await self._cluster.release(self._purpose)
         if self._core.leaves_at_the_end:
             await self._leave(self._core.member_id)
@@ -177,8 +177,8 @@ class GroupMemberDriver:
                 continue
             try:
                 connection = await self._connection(self._core.settings.session_timeout_ms)
-                # Only now: an await between the core's decision and the send could put the
-                # heartbeat behind a waiting JoinGroup.
+                # Ask for the heartbeat only now. After an await, it could be sent behind a waiting
+                # JoinGroup.
                 request = self._core.heartbeat(self._cluster.now_ms())
                 if request is None or not connection.has_room:
                     continue
@@ -208,7 +208,10 @@ class GroupMemberDriver:
             self._cluster.forget_coordinator(self._group_id)
 
     def _give_up_on(self, error: Exception) -> None:
-        """Look up the coordinator again. A permanent error ends the membership."""
+        """Forget the coordinator, so that it is looked up again.
+
+        A permanent error ends the membership.
+        """
         self._cluster.forget_coordinator(self._group_id)
         if not is_transient(error):
             raise error

@@ -1,6 +1,6 @@
 """A client's metadata of a cluster: immutable snapshots, and the rules to update them.
 
-Room: client. Pure: responses and the time are passed in. Rules:
+This module is pure: responses and the time are passed in. Rules:
 
 - A leader epoch never goes back for the same topic id, so a response of a lagging broker does not
   bring back a deposed leader. A topic that was created again has another id and starts over.
@@ -32,7 +32,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition; `leader_id` is -1 while none is known."""
+    """One partition. `leader_id` is -1 while no leader is known."""
 
     partition: int
     error: ErrorCode
@@ -45,7 +45,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic. With an error other than NONE it has no partitions."""
+    """One topic. A topic with an error has no partitions."""
 
     name: str
     error: ErrorCode
@@ -62,7 +62,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """One snapshot of the cluster. It is never changed, only replaced."""
+    """One snapshot of the cluster's metadata. It is never changed, only replaced."""
 
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     controller_id: int = NO_NODE
@@ -75,14 +75,14 @@ class ClusterMetadata:
         return None if topic is None else topic.partitions.get(tp.partition)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Return the partition's leader, or None."""
+        """Return the broker id of the partition's leader; None if it is unknown."""
         partition = self.partition(tp)
         if partition is None or partition.leader_id == NO_NODE:
             return None
         return partition.leader_id if partition.leader_id in self.brokers else None
 
     def error_of(self, tp: TopicPartition) -> ErrorCode:
-        """Return why there is no leader, as the code that a broker would send."""
+        """Return why the partition has no leader, as the error code that a broker would send."""
         topic = self.topics.get(tp.topic)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -95,7 +95,7 @@ class ClusterMetadata:
 
 
 class MetadataCache:
-    """The newest snapshot, and the age of each topic in it."""
+    """The newest metadata snapshot, and the age of each topic's metadata."""
 
     def __init__(self, age_max_ms: int) -> None:
         self.age_max_ms = age_max_ms
@@ -105,7 +105,7 @@ class MetadataCache:
         self._epochs: dict[TopicPartition, tuple[Uuid, int]] = {}
 
     def is_known(self, topics: Collection[str] | None) -> bool:
-        """Return whether these topics (None: all) are known, however old the metadata is."""
+        """Return whether these topics (None: all) are known, even if the metadata is old."""
         if topics is None:
             return self._all_read_at is not None
         known = self.current.topics
@@ -154,7 +154,7 @@ class MetadataCache:
             self._replace_topics({tp.topic: _without_leaders(topic, {tp.partition})})
 
     def forget_node(self, node_id: int) -> None:
-        """Forget all leaderships of an unreachable node."""
+        """Forget all leaderships of an unreachable broker."""
         changed = {}
         for name, topic in self.current.topics.items():
             led = {p for p, data in topic.partitions.items() if data.leader_id == node_id}

@@ -1,7 +1,7 @@
-"""Connections by address: at most one each, opened on demand, reopened after a wait.
+"""Connections by address: at most one per address, opened on demand, with a back-off.
 
-Room: client. A `NodeLink` shares one attempt among all callers, with a back-off in between. It
-does not repeat requests, because only their callers know whether that is safe.
+A `NodeLink` shares one connection attempt among all callers. It does not repeat requests, because
+only their callers know whether that is safe.
 """
 
 import asyncio
@@ -50,20 +50,20 @@ class NodeLink:
 
     @property
     def ready(self) -> Connection | None:
-        """The open connection, or None, without waiting."""
+        """The open connection; None if it would have to be opened first."""
         if self._connection is not None and self._connection.is_closed:
             self._connection = None
         return self._connection
 
     @property
     def is_backing_off(self) -> bool:
-        """True if the last attempt failed so recently that the next one must wait."""
+        """True if the last connection attempt failed so recently that the next one must wait."""
         return self.ready is None and self._clock() < self._retry_at_ms
 
     async def get(self) -> Connection:
-        """Return the connection; open it if needed.
+        """Return the connection, and open it if needed.
 
-        Raises BrokerUnreachable if the attempt fails, also for callers that joined it late.
+        Raises BrokerUnreachable if the attempt fails, also to callers that joined the attempt late.
         """
         connection = self.ready
         if connection is not None:
@@ -83,7 +83,7 @@ class NodeLink:
             raise self._gone() from None
 
     async def close(self, error: ClientError | None = None) -> None:
-        """Close the connection and stop an attempt that is under way.
+        """Close the connection, and stop an attempt that is under way.
 
         Waiting requests fail with `error` (by default ClientClosed).
         """
@@ -97,7 +97,7 @@ class NodeLink:
             self._connection = None
 
     def _gone(self) -> ClientError:
-        """Return the error for callers that wait for a connection, so they have sent nothing."""
+        """Return the error for callers that wait for a connection. They have sent nothing."""
         kind = type(self._closed_by)
         return (BrokerUnreachable if kind is ConnectionLost else kind)(*self._closed_by.args)
 
@@ -118,7 +118,7 @@ class NodeLink:
             self._retry_at_ms = self._clock() + self._backoff.next_ms()
             raise
         self._backoff.reset()
-        # The wait also applies to a broker that accepts connections and closes them at once.
+        # The back-off also applies to a broker that accepts connections and closes them at once.
         self._retry_at_ms = self._clock() + self._backoff.base_ms
         self._connection = connection
         return connection

@@ -1,7 +1,4 @@
-"""Looks up offsets of many partitions by time, with one request per leader.
-
-Room: client.
-"""
+"""Looks up offsets of many partitions by time, with one request per leader."""
 
 import asyncio
 from collections import defaultdict
@@ -33,10 +30,10 @@ async def list_offsets(
 ) -> dict[TopicPartition, OffsetAt]:
     """Return for each partition the first offset at or after a timestamp, or EARLIEST or LATEST.
 
-    Repeats transient errors until `timeout_ms` (by default the request time-out). What is still
-    missing then has its error, NETWORK_EXCEPTION if no broker answered. A topic that does not exist
-    has UNKNOWN_TOPIC_OR_PARTITION at once. Raises BrokerUnreachable only if there is not even
-    metadata.
+    Transient errors are retried until `timeout_ms` (by default the request time-out). A partition
+    that is still missing then has an error, NETWORK_EXCEPTION if no broker answered. A topic that
+    does not exist has UNKNOWN_TOPIC_OR_PARTITION at once. Raises BrokerUnreachable only if there is
+    no metadata at all.
     """
     wait_ms = cluster.request_timeout_ms if timeout_ms is None else timeout_ms
     deadline = cluster.now_ms() + wait_ms

@@ -1,6 +1,6 @@
-"""Chooses a record's partition: by its key exactly as Java's producer, without a key sticky.
+"""Chooses a record's partition: by its key as Java's producer does, or sticky without a key.
 
-Room: client. Pure: the random source is passed in.
+This module is pure: the random source is an argument.
 """
 
 import random
@@ -12,7 +12,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return the 32-bit murmur2 of Java's `Utils.murmur2`, as an unsigned number."""
+    """Return the same 32-bit hash as Java's `Utils.murmur2`, as an unsigned number."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -28,14 +28,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition of a key. All clients that follow Java agree on it."""
+    """Return the partition of a key. All clients that follow Java choose the same partition."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class StickyPartitioner:
-    """Records of a topic without keys share one partition until its batch is full (KIP-480).
+    """Puts the records of a topic without keys in one partition until a batch is full (KIP-480).
 
-    So batches fill up, however many partitions there are. The caller calls `switch` if the next
+    So batches fill up even if there are many partitions. The caller calls `switch` if the next
     record would start another batch.
     """
 
@@ -44,8 +44,9 @@ class StickyPartitioner:
         self._current: dict[str, int] = {}
 
     def current(self, topic: str, available: Sequence[int]) -> int:
-        """Return the topic's present partition; another one if it is not in `available` (with a
-        leader).
+        """Return the topic's current partition.
+
+        Choose another if it has no leader (not in `available`).
         """
         partition = self._current.get(topic)
         if partition is None or partition not in available:
@@ -53,7 +54,7 @@ class StickyPartitioner:
         return partition
 
     def switch(self, topic: str, available: Sequence[int]) -> int:
-        """Choose another available partition at random, and stay there."""
+        """Choose another available partition at random for the next records."""
         previous = self._current.get(topic)
         others = [partition for partition in available if partition != previous]
         partition = self._rng.choice(others) if others else available[0]

@@ -1,10 +1,11 @@
 """A batch on its way through the producer, and the queue of one partition.
 
-Room: client. Pure. `producer_core` decides; this file keeps the order. Invariants of a queue:
+This module is pure. `producer_core` decides what happens, and this module keeps the order.
+Invariants of a queue:
 
-- `waiting` and `in_flight` are each in the order of creation, which is the order of sequences;
-- batches with a sequence come before those without;
-- from the oldest batch without an outcome on, at most `max_in_flight` have a sequence, because a
+- `waiting` and `in_flight` are each in the order of creation, which is the order of sequences.
+- Batches with a sequence come before those without.
+- From the oldest batch without an outcome on, at most `max_in_flight` have a sequence, because a
   broker remembers only five.
 """
 
@@ -18,15 +19,15 @@ from protocol.wire.record import NewRecord
 
 SEQUENCE_MODULUS = 2**31
 
-# Attributes, three varints of at most five bytes besides the lengths of key and value, and those of
-# the timestamp and the header count: no record needs more beyond its own bytes.
+# No record needs more bytes in addition to its key and value. They are: attributes, the lengths of
+# key and value, and three varints for record length, offset delta and timestamp.
 RECORD_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 10
 BATCH_OVERHEAD_BYTES = 61
 
 
 def sequence_after(base_sequence: int, record_count: int) -> int:
-    """Return the sequence after `record_count` records; 0 follows 2147483647."""
+    """Return the sequence number after `record_count` records. 0 follows 2147483647."""
     return (base_sequence + record_count) % SEQUENCE_MODULUS
 
 
@@ -41,8 +42,8 @@ def record_bytes_bound(record: NewRecord) -> int:
 class PendingBatch:
     """Records of one partition that are sent, retried and acknowledged together.
 
-    Holds either `records`, which are encoded when sent, or `payload`, a batch encoded by the
-    caller. `tokens` belong to the driver; the core does not use them.
+    A batch has either `records`, which are encoded when sent, or `payload`, a batch encoded by the
+    caller. `tokens` belong to the driver, and the core does not use them.
     """
 
     __slots__ = (
@@ -76,17 +77,21 @@ class PendingBatch:
         self.closed = False
         self.attempts = 0
         self.uncertain = False
-        """An earlier attempt ended without an outcome, so the batch may already be in the log."""
+        """Whether an earlier attempt had no known outcome, so that the batch may already be in the
+        log."""
         self.suspect_answers = 0
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.place = 0
-        """How many batches got a sequence before this one."""
+        """The number of batches of the partition that got a sequence before this one."""
 
     @property
     def has_sequence(self) -> bool:
-        """True if it has ids. They stay through all retries unless the sequence restarts."""
+        """True if the batch has a producer id and a sequence.
+
+        They stay the same through all retries unless the sequence restarts.
+        """
         return self.base_sequence != NO_SEQUENCE
 
     def add(self, record: NewRecord, size_bytes: int, token: object) -> None:
@@ -97,14 +102,15 @@ class PendingBatch:
         self.tokens.append(token)
 
     def strip_sequence(self) -> None:
-        """Forget the ids; the next attempt gets others."""
+        """Remove producer id and sequence. The next attempt gets new ones."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
 
     def split(self) -> "tuple[PendingBatch, PendingBatch]":
-        """Return two batches with half the records each. Sequences count records, so they stay
-        valid.
+        """Return two batches with half of the records each.
+
+        Sequences count records, so they stay valid.
         """
         middle = self.record_count // 2
         halves = (
@@ -136,7 +142,7 @@ class PendingBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchDelivered:
-    """The batch is in the log from `base_offset` on (-1 if the broker does not report it)."""
+    """The batch is in the log at `base_offset` (-1 if the broker does not report the offset)."""
 
     batch: PendingBatch
     base_offset: int
@@ -145,7 +151,7 @@ class BatchDelivered:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """The batch is given up; its caller gets `error`."""
+    """The batch could not be delivered. Its caller gets `error`."""
 
     batch: PendingBatch
     error: Exception
@@ -153,7 +159,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRestarted:
-    """A partition continues under a raised epoch or another producer id. The driver logs it."""
+    """A partition continues with a raised epoch or another producer id. The driver logs this."""
 
     tp: TopicPartition
     code: ErrorCode
@@ -163,9 +169,8 @@ Effect = BatchDelivered | BatchFailed | SequenceRestarted
 
 
 class PartitionLine:
-    """The batches of one partition in order, with the ids and sequence under which
-    they are sent.
-    """
+    """The batches of one partition in order, with the producer id and sequence for the next
+    ones."""
 
     __slots__ = (
         "acknowledged",
@@ -192,9 +197,10 @@ class PartitionLine:
         self.next_sequence = 0
         self.next_place = 0
         self.acknowledged = False
-        """The leader has acknowledged a batch under these ids since the last error."""
+        """Whether the leader has acknowledged a batch with these ids since the last error."""
         self.restart_sequences = False
-        """The log has a gap below `next_sequence`, so only a new epoch can continue."""
+        """Whether the log has a gap below `next_sequence`, so that only a new epoch can
+        continue."""
         self.retry_at_ms = 0
         self.unknown_since_ms: int | None = None
 
@@ -205,27 +211,27 @@ class PartitionLine:
 
     def may_overlap(self, remembered_count: int) -> bool:
         """Return whether the first waiting batch may be sent before the batches in flight are
-        answered.
-        """
+        answered."""
         if self.restart_sequences or not self.acknowledged:
             return False
         if self.waiting[0].has_sequence or self.in_flight[0].attempts > 1:
-            # One of them is being retried. A split batch counts twice at the broker, so the order
-            # of places is not enough.
+            # A batch in flight is being retried. A split batch counts twice at the broker, so
+            # comparing positions is not enough.
             return False
-        # The oldest can be stuck at a former leader while the new leader acknowledges the others.
+        # The oldest batch can be stuck at a former leader while the new leader acknowledges the
+        # others.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
-        """Return whether no earlier batch is without an outcome, apart from `batch` itself."""
+        """Return whether all earlier batches have an outcome."""
         earlier_in_flight = self.in_flight and self.in_flight[0].order < batch.order
         earlier_waiting = self.waiting and self.waiting[0].order < batch.order
         return not earlier_in_flight and not earlier_waiting
 
     def put_back(self, batch: PendingBatch) -> None:
-        """Put a batch that was sent back into the queue, at its place."""
+        """Put a batch that was in flight back into the queue at its old position."""
         if self.restart_sequences:
-            # It comes after a batch that is not in the log, so it cannot be in the log either.
+            # The batch follows a batch that is not in the log, so it is not in the log either.
             batch.strip_sequence()
         position = 0
         for position, other in enumerate(self.waiting):  # noqa: B007 (used after the loop)
@@ -236,14 +242,18 @@ class PartitionLine:
         self.waiting.insert(position, batch)
 
     def restart(self) -> None:
-        """Note that the sequences given so far are invalid. Batches in flight follow later."""
+        """Note that all sequences given so far are invalid.
+
+        Batches in flight are stripped later.
+        """
         self.restart_sequences = True
         for batch in self.waiting:
             batch.strip_sequence()
 
     def adopt(self, producer_id: int, producer_epoch: int) -> None:
-        """Continue from sequence 0 under another producer id and epoch. No batch may be
-        outstanding.
+        """Continue at sequence 0 with another producer id and epoch.
+
+        No batch may be outstanding.
         """
         assert not self.has_outstanding
         self.producer_id = producer_id
@@ -253,7 +263,7 @@ class PartitionLine:
         self.restart_sequences = False
 
     def assign_sequence(self, batch: PendingBatch) -> None:
-        """Give the batch the next sequence under the queue's ids."""
+        """Give the batch the next sequence with the ids of this queue."""
         batch.producer_id = self.producer_id
         batch.producer_epoch = self.producer_epoch
         batch.base_sequence = self.next_sequence
@@ -262,7 +272,7 @@ class PartitionLine:
         self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
 
     def wait_before_retry(self, now_ms: int) -> None:
-        """Count one error, unless another batch has already reported it."""
+        """Start a back-off after an error, unless another batch has already started it."""
         self.acknowledged = False
         if self.retry_at_ms <= now_ms:
             self.retry_at_ms = now_ms + self.backoff.next_ms()

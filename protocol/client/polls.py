@@ -1,11 +1,11 @@
 """Detects a consumer that is not polled any more, so that other members get its partitions.
 
-Room: client. Pure: time is an argument.
+This module is pure: time is an argument.
 """
 
 
 class Polls:
-    """The polls of one consumer; several can wait at the same time."""
+    """The polls of one consumer. Several polls can wait at the same time."""
 
     def __init__(self, interval_ms_max: int, now_ms: int) -> None:
         self._interval_ms_max = interval_ms_max
@@ -28,7 +28,7 @@ class Polls:
 
     @property
     def overdue_at_ms(self) -> int | None:
-        """The time at which the caller has not polled for too long; None while a poll waits."""
+        """When the caller will not have polled for too long; None while a poll waits."""
         return None if self._waiting else self._polled_at_ms + self._interval_ms_max
 
     def is_overdue(self, now_ms: int) -> bool:

@@ -1,20 +1,20 @@
 """Sets of error codes for a batch, by their meaning for the producer.
 
-Room: client. Pure.
+This module is pure.
 """
 
 from protocol.errors import ErrorCode
 
 SUSPECT = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Retriable, but they can last forever if our own bytes or a broker's bug cause them."""
+"""Retriable codes that can last forever if our own bytes, or a bug of a broker, cause them."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""Halves of the batch may be accepted."""
+"""Codes after which halves of the batch may be accepted."""
 
 PRODUCER_REFUSED = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-"""Another producer uses our ids, or they have expired."""
+"""Codes which mean that another producer uses our producer id, or that the id has expired."""
 
 NOT_WRITTEN = frozenset(
     {
@@ -23,4 +23,4 @@ NOT_WRITTEN = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""The batch is certainly not in the log. After any other code it can be."""
+"""Codes which mean that the batch is not in the log. After any other code it can be."""

@@ -1,8 +1,8 @@
 """The producer: appends records and returns acknowledgements; idempotent by default.
 
-Room: client. Built on the pure `producer_core`. This file creates futures and sets their results.
-In `producer_room` callers wait for buffer space; `producer_sender` sends requests. A broker that
-restarts or dies delays records, but never loses, duplicates or reorders them.
+It uses the pure `producer_core`. This module creates futures and sets their results.
+`producer_room` makes callers wait for buffer space, and `producer_sender` sends requests. A broker
+that restarts or dies delays records, but never loses, duplicates or reorders them.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class Producer:
         self._ended: ClientError | None = ClientClosed("the producer was not started")
 
     async def start(self) -> None:
-        """Start to send. The producer id is requested when the first record is there."""
+        """Start to send. The producer id is requested when the first record is queued."""
         self._ended = None
         self._task = asyncio.create_task(self._sender.run())
         self._task.add_done_callback(self._task_ended)
@@ -131,14 +131,14 @@ class Producer:
         headers: Headers = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> "asyncio.Future[RecordMetadata]":
-        """Queue one record; waits while the buffer is full. The future gets its outcome.
+        """Queue one record, and return a future for its result. Wait while the buffer is full.
 
         Key and value are bytes or None unless there are serializers. Without `partition` the
-        partitioner decides: by default by the key as in Java, and without a key the open batch.
-        `on_delivery` and the interceptors also get the outcome. Raises TypeError or ValueError for
-        values that cannot be encoded, RecordTooLarge, ClientClosed, TransactionFailed or
-        ProducerFenced in a transaction, and ApiError or BrokerUnreachable if the topic's partitions
-        stay unknown for the request time-out.
+        partitioner decides: by default by the key as in Java, and without a key by the open batch.
+        `on_delivery` and the interceptors also get the result. Raises TypeError or ValueError for
+        values that cannot be encoded, RecordTooLarge, ClientClosed, and in a transaction
+        TransactionFailed or ProducerFenced. Raises ApiError or BrokerUnreachable if the topic's
+        partitions stay unknown for the request time-out.
         """
         outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
         future, _ = await self._enqueue(outgoing, on_delivery)
@@ -154,7 +154,10 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """Send one record without lingering, and return its position. Errors as the future's."""
+        """Send one record without lingering, and return its offset.
+
+        Raises the errors of its future.
+        """
         outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
         future, batch = await self._enqueue(outgoing, None)
         batch.closed = True
@@ -164,11 +167,12 @@ class Producer:
     async def send_batch(
         self, topic: str, partition: int, batch: bytearray, record_count: int
     ) -> "asyncio.Future[BatchMetadata]":
-        """Queue an encoded batch behind the partition's queued records; waits for room.
+        """Queue an encoded batch after the partition's queued records. Wait while the buffer is
+        full.
 
         The producer writes its ids into `batch`, so the caller must not change it until the future
-        is done. If the broker finds it too large, it fails with ApiError MESSAGE_TOO_LARGE and is
-        not split. Raises as `send`.
+        is done. A batch that the broker finds too large is not split; it fails with ApiError
+        MESSAGE_TOO_LARGE. Raises the errors of `send`.
         """
         tp = checked_partition(checked_topic(topic), partition)
         if not isinstance(batch, bytearray):
@@ -185,9 +189,8 @@ class Producer:
         return future
 
     async def flush(self) -> None:
-        """Send everything queued at once, and return when all of it has its outcome,
-        good or bad.
-        """
+        """Send all queued records at once, and return when each of them has a result, good or
+        bad."""
         await self._room.flush()
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -214,10 +217,10 @@ class Producer:
     # --- transactions -------------------------------------------------------------------------
 
     async def init_transactions(self, timeout_ms: int | None = None) -> None:
-        """Take over the transactional id; once, before the first transaction.
+        """Take over the transactional id. Call this once, before the first transaction.
 
-        An older producer of the same id is fenced, and its open transaction is completed or
-        aborted. Can be repeated after a time-out.
+        An older producer with this id is fenced, and its open transaction is completed or aborted.
+        The call can be repeated after a time-out.
         """
         self._check_open()
         await self._transactional.initialize(timeout_ms)
@@ -237,8 +240,8 @@ class Producer:
     ) -> None:
         """Commit these offsets of a group together with the records.
 
-        `membership` is the consumer's. With it, a member that was replaced in the meantime is
-        refused. Raises TransactionFailed or ProducerFenced.
+        `membership` is the membership of the consumer. With it, the coordinator refuses a member
+        that was replaced in the meantime. Raises TransactionFailed or ProducerFenced.
         """
         self._check_open()
         await self._transactional.add_offsets(offsets, group_id, membership, timeout_ms)
@@ -248,8 +251,8 @@ class Producer:
 
         Raises TransactionFailed if a part of it failed; then call `abort_transaction`. After a
         time-out or a lost connection the outcome is unknown: commit again, and do not abort.
-        Without `timeout_ms` the records have the delivery time-out, and their end has the request
-        time-out.
+        Without `timeout_ms` the flush is limited by the delivery time-out, and the commit request
+        by the request time-out.
         """
         self._check_open()
         transactional = self._transactional
@@ -259,9 +262,10 @@ class Producer:
         await transactional.end(True, left_ms)
 
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
-        """Abort: unsent records fail with TransactionFailed, the others are hidden.
+        """Abort the transaction. Unsent records fail with TransactionFailed, sent records stay
+        hidden.
 
-        Can be repeated after a time-out.
+        The call can be repeated after a time-out.
         """
         self._check_open()
         transactional = self._transactional
@@ -276,7 +280,7 @@ class Producer:
         try:
             await self.abort_transaction()
         except (ApiError, ClientError) as error:
-            # The coordinator aborts it when its time-out has passed.
+            # The coordinator aborts the transaction when its time-out has passed.
             logger.warning("transaction left open", extra=fields(error=error))
 
     @property
@@ -287,7 +291,7 @@ class Producer:
 
     @property
     def _transaction(self) -> int:
-        """The number of the last started transaction."""
+        """The number of the last started transaction; 0 without transactions."""
         return 0 if self._transactions is None else self._transactions.core.number
 
     def _join_transaction(self, tp: TopicPartition, number: int) -> None:
@@ -296,7 +300,7 @@ class Producer:
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of everything queued or in flight."""
+        """The size of all records that are queued or in flight."""
         return self._core.buffered_bytes
 
     # --- records ------------------------------------------------------------------------------
@@ -385,5 +389,5 @@ class Producer:
         self._ended = error
         self._sender.stop()
         self._room.end(error)
-        # This also ends waiting flushes, because everything has its outcome.
+        # This also ends waiting flushes, because all records have an outcome now.
         self._perform(self._core.fail_all(error))

@@ -1,18 +1,20 @@
 """The producer without its network: which batch is sent when, and what its answer means.
 
-Room: client. Pure: time and chance are arguments, outcomes are effects for `producer.py`. The rules
-of an idempotent stream, as in Java:
+This module is pure: time and the random source are arguments, and outcomes are effects for
+`producer.py`. The rules of an idempotent stream are the same as in Java:
 
 - A batch keeps its producer id, epoch and sequence through all retries. The broker recognises it
-  among the last five. So no later batch gets a sequence that would push it out of them, and while
-  one is retried no other batch of that partition is in flight.
-- Until the leader has acknowledged a batch, at the start and after every error, one is in flight. A
-  leader that does not know the producer accepts any sequence, so a second could overtake it.
+  among the last five. So no later batch gets a sequence that would push it out of them. While a
+  batch is retried, no other batch of its partition is in flight.
+- Only one batch is in flight at the start and after every error, until the leader has acknowledged
+  one. A leader that does not know the producer accepts any sequence, so a second batch could
+  overtake the first.
 - OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is not the first outstanding one follows from an
-  earlier failure, so it waits its turn. For the first one it means that the log has a gap below it
-  (a batch was refused or given up). Then no later batch is in the log either, and the partition
-  restarts at sequence 0 under a raised epoch once nothing is in flight.
-- Only a batch refused permanently while nothing else is outstanding gives its sequence back.
+  earlier failure, so the batch waits. For the first one it means that the log has a gap before it
+  (a batch was refused or not delivered). Then no later batch is in the log either. The partition
+  restarts at sequence 0 with a raised epoch once nothing is in flight.
+- Only a batch that is refused permanently while nothing else is outstanding gives its sequence
+  back.
 """
 
 import random
@@ -49,13 +51,13 @@ class ProducerCore:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.buffered_bytes = 0
         self.pressed = False
-        """A caller waits for room or for a flush, so batches do not linger."""
+        """Whether a caller waits for room or for a flush, so that batches do not linger."""
         self._rng = rng
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._created = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether that much more fits into the buffer."""
+        """Return whether `size_bytes` more bytes fit into the buffer."""
         return self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
 
     def check_size(self, size_bytes: int) -> None:
@@ -72,7 +74,8 @@ class ProducerCore:
     def append(
         self, tp: TopicPartition, record: NewRecord, token: object, now_ms: int
     ) -> PendingBatch:
-        """Add a record to the partition's last batch. The caller has checked size and room."""
+        """Add a record to the partition's last batch. The caller has checked its size and the
+        room."""
         size_bytes = record_bytes_bound(record)
         line = self._line(tp)
         batch = self._open_batch(line, size_bytes)
@@ -86,7 +89,7 @@ class ProducerCore:
     def append_batch(
         self, tp: TopicPartition, payload: bytearray, record_count: int, token: object, now_ms: int
     ) -> PendingBatch:
-        """Queue an encoded batch behind everything queued before."""
+        """Queue an encoded batch after all batches queued before."""
         batch = self._new_batch(self._line(tp), now_ms)
         batch.payload = payload
         batch.record_count = record_count
@@ -97,7 +100,7 @@ class ProducerCore:
         return batch
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """Take the ids from InitProducerId."""
+        """Set the producer id and epoch from the InitProducerId response."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
 
@@ -108,12 +111,12 @@ class ProducerCore:
 
     @property
     def is_empty(self) -> bool:
-        """True if every batch has its outcome."""
+        """True if every batch has an outcome."""
         return not any(line.waiting or line.in_flight for line in self._lines.values())
 
     @property
     def is_waiting(self) -> bool:
-        """True if any batch is not in flight."""
+        """True if any batch waits to be sent."""
         return any(line.waiting for line in self._lines.values())
 
     @property
@@ -141,9 +144,8 @@ class ProducerCore:
         self, tps: Iterable[TopicPartition], now_ms: int, bytes_max: int
     ) -> list[PendingBatch]:
         """Take at most one batch of each partition, `bytes_max` in all, and mark them in flight.
-
-        The caller sends them in one request, behind earlier ones, and reports the outcome of each.
-        """
+        The caller sends them in one request, after earlier requests, and reports the outcome of
+        each batch."""
         taken: list[PendingBatch] = []
         taken_bytes = 0
         for tp in tps:
@@ -164,11 +166,9 @@ class ProducerCore:
         return taken
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """Return the earliest time after `now_ms` at which `ready` or `expire` can return more.
-
-        A batch that could be sent now but is not waits for something else, whose end wakes the
-        driver.
-        """
+        """Return the earliest time after `now_ms` at which `ready` or `expire` can return more. A
+        batch that is due now but is not sent waits for an event, and this event wakes the
+        driver."""
         deadlines = [
             deadline
             for line in self._lines.values()
@@ -181,7 +181,8 @@ class ProducerCore:
     def on_delivered(
         self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
     ) -> list[Effect]:
-        """Note that the leader has appended the batch, or with acks 0 that the network took it."""
+        """Note that the leader has appended the batch, or with acks 0 that it was written to the
+        network."""
         line = self._take_back(batch)
         line.acknowledged = True
         line.unknown_since_ms = None
@@ -190,14 +191,14 @@ class ProducerCore:
         return [self._done(BatchDelivered(batch, base_offset, log_append_time_ms))]
 
     def on_connection_lost(self, batch: PendingBatch, now_ms: int) -> None:
-        """Queue the batch again. No answer will come, so the batch can be in the log or not."""
+        """Queue the batch again, without knowing whether the log has it: no answer will come."""
         line = self._take_back(batch)
         batch.uncertain = True
         line.put_back(batch)
         line.wait_before_retry(now_ms)
 
     def on_unsent(self, batch: PendingBatch, now_ms: int) -> None:
-        """Queue a drained batch again of which nothing was sent."""
+        """Queue a drained batch again that was not sent at all."""
         line = self._take_back(batch)
         line.put_back(batch)
         line.wait_before_retry(now_ms)
@@ -205,7 +206,7 @@ class ProducerCore:
     def on_refused(
         self, batch: PendingBatch, code: ErrorCode, detail: str, now_ms: int
     ) -> list[Effect]:
-        """Handle an error code other than NONE."""
+        """Handle an error code for a batch."""
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return self.on_delivered(batch, NO_OFFSET, -1)
         line = self._take_back(batch)
@@ -233,7 +234,8 @@ class ProducerCore:
         return []
 
     def on_leader_unknown(self, tp: TopicPartition, code: ErrorCode, now_ms: int) -> list[Effect]:
-        """Handle missing leaders. Batches wait; they fail if the topic stays unknown too long."""
+        """Handle a missing leader. Batches wait, and fail if the topic stays unknown for too
+        long."""
         line = self._lines[tp]
         line.wait_before_retry(now_ms)
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -246,9 +248,8 @@ class ProducerCore:
         return self._fail_waiting(line, ApiError(code, f"{tp} stayed unknown"))
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Give up batches that wait longer than the delivery time-out. Batches in flight end
-        otherwise.
-        """
+        """Fail batches that have waited longer than the delivery time-out, except those in
+        flight."""
         timeout_ms = self.settings.delivery_timeout_ms
         if timeout_ms is None:
             return []
@@ -262,14 +263,14 @@ class ProducerCore:
         return effects
 
     def fail_waiting(self, error: Exception) -> list[Effect]:
-        """Give up all batches that are not in flight."""
+        """Fail all batches that are not in flight."""
         effects: list[Effect] = []
         for line in self._lines.values():
             effects += self._fail_waiting(line, error)
         return effects
 
     def fail_all(self, error: Exception) -> list[Effect]:
-        """Give up everything. The producer ends, and later answers must not be reported."""
+        """Fail all batches, because the producer ends. Later answers must not be reported."""
         effects = self.fail_waiting(error)
         for line in self._lines.values():
             effects += [self._done(BatchFailed(batch, error)) for batch in line.in_flight]
@@ -309,7 +310,7 @@ class ProducerCore:
         return line.waiting[0].has_sequence or not self.needs_producer_id
 
     def _due_at_ms(self, line: PartitionLine) -> int:
-        """Return from when the queue's first batch can be sent."""
+        """Return from when on the queue's first batch can be sent."""
         head = line.waiting[0]
         is_full = head.closed or head.size_bytes >= self.settings.batch_bytes
         if self.pressed or is_full or len(line.waiting) > 1:
@@ -322,7 +323,8 @@ class ProducerCore:
         return (self._due_at_ms(line), *expiry)
 
     def _sequence(self, line: PartitionLine) -> bool:
-        """Give the queue's first batch its sequence; return False if it needs a producer id."""
+        """Give the queue's first batch its sequence. Return False if a producer id is needed
+        first."""
         ours = (self.producer_id, self.producer_epoch)
         if line.restart_sequences and (line.producer_id, line.producer_epoch) == ours:
             if self.producer_epoch >= PRODUCER_EPOCH_MAX:
@@ -371,7 +373,7 @@ class ProducerCore:
         if echo:
             return []
         if self.settings.is_transactional:
-            # Only the end of the transaction brings another epoch.
+            # With a transactional id, only the end of the transaction brings another epoch.
             line.waiting.remove(batch)
             return [self._done(BatchFailed(batch, ApiError(code)))]
         line.restart()
@@ -380,11 +382,9 @@ class ProducerCore:
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        """Get other ids, because another producer has fenced these or the broker forgot them.
-
-        A batch whose earlier attempt had no outcome fails: under other ids a retry could duplicate
-        it.
-        """
+        """Get another producer id, because another producer has fenced it or the broker forgot it.
+        A batch whose earlier attempt had no known outcome fails, because a retry with another id
+        could duplicate it."""
         if line.producer_id == self.producer_id:
             self.producer_id = NO_PRODUCER_ID
         effects: list[Effect] = []

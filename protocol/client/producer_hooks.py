@@ -1,7 +1,4 @@
-"""The hooks of a producer between `send` and the network.
-
-Room: client. Data, the interceptor's empty methods, and the construction of records.
-"""
+"""The hooks of a producer, which are called between `send` and the network."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +14,9 @@ from protocol.wire.record import Headers, NewRecord
 PARTITION_MAX = 2**31 - 1
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int], Sequence[int]], int | None]
-"""From topic, key, all partitions and those with a leader to a partition.
+"""A function that chooses a partition from topic, key, all partitions and those with a leader.
 
-None leaves the choice to the producer: by the key as in Java, without a key the open batch.
+If it returns None, the producer chooses: by the key as in Java, or the open batch without a key.
 """
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -38,7 +35,7 @@ class OutgoingRecord:
 
 
 class ProducerInterceptor:
-    """Gets every record to send and every outcome. Override the methods you need."""
+    """Gets every record to send and every result. Override the methods you need."""
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
         """Return the record to send instead. An exception is raised to the sender."""
@@ -47,12 +44,15 @@ class ProducerInterceptor:
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """The record is in the log, or the error. Runs in the event loop, so it must be short."""
+        """Called with the position of the record in the log, or with the error.
+
+        It runs in the event loop, so it must be short.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerHooks:
-    """All hooks. Interceptors are called in order, each with the result of the one before."""
+    """All hooks. Each interceptor gets the result of the one before it."""
 
     partitioner: Partitioner | None = None
     key_serializer: Serializer | None = None
@@ -66,7 +66,7 @@ class ProducerHooks:
         return outgoing
 
     def tell_when_done(self, future: "asyncio.Future[RecordMetadata]") -> None:
-        """Have every interceptor called with the record's outcome."""
+        """Call every interceptor with the result of the record."""
         for interceptor in self.interceptors:
             tell_when_done(future, interceptor.on_acknowledgement)
 
@@ -89,7 +89,7 @@ def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | 
 
 
 def checked_timestamp(timestamp_ms: int) -> int:
-    """Return milliseconds that a batch can hold; else raise TypeError or ValueError.
+    """Return a timestamp in milliseconds that a batch can hold. Raises TypeError or ValueError.
 
     A value that cannot be encoded must not get into a batch, because the whole batch would fail.
     """
@@ -99,7 +99,7 @@ def checked_timestamp(timestamp_ms: int) -> int:
 
 
 def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Return headers that a batch can hold; else raise TypeError or ValueError."""
+    """Return headers that a batch can hold. Raises TypeError or ValueError."""
     checked = []
     for name, value in headers:
         _check_text(name, "a header's name")
@@ -108,14 +108,14 @@ def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 
 def checked_partition(topic: str, partition: int) -> TopicPartition:
-    """Return a partition that a request can name; else raise TypeError or ValueError."""
+    """Return a partition that a request can name. Raises TypeError or ValueError."""
     if not 0 <= index(partition) <= PARTITION_MAX:
         raise ValueError(f"partition {partition}, expected 0 to {PARTITION_MAX}")
     return TopicPartition(topic, index(partition))
 
 
 def checked_topic(topic: str) -> str:
-    """Return a topic that a request can name; else raise TypeError or ValueError.
+    """Return a topic name that a request can hold. Raises TypeError or ValueError.
 
     Brokers accept at most 249 bytes, and check that themselves.
     """
@@ -125,7 +125,10 @@ def checked_topic(topic: str) -> str:
 
 
 def _check_text(text: object, what: str) -> int:
-    """Return the size in bytes. Raises UnicodeEncodeError (a ValueError) for lone surrogates."""
+    """Return the UTF-8 size of a text.
+
+    Raises UnicodeEncodeError (a ValueError) for lone surrogates.
+    """
     if not isinstance(text, str):
         raise TypeError(f"{what} is {type(text).__name__}, expected str")
     return len(text.encode())

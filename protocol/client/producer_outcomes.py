@@ -1,7 +1,7 @@
 """The results of sent records, and the futures that get them.
 
-Room: client. A batch made by the producer has one token per record: its future, with the record's
-own time. A batch made by the caller has one future for all.
+A batch built by the producer has one token per record: the record's future and timestamp. A batch
+encoded by the caller has one future for all of its records.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def settle_delivered(effect: BatchDelivered) -> None:
 
 
 def settle_failed(effect: BatchFailed) -> None:
-    """Give each future in the batch the error, each in an exception of its own."""
+    """Give each future in the batch a separate exception with the error."""
     error = effect.error
     for future in _futures(effect.batch):
         if not future.done():
@@ -70,12 +70,16 @@ def settle_failed(effect: BatchFailed) -> None:
             own.__cause__ = error.__cause__
             future.set_exception(own)
             if isinstance(error, TransactionFailed):
-                # The transaction raises it as well, so no caller needs to check every record.
+                # The transaction raises the error as well, so no caller needs to check every
+                # record.
                 future.exception()
 
 
 def tell_when_done(future: "asyncio.Future[RecordMetadata]", callback: DeliveryCallback) -> None:
-    """Call this with the record's outcome. Its exceptions go to the loop's exception handler."""
+    """Call `callback` with the record's result.
+
+    Its exceptions go to the loop's exception handler.
+    """
     future.add_done_callback(partial(_tell, callback))
 
 

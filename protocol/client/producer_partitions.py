@@ -1,6 +1,6 @@
-"""Chooses the partition of a record: by the owner's partitioner, the key, or the open batch.
+"""Chooses the partition of a record: by the caller's partitioner, the key, or the open batch.
 
-Room: client. `partitioner` has the arithmetic; this module applies it to a topic's metadata.
+`partitioner` has the arithmetic. This module applies it to the metadata of a topic.
 """
 
 from protocol.client.cluster import Cluster
@@ -11,7 +11,10 @@ from protocol.types import TopicPartition
 
 
 class ProducerPartitions:
-    """The choice for one producer's records. `partitioner` is the owner's, if any."""
+    """Chooses partitions for one producer.
+
+    `partitioner` is the function of the caller; can be None.
+    """
 
     def __init__(
         self, cluster: Cluster, core: ProducerCore, partitioner: Partitioner | None
@@ -22,7 +25,7 @@ class ProducerPartitions:
         self._sticky = StickyPartitioner(cluster.rng)
 
     async def learn(self, topic: str) -> None:
-        """Return when the topic's partitions are known. Errors as `Cluster.topic`."""
+        """Wait until the topic's partitions are known. Raises the errors of `Cluster.topic`."""
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
             await self._cluster.topic(topic)
@@ -31,7 +34,8 @@ class ProducerPartitions:
         """Return the partition of a record. The caller must queue the record without an await."""
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
-            # The topic was deleted during the wait for room. The sender finds that and reports it.
+            # The topic was deleted while the caller waited for room. The sender notices and reports
+            # that.
             return TopicPartition(topic, 0)
         if self._partitioner is not None:
             chosen = self._partitioner(

@@ -1,6 +1,6 @@
-"""Callers that wait for a producer's buffer: for room in it, or until it is flushed.
+"""Makes callers wait for room in a producer's buffer, or until the buffer is flushed.
 
-Room: client. While any caller waits the core is pressed: batches do not linger.
+While a caller waits, the core is pressed: batches do not linger.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from protocol.client.producer_core import ProducerCore
 
 
 class ProducerRoom:
-    """The two queues before one producer's buffer.
+    """The two queues of callers that wait for one producer's buffer.
 
-    `wake` makes the sender look at them. `check_open` raises once the producer has ended.
+    `wake` makes the sender check what to send. `check_open` raises once the producer has ended.
     """
 
     def __init__(
@@ -30,7 +30,8 @@ class ProducerRoom:
         """Wait until `size_bytes` more bytes may be queued. Callers continue in the order of their
         calls.
 
-        The caller queues it without an await, or raises. In both cases it then calls `let_in`.
+        The caller then queues its record without an await, or raises. In both cases it then calls
+        `let_in`.
         """
         self._check_open()
         self._core.check_size(size_bytes)
@@ -50,7 +51,10 @@ class ProducerRoom:
         self._check_open()
 
     def let_in(self) -> None:
-        """Wake the first waiting caller if there is room for it. It wakes the next one."""
+        """Wake the first waiting caller if there is room for its record.
+
+        That caller wakes the next one.
+        """
         if self._turns:
             size_bytes, turn = self._turns[0]
             if not turn.done() and self._core.has_room(size_bytes):
@@ -58,7 +62,7 @@ class ProducerRoom:
         self._core.pressed = bool(self._turns or self._flushes)
 
     async def flush(self) -> None:
-        """Return when everything queued by now has its outcome."""
+        """Wait until all records queued by now have a result."""
         self._check_open()
         if self._core.is_empty:
             return
@@ -92,7 +96,7 @@ class ProducerRoom:
         self.let_in()
 
     def end(self, error: ClientError) -> None:
-        """Fail the callers that wait for room. Flushes end when everything has its outcome."""
+        """Fail the callers that wait for room. Flushes end when all records have a result."""
         for _, turn in self._turns:
             if not turn.done():
                 turn.set_exception(type(error)(*error.args))

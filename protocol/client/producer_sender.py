@@ -1,8 +1,8 @@
-"""The sending half of a producer: finds leaders, sends requests, passes answers to the core.
+"""The sending part of a producer: finds leaders, sends requests, passes answers to the core.
 
-Room: client. One task sleeps until something can be sent; requests are futures. Slow work (a
-connection, metadata, a producer id) is done by one helper task each, so that a problem with one
-broker does not delay the others.
+One task sleeps until something can be sent; requests are futures. Each kind of slow work (a
+connection, metadata, a producer id) runs in a helper task, so that a problem with one broker does
+not delay the others.
 """
 
 import asyncio
@@ -37,7 +37,10 @@ NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
 class ProducerSender:
-    """Sends what the core has ready. Calls `perform` with the effects of the answers."""
+    """Sends the batches that the core has ready.
+
+    Calls `perform` with the effects of the answers.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class ProducerSender:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled. Any other exception is a bug."""
+        """Send until the task is cancelled. Any other exception is a bug."""
         try:
             while True:
                 self._wake.clear()
@@ -81,7 +84,7 @@ class ProducerSender:
             self.stop()
 
     def stop(self) -> None:
-        """Report nothing more to the core. The caller fails what is left there."""
+        """Stop reporting answers to the core. The caller fails the batches that are left."""
         self._is_stopped = True
         for helper in self._helpers.values():
             helper.cancel()
@@ -103,7 +106,8 @@ class ProducerSender:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in self._core.ready(now_ms):
             leader = current.leader(tp)
-            # Also before the partition is in the transaction, because a missing one never gets in.
+            # Batches expire even if their partition is not in the transaction, because a missing
+            # partition is never added.
             if leader is None:
                 self._leaderless.add(tp)
             elif transactions is None or transactions.core.may_send(tp):
@@ -159,7 +163,7 @@ class ProducerSender:
         return ProduceRequest(
             transactional_id=self._settings.transactional_id,
             acks=self._settings.required_acks,
-            # The broker must time out first, so that its answer does not come after our own
+            # The broker's time-out must pass first. Otherwise its answer comes after our own
             # time-out.
             timeout_ms=self._settings.request_timeout_ms // 2,
             topic_data=[
@@ -225,7 +229,7 @@ class ProducerSender:
     # --- helpers ------------------------------------------------------------------------------
 
     def _help(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` in a task unless it is running already, and check again afterwards."""
+        """Run `work` in a task unless it is running already. Check what to send afterwards."""
         if name in self._helpers:
             return
         task = asyncio.create_task(work())
@@ -235,8 +239,8 @@ class ProducerSender:
             del self._helpers[name]
             self.wake()
             if not task.cancelled() and (error := task.exception()) is not None:
-                # This is a bug in the client. Fail the waiting batches with it, because no other
-                # code would report it.
+                # This is a bug in the client. Fail the waiting batches with it, because nothing
+                # else would report it.
                 self._perform(self._core.fail_waiting(ClientError(f"producer failed: {error!r}")))
                 task.get_loop().call_exception_handler(
                     {"message": "producer failed", "exception": error, "task": task}
@@ -248,7 +252,7 @@ class ProducerSender:
         try:
             await self._cluster.connection(node_id, self._purpose)
         except ClientError:
-            # The leaderships of this node are already forgotten, so the next check finds the new
+            # The leaderships of this broker are already forgotten, so the next check finds the new
             # leaders.
             return
 
@@ -271,7 +275,7 @@ class ProducerSender:
         try:
             await self._transactions.join_partitions()
         except (ApiError, ClientError) as error:
-            # Transient errors are tried again as long as the transaction continues.
+            # Transient errors are retried as long as the transaction continues.
             if not is_transient(error):
                 self._transactions.core.fail(error)
 

@@ -1,6 +1,6 @@
 """The settings of one producer and their defaults.
 
-Room: client. Data only.
+This module has only data classes.
 """
 
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from protocol.client.connection import IN_FLIGHT_MAX
 from protocol.wire.compression import Codec
 
 IDEMPOTENT_IN_FLIGHT_MAX = 5
-"""How many batches of one partition a broker remembers."""
+"""The number of batches of one partition that a broker remembers."""
 
 REQUESTS_IN_FLIGHT_MAX = 2 * IN_FLIGHT_MAX
-"""The capacity of one connection."""
+"""The number of requests that one connection can have in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """The settings of one producer.
 
-    - `required_acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all.
-    - `idempotent`: every batch is in the log once and in order, whatever fails in between.
-    - `compression`: of the batches that this producer encodes itself.
+    - `required_acks`: -1 for all in-sync replicas, 1 for the leader, 0 for no answer.
+    - `idempotent`: every batch is in the log once and in order, even after failures.
+    - `compression`: the codec of batches that this producer encodes.
     - `linger_ms`, `batch_bytes`: a batch is sent when either is reached.
-    - `buffer_bytes`: of all records without an outcome; beyond it `send` waits.
-    - `request_bytes_max`: of one request; no record or batch can be larger.
-    - `max_in_flight`: requests to one broker, and batches of one partition. Without idempotence a
-      retry can change the order unless this is 1.
-    - `delivery_timeout_ms`: from `send` to the acknowledgement; None: forever.
+    - `buffer_bytes`: the most bytes of records without a result; then `send` waits.
+    - `request_bytes_max`: the most bytes of one request, and so of a record or batch.
+    - `max_in_flight`: the most requests to one broker, and the most batches of one partition.
+      Without idempotence a retry can change the order unless this is 1.
+    - `delivery_timeout_ms`: the longest time from `send` to the acknowledgement; None: forever.
     - `unknown_topic_timeout_ms`: how long a topic can be missing before its records fail.
-    - `request_timeout_ms`: how long one attempt can take; the broker stops after half of it.
-    - `transactional_id`: None: no transactions. Else it outlives the process, and a new producer of
-      the same id fences the older one.
-    - `transaction_timeout_ms`: after this time the coordinator aborts a transaction.
-    - `retry_backoff_ms`: the first and the longest wait before a partition is tried again.
+    - `request_timeout_ms`: how long one attempt can take. The broker stops after half of it.
+    - `transactional_id`: the id for transactions; None: no transactions. It is the same after a
+      restart, and a new producer with this id fences the older one.
+    - `transaction_timeout_ms`: the coordinator aborts a transaction after this time.
+    - `retry_backoff_ms`: the first and the longest wait before a partition is retried.
     """
 
     required_acks: int = -1

@@ -1,7 +1,4 @@
-"""Describes the metadata quorum: its leader, and the progress of each replica.
-
-Room: client.
-"""
+"""Describes the metadata quorum: its leader, and the progress of each replica."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +22,10 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """One replica of the metadata log; times in Unix ms. None if the leader does not know."""
+    """One replica of the metadata log.
+
+    Times are Unix milliseconds; None if the leader does not know.
+    """
 
     node_id: int
     directory_id: Uuid | None
@@ -36,7 +36,10 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """The leader's view. `endpoints`: by node, the addresses of each voter."""
+    """The quorum as its leader sees it.
+
+    `endpoints` has the addresses of each voter by broker id.
+    """
 
     leader_id: int
     leader_epoch: int
@@ -47,11 +50,12 @@ class QuorumInfo:
 
     @property
     def leader(self) -> QuorumReplica | None:
-        """The leader among its voters; None if it is not a voter any more."""
+        """The leader among the voters; None if the leader is not a voter any more."""
         return next((one for one in self.voters if one.node_id == self.leader_id), None)
 
     def lag(self, replica: QuorumReplica) -> int | None:
-        """Return how many offsets a replica is behind the leader's end."""
+        """Return how many offsets a replica is behind the end of the leader's log; None if
+        unknown."""
         leader = self.leader
         if leader is None or leader.log_end_offset is None or replica.log_end_offset is None:
             return None
@@ -59,10 +63,10 @@ class QuorumInfo:
 
 
 async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) -> QuorumInfo:
-    """Ask any broker for the quorum as its leader sees it.
+    """Return the quorum as its leader sees it. Any broker can answer.
 
-    Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is no leader), UnsupportedVersion for a
-    cluster without a quorum, BrokerUnreachable and ConnectionLost as the cluster does.
+    Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is no leader), and UnsupportedVersion for a
+    cluster without a quorum. Raises BrokerUnreachable and ConnectionLost as the cluster does.
     """
     request = DescribeQuorumRequest(
         topics=[

@@ -1,6 +1,6 @@
-"""The position of one assigned partition, and what prevents further reads.
+"""The position of one assigned partition, and the error that prevents further reads.
 
-Room: client. Pure: the back-off has the random source, time is an argument.
+This module is pure: time and the back-off, which has the random source, are arguments.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from protocol.types import (
 
 
 class OutOfRange(StrEnum):
-    """The reaction to a position that is not, or no longer, in the log."""
+    """What to do if a position is not, or no longer, in the log."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -26,13 +26,14 @@ class OutOfRange(StrEnum):
 
 
 RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_TIMESTAMP}
-"""The timestamp that stands for the end of a log at which to continue."""
+"""The timestamp that stands for the end of the log at which reading continues."""
 
 
 class PartitionPosition:
-    """One assigned partition. An `offset` below 0 is a timestamp whose offset is not known yet.
+    """The position in one assigned partition.
 
-    `leader_epoch` is that of the last batch read; -1 before the first.
+    An `offset` below 0 is a timestamp whose offset is not known yet. `leader_epoch` is the epoch of
+    the last batch read; -1 before the first batch.
     """
 
     __slots__ = ("backoff", "failure", "leader_epoch", "offset", "problem", "retry_at_ms")
@@ -46,15 +47,16 @@ class PartitionPosition:
         self.leader_epoch = NO_LEADER_EPOCH
 
     def epoch_to_validate(self, current_epoch: int) -> int:
-        """Return the epoch by which a leader of another one must validate the position, or -1.
+        """Return the epoch with which a new leader must validate the position; -1 for no
+        validation.
 
-        A leader of the epoch of the last batch read cannot have truncated it. So nothing is
+        The leader from which the last batch was read cannot have truncated it. So nothing is
         validated as long as the leader stays, which costs the broker nothing.
         """
         return self.leader_epoch if self.leader_epoch < current_epoch else NO_LEADER_EPOCH
 
     def diverged(self, tp: TopicPartition, end: EpochEndOffset, policy: OutOfRange) -> None:
-        """The leader's log diverges from the read log at `end`: go back there, or fail."""
+        """Go back to the offset at which the leader's log and the read records diverge, or fail."""
         if policy is OutOfRange.FAIL:
             self.failure = LogTruncated(tp, self.offset, end.end_offset)
             return
@@ -63,12 +65,12 @@ class PartitionPosition:
         self.leader_epoch = end.epoch if has_end else NO_LEADER_EPOCH
 
     def trouble(self, code: ErrorCode, now_ms: int) -> None:
-        """Note an error; the partition is fetched again a little later."""
+        """Note an error. The partition is fetched again after a back-off."""
         self.problem = code
         self.retry_at_ms = now_ms + self.backoff.next_ms()
 
     def progress(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Note the new position, and the epoch of the last batch."""
+        """Set the new position, and the leader epoch of the last batch."""
         self.offset = offset
         if leader_epoch is not None:
             self.leader_epoch = leader_epoch

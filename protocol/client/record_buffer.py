@@ -1,6 +1,7 @@
 """Fetched records that have not been returned to the caller yet.
 
-Room: client. Pure. Partitions take turns, so that a full one does not starve the others.
+This module is pure. Records of the partitions are returned in turn, so that a full partition does
+not starve the others.
 """
 
 from collections import deque
@@ -14,7 +15,7 @@ from protocol.wire.record import Record
 
 @dataclass(slots=True)
 class _Chunk:
-    """The rest of one fetched batch."""
+    """The remaining records of one fetched batch."""
 
     records: Sequence[Record]
     taken: int = 0
@@ -48,18 +49,21 @@ class RecordBuffer:
         if end == len(chunk.records):
             chunks.popleft()
         if chunks:
-            # Put back at the end, because it is the other partitions' turn.
+            # Put the partition at the end, so that the other partitions come first.
             self._chunks[tp] = chunks
         return tp, records
 
     def put_back(self, tp: TopicPartition, records: Sequence[Record]) -> None:
-        """Put back the last records from `take`. They are the partition's next again."""
+        """Put back the last records from `take`.
+
+        They are the next records of the partition again.
+        """
         if records:
             chunks = self._chunks.setdefault(tp, deque())
             chunks.appendleft(_Chunk(records))
 
     def next_offset(self, tp: TopicPartition) -> int | None:
-        """Return the offset of the partition's first record here."""
+        """Return the offset of the partition's first buffered record; None if there is none."""
         chunks = self._chunks.get(tp)
         return chunks[0].records[chunks[0].taken].offset if chunks else None
 
@@ -70,5 +74,5 @@ class RecordBuffer:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """The partitions with records here."""
+        """The partitions with buffered records."""
         return self._chunks.keys()

@@ -1,7 +1,7 @@
 """Sends one metadata request at a time, shared by all callers that wait.
 
-Room: client. A question that comes during a request is either covered by it, or goes into the next
-one together with others. Failures are repeated with a back-off while any caller waits.
+A call during a request either gets the answer of that request, or is included in the next request.
+Failures are retried with a back-off while any caller waits.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ REQUEST_TIMEOUT_MS = 10_000
 
 
 class _Question:
-    """One caller's question; `topics` None means all."""
+    """One caller's request for metadata of topics. `topics` None means all topics."""
 
     __slots__ = ("allow_creation", "answered", "topics")
 
@@ -38,7 +38,7 @@ class _Question:
 
 
 class Refresher:
-    """Asks with `ask_any`, and passes each answer with the requested topics to `take`."""
+    """Sends requests with `ask_any`, and passes each answer and its topics to `take`."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Refresher:
     async def ask(
         self, topics: Collection[str] | None, allow_creation: bool, timeout_ms: int | None
     ) -> None:
-        """Return when an answer for these topics was taken.
+        """Wait until an answer for these topics was passed to `take`.
 
-        Raises BrokerUnreachable with the last reason after `timeout_ms`, and permanent errors at
+        After `timeout_ms` raise BrokerUnreachable with the last reason. Raise permanent errors at
         once (UnsupportedVersion, ApiError).
         """
         if self._is_closed:
@@ -76,7 +76,7 @@ class Refresher:
             raise BrokerUnreachable(f"no metadata within {timeout_ms} ms: {reason}") from error
 
     def ask_later(self, topics: Collection[str] | None) -> None:
-        """Refresh these topics once, without a waiting caller."""
+        """Refresh these topics once. No caller waits for the answer."""
         if not self._is_closed:
             self._add(_Question(topics, False, None))
 
@@ -87,7 +87,7 @@ class Refresher:
         task.add_done_callback(self._aside.discard)
 
     async def close(self) -> None:
-        """Stop. Waiting callers get ClientClosed."""
+        """Close the refresher. Waiting callers get ClientClosed."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -146,8 +146,8 @@ class Refresher:
             return
         error = task.exception()
         if error is not None:
-            # This is a bug in the client. Raise it in the waiting callers, because otherwise they
-            # would wait forever.
+            # This is a bug in the client. Raise the exception in the waiting callers, because
+            # otherwise they would wait forever.
             questions = [*self._asked, *self._questions]
             self._asked, self._questions = [], []
             for question in questions:

@@ -1,7 +1,4 @@
-"""Repeats an attempt until it succeeds or the time is over.
-
-Room: client.
-"""
+"""Repeats an attempt until it succeeds or the time is over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,10 +18,10 @@ async def repeat(
     clock: Callable[[], int],
     timeout_ms: int,
 ) -> T:
-    """Await `attempt(left_ms)` until it raises no transient error; return its value.
+    """Call and await `attempt(left_ms)` until it raises no transient error. Return its value.
 
-    Only for attempts that can be executed twice without harm. `left_ms` is how long that attempt
-    can take. Raises the last error after `timeout_ms`.
+    Use it only for attempts that can be executed twice without harm. `left_ms` is how long the
+    attempt can take. After `timeout_ms` the last error is raised.
     """
     deadline = clock() + timeout_ms
     while True:

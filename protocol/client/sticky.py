@@ -1,6 +1,6 @@
 """The sticky assignment: as even as possible, and with as few moves as possible.
 
-Room: client. Pure. The rules (KIP-54, KIP-429):
+This module is pure. The rules (KIP-54, KIP-429):
 
 - A member keeps its partitions, unless another member claims one from a later generation, the
   member does not want the topic any more, or another member would have two partitions fewer than
@@ -33,7 +33,7 @@ def assign_sticky(
 
 
 def withhold_moving(members: Sequence[MemberSubscription], assignment: Assignment) -> Assignment:
-    """Remove partitions that another member still owns. They come with the next rebalance."""
+    """Remove partitions that another member still owns. The next rebalance assigns them."""
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:
         for tp in member.owned:
@@ -48,10 +48,10 @@ def withhold_moving(members: Sequence[MemberSubscription], assignment: Assignmen
 def _kept(
     ordered: Sequence[MemberSubscription], existing: frozenset[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return the partitions that each member can keep; of two claims, the later generation wins.
+    """Return the partitions that each member can keep. Of two claims, the later generation wins.
 
-    Two claims of one generation contradict each other (both members lost contact), so neither
-    counts.
+    Two claims with the same generation contradict each other (both members lost contact), so
+    neither is valid.
     """
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in ordered:
@@ -78,19 +78,23 @@ def _even(
     partitions: Sequence[TopicPartition],
     kept: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign if all want the same topics: each gets its share; members with more give some back."""
+    """Assign if all members want the same topics.
+
+    Members with more than their share give some back.
+    """
     if not ordered:
         return {}
     least, extra = divmod(len(partitions), len(ordered))
     assignment: Assignment = {}
-    # The members that own most get the extra partition.
+    # The members that own the most partitions get one extra partition.
     by_owned = sorted(ordered, key=lambda member: -len(kept[member.member_id]))
     share = {member.member_id: least + (index < extra) for index, member in enumerate(by_owned)}
     for member in ordered:
         assignment[member.member_id] = kept[member.member_id][: share[member.member_id]]
     taken = {tp for tps in assignment.values() for tp in tps}
     free = iter([tp for tp in partitions if tp not in taken])
-    # One each in turn, so that every member gets partitions of every topic if possible.
+    # Give one partition to each member in turn, so that every member gets partitions of every topic
+    # if possible.
     open_ids = [m.member_id for m in ordered if len(assignment[m.member_id]) < share[m.member_id]]
     while open_ids:
         for member_id in open_ids:
@@ -104,7 +108,8 @@ def _balanced(
     partitions: Sequence[TopicPartition],
     kept: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign if members want different topics: fill up, then even out by single moves."""
+    """Assign if members want different topics: distribute all partitions, then even out by single
+    moves."""
     assignment: Assignment = {id_: list(tps) for id_, tps in kept.items()}
     subscribers: dict[str, list[str]] = {}
     for member in ordered:
@@ -112,7 +117,7 @@ def _balanced(
             subscribers.setdefault(topic, []).append(member.member_id)
     taken = {tp for tps in assignment.values() for tp in tps}
     free = [tp for tp in partitions if tp not in taken]
-    # Partitions that few members can have go first, while there is a choice for the rest.
+    # Partitions that few members can have are assigned first, while there is a choice for the rest.
     free.sort(key=lambda tp: (len(subscribers[tp.topic]), tp))
     for tp in free:
         least = min(subscribers[tp.topic], key=lambda id_: len(assignment[id_]))
@@ -129,7 +134,7 @@ def _move_one(
     kept: Mapping[str, list[TopicPartition]],
     rank: Mapping[str, int],
 ) -> bool:
-    """Move one partition to a member with at least two fewer; return False if none can be moved.
+    """Move one partition to a member with at least two fewer. Return False if that is impossible.
 
     Each move lowers the sum of the squares of all counts, so the moves end.
     """
@@ -140,8 +145,8 @@ def _move_one(
     for giver in sorted(assignment, key=lambda id_: (-len(assignment[id_]), rank[id_])):
         load = len(assignment[giver])
         owned = frozenset(kept[giver])
-        # To the least loaded member, and preferably a partition that the giver has not owned for
-        # long.
+        # Move to the least loaded member, and preferably a partition that its present owner got
+        # only now.
         choices = [
             (len(assignment[least[tp.topic]]), tp in owned, tp)
             for tp in assignment[giver]

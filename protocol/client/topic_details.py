@@ -1,7 +1,7 @@
 """Topics as an administrator sees them: ids, replicas, in-sync and eligible replicas.
 
-Room: client. Brokers that can (Kafka 3.8 and later) are asked in pages; only they report eligible
-leader replicas. Others are asked by Metadata.
+Brokers since Kafka 3.8 are asked page by page with DescribeTopicPartitions. Only they report
+eligible leader replicas. Older brokers are asked with Metadata.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """One partition. `leader_id` is None without a leader, a list is None if no
-    broker reports it.
+    """One partition.
+
+    `leader_id` is None without a leader. A list is None if no broker reports it.
     """
 
     partition: int
@@ -45,7 +46,7 @@ class PartitionDetails:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """One topic. With an error it has no partitions. `topic_id` is ZERO_UUID if unknown."""
+    """One topic. A topic with an error has no partitions. `topic_id` is ZERO_UUID if unknown."""
 
     name: str
     topic_id: Uuid
@@ -62,7 +63,7 @@ class TopicDetails:
 async def describe_topics(
     cluster: "Cluster", names: Collection[str] | None = None, *, timeout_ms: int | None = None
 ) -> dict[str, TopicDetails]:
-    """Return these topics (None: all) by name. A topic that does not exist has its error.
+    """Return these topics (None: all) by name. A topic that does not exist has an error.
 
     Raises BrokerUnreachable, ConnectionLost and UnsupportedVersion as the cluster does.
     """
@@ -87,7 +88,7 @@ async def describe_topics(
 async def list_topics(
     cluster: "Cluster", *, timeout_ms: int | None = None
 ) -> dict[str, TopicDetails]:
-    """Return all topics by name, with the properties in Metadata."""
+    """Return all topics by name, with the properties that Metadata has."""
     return await cluster.repeat(lambda left_ms: _by_metadata(cluster, None, left_ms), timeout_ms)
 
 

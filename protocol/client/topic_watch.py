@@ -1,7 +1,7 @@
-"""Watches the topics of a subscription: new, growing and deleted ones.
+"""Watches the topics of a subscription for new, growing and deleted topics.
 
-Room: client. It reports changes to the group's core. The member starts with the first answer,
-because a pattern has no topics before that.
+It reports changes to the group's core. The member joins after the first answer, because a pattern
+has no topics before that.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ RETRY_MS = 1_000
 class TopicWatch:
     """Checks the topics of one subscription at once and regularly, until it is cancelled.
 
-    `topics`: the subscribed topics, including those that match the pattern.
+    `topics` are the subscribed topics, including those that match the pattern.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TopicWatch:
         self._member = member
 
     async def run(self) -> None:
-        """Run until cancelled. Raises permanent errors."""
+        """Check the topics until the task is cancelled. Raises permanent errors."""
         if self._pattern is None:
             self._core.subscribe(self.topics)
         while True:

@@ -1,7 +1,4 @@
-"""Administration of transactions: list and describe them, and end a hanging one.
-
-Room: client.
-"""
+"""Administration of transactions: list and describe them, and abort a hanging transaction."""
 
 import asyncio
 from collections import defaultdict
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One transactional id in its coordinator's list."""
+    """One transactional id as its coordinator lists it."""
 
     transactional_id: str
     coordinator_id: int
@@ -43,7 +40,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDetails:
-    """One transactional id; `start_time_ms` is None if no transaction is open."""
+    """One transactional id. `start_time_ms` is None if no transaction is open."""
 
     transactional_id: str
     coordinator_id: int
@@ -57,7 +54,10 @@ class TransactionDetails:
 
 @dataclass(frozen=True, slots=True)
 class ProducerDetails:
-    """One producer that a partition remembers; None if it has no sequence or transaction."""
+    """One producer that a partition remembers.
+
+    `transaction_start_offset` is None if it has no open transaction.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -74,9 +74,8 @@ async def list_transactions(
     producer_ids: Collection[int] = (),
     timeout_ms: int | None = None,
 ) -> tuple[list[TransactionListing], dict[int, ApiError | ClientError]]:
-    """Return the transactional ids of all coordinators, and the errors of those
-    without an answer.
-    """
+    """Return the transactional ids of all coordinators, and the errors of brokers without an
+    answer."""
     current = await cluster.metadata((), refresh=True, timeout_ms=timeout_ms)
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -155,7 +154,7 @@ async def describe_producers(
     node_id: int | None = None,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, list[ProducerDetails] | ApiError | ClientError]:
-    """Return the producers that partitions remember, from their leaders or from one broker."""
+    """Return the producers that partitions remember. Ask the partitions' leaders, or one broker."""
     results: dict[TopicPartition, list[ProducerDetails] | ApiError | ClientError] = {}
     by_node: dict[int, list[TopicPartition]] = defaultdict(list)
     for tp in tps:
@@ -221,8 +220,8 @@ async def abort_transaction(
 ) -> None:
     """Write an abort marker into one partition, for a transaction that its coordinator has lost.
 
-    The partition's leader checks nothing: the marker would split a live transaction in two. Raises
-    ApiError.
+    The partition's leader does not check the marker, so it would split a live transaction in two.
+    Raises ApiError.
     """
 
     async def attempt(left_ms: int) -> None:

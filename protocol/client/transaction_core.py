@@ -1,6 +1,6 @@
 """A transactional producer without its network: legal moves, and the meaning of each code.
 
-Room: client. Pure. States and legal moves:
+This module is pure. States and legal moves:
 
     NEW         only `initialized` is possible
     READY       between transactions
@@ -11,9 +11,9 @@ Room: client. Pure. States and legal moves:
     DEAD        another producer took over, or the coordinator refused permanently
 
 A batch that failed after it was sent leaves a gap in the sequences. So the abort asks for a raised
-epoch, under which they restart (KIP-360). The same holds at the end of a transaction with an
-unanswered request: that request can still be in the network, and would count for a later
-transaction (KIP-890).
+epoch, with which the sequences restart (KIP-360). A transaction that ended with an unanswered
+request needs a raised epoch too. That request can still be in the network, and could be executed in
+a later transaction (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ _ABORTS = frozenset(
 
 
 def judge(code: ErrorCode) -> CodeMeaning:
-    """Return the meaning of an answer of the transaction's or the group's coordinator."""
+    """Return the meaning of an error code of the transaction's or the group's coordinator."""
     if code == ErrorCode.NONE:
         return CodeMeaning.DONE
     if code in _MOVED:
@@ -91,42 +91,43 @@ class TransactionCore:
         self.failure: Exception | None = None
         self.needs_new_epoch = False
         self.is_known_to_coordinator = True
-        """False once the coordinator says that our producer id is not this transactional id's."""
+        """False once the coordinator says that our producer id does not belong to this
+        transactional id."""
         self._added: set[TopicPartition] = set()
         self._joining: set[TopicPartition] = set()
         self.is_asked = False
-        """The coordinator was asked to open a transaction. It may be unknown whether it did."""
+        """Whether the coordinator was asked to open a transaction. The answer can be unknown."""
         self.is_open_there = False
-        """The coordinator has confirmed that it is open."""
+        """Whether the coordinator has confirmed that the transaction is open."""
         self.is_decided = False
-        """The coordinator has confirmed the outcome."""
+        """Whether the coordinator has confirmed the outcome."""
 
     # --- moves --------------------------------------------------------------------------------
 
     def initialized(self) -> None:
-        """Note that the producer has its id and epoch."""
+        """Note that the producer has its producer id and epoch."""
         self._expect(TransactionState.NEW, TransactionState.READY)
         self.state = TransactionState.READY
         self.needs_new_epoch = False
 
     def begin(self) -> None:
-        """Start a transaction. The coordinator learns of it with the first partition."""
+        """Start a transaction. The coordinator gets to know it with the first partition."""
         self._expect(TransactionState.READY)
         self.number += 1
         self.state = TransactionState.OPEN
 
     def begin_commit(self) -> None:
-        """Accept no more records. Can be repeated after an unknown outcome."""
+        """Accept no more records. The call can be repeated after an unknown outcome."""
         self._expect(TransactionState.OPEN, TransactionState.COMMITTING)
         self.state = TransactionState.COMMITTING
 
     def begin_abort(self) -> None:
-        """Abort the transaction, failed or not. Can be repeated."""
+        """Abort the transaction, failed or not. The call can be repeated."""
         self._expect(TransactionState.OPEN, TransactionState.FAILED, TransactionState.ABORTING)
         self.state = TransactionState.ABORTING
 
     def ended(self) -> None:
-        """Note that the transaction is over, either way."""
+        """Note that the transaction was committed or aborted."""
         self.state = TransactionState.READY
         self.failure = None
         self.needs_new_epoch = False
@@ -138,16 +139,18 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer. The broker can have executed it, or can still do so
-        later.
+        """Note that a request got no answer. The broker may have executed it, or may do so later.
 
-        So the next transaction takes another producer epoch. Under the same epoch the late request
+        So the next transaction uses another producer epoch. With the same epoch the late request
         would end that transaction.
         """
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:
-        """Note a failed batch or request of the transaction. `was_sent`: it had a sequence."""
+        """Note a failed batch or request of the transaction.
+
+        `was_sent`: the batch had a sequence.
+        """
         code = error.code if isinstance(error, ApiError) else ErrorCode.NONE
         self.needs_new_epoch |= was_sent or code in _UNKNOWN_ID
         self.is_known_to_coordinator &= code != ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -158,7 +161,7 @@ class TransactionCore:
             self.failure = error
 
     def die(self, error: Exception) -> None:
-        """Note that nothing more is possible under this id."""
+        """Note that this producer can send nothing more with its transactional id."""
         if self.state is not TransactionState.DEAD:
             self.state = TransactionState.DEAD
             self.failure = error
@@ -166,11 +169,14 @@ class TransactionCore:
     # --- records and offsets ------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise unless records can be sent."""
+        """Raise an error unless records can be sent."""
         self._expect(TransactionState.OPEN)
 
     def join(self, tp: TopicPartition, number: int) -> None:
-        """Add a record for this partition. `number` is the transaction in which it was sent."""
+        """Add a partition to the transaction.
+
+        `number` is the transaction in which the record was sent.
+        """
         self.check_open()
         if number != self.number:
             raise TransactionFailed("the transaction this was sent in is over")
@@ -184,7 +190,7 @@ class TransactionCore:
 
     @property
     def is_open(self) -> bool:
-        """True if an abort has something to do."""
+        """True if there is a transaction that can be aborted."""
         return self.state in (
             TransactionState.OPEN,
             TransactionState.FAILED,
@@ -202,12 +208,12 @@ class TransactionCore:
 
     @property
     def joining(self) -> frozenset[TopicPartition]:
-        """The partitions that the coordinator must add."""
+        """The partitions that the coordinator must add to the transaction."""
         is_going = self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
         return frozenset(self._joining) if is_going else frozenset()
 
     def on_joined(self, codes: Mapping[TopicPartition, ErrorCode]) -> CodeMeaning:
-        """Handle the answer to AddPartitionsToTxn: all are added, or none."""
+        """Handle the answer to AddPartitionsToTxn: all partitions are added, or none."""
         verdicts = {tp: judge(code) for tp, code in codes.items()}
         worst = max(verdicts.values(), key=lambda verdict: verdict.value)
         if worst is CodeMeaning.DONE:
@@ -216,7 +222,7 @@ class TransactionCore:
             self._joining.difference_update(codes)
             return worst
         if worst is CodeMeaning.ABORT and any(v is CodeMeaning.AGAIN for v in verdicts.values()):
-            # The others were not attempted because of partitions whose error is transient.
+            # The others were not attempted, because some partitions have a transient error.
             only_echoes = all(
                 code in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED) or code.retriable
                 for code in codes.values()

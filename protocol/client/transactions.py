@@ -1,7 +1,7 @@
-"""Sends the requests of a transactional producer: its id, partitions, offsets and outcome.
+"""Sends the requests of a transactional producer: for its id, partitions, offsets and outcome.
 
-Room: client. `transaction_core` decides what is legal and what an answer means; `producer_core` has
-the batches. Only one request of a transactional id is under way at a time.
+`transaction_core` decides what is legal and what an answer means. `producer_core` has the batches.
+Only one request of a transactional id is under way at a time.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 
 CONCURRENT_RETRY_MS = (2, 50)
-"""First and longest wait while the markers of the former transaction are being written.
+"""The first and longest wait while the markers of the previous transaction are being written.
 
-Mostly that is over in a moment, and a producer that commits often waits for it each time.
+Usually this takes only a moment, and a producer that commits often waits for it each time.
 """
 
 _FIRST_VERSION_TO_RESUME = 3
@@ -64,9 +64,11 @@ class TransactionRequests:
         self._turn = asyncio.Lock()
 
     async def initialize(self, timeout_ms: int | None) -> None:
-        """Get the producer id and epoch. This fences every older producer of the same id.
+        """Get the producer id and epoch. This fences every older producer with this transactional
+        id.
 
-        An open transaction of an older one is completed or aborted before this returns.
+        If an older producer has an open transaction, it is completed or aborted before this
+        returns.
         """
         async with self._turn:
             if self._producer.needs_producer_id:
@@ -74,7 +76,7 @@ class TransactionRequests:
             self.core.initialized()
 
     async def join_partitions(self) -> None:
-        """Tell the coordinator the partitions that have queued records."""
+        """Ask the coordinator to add the partitions that have queued records."""
         async with self._turn:
             tps = self.core.joining
             if not tps:
@@ -101,7 +103,7 @@ class TransactionRequests:
         membership: GroupMembership | None,
         timeout_ms: int | None,
     ) -> None:
-        """Commit a group's offsets with the transaction."""
+        """Commit the offsets of a group with the transaction."""
         async with self._turn:
             self.core.check_open()
             if not offsets:
@@ -123,9 +125,10 @@ class TransactionRequests:
             )
 
     async def end(self, is_commit: bool, timeout_ms: int | None) -> None:
-        """End the transaction. Everything in it has its outcome by now.
+        """End the transaction. All of its records must have a result already.
 
-        If the outcome is unknown the last error is raised, and the same end can be requested again.
+        If the outcome is unknown, the last error is raised. Then the same end can be requested
+        again.
         """
         async with self._turn:
             is_to_be_ended = self.core.is_asked and self.core.is_known_to_coordinator
@@ -216,9 +219,10 @@ class TransactionRequests:
         judged: "Callable[[Any], CodeMeaning] | None" = None,
         coordinator: tuple[str, CoordinatorType] | None = None,
     ) -> Any:
-        """Ask until the answer is a success, and return it. All these requests can be repeated.
+        """Send a request until the answer is a success, and return it. All these requests can be
+        repeated.
 
-        An error moves the core, and raises what its state then means.
+        An error changes the state of the core, and raises the exception for that state.
         """
         key, key_type = coordinator or (self._id, CoordinatorType.TRANSACTION)
         wait_ms = self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms

@@ -1,6 +1,6 @@
 """Chooses the version of each request on a connection: the highest that both sides support.
 
-Room: client. Pure.
+This module is pure.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,16 @@ from protocol.messages.api import ApiKey, client_versions
 from protocol.messages.cluster import ApiVersionsResponse
 
 FIRST_API_VERSIONS_VERSION = 3
-"""Every broker since Kafka 2.4 answers it. Others send UNSUPPORTED_VERSION in version 0."""
+"""The first version of ApiVersions to try. Every broker since Kafka 2.4 supports it.
+
+Older brokers answer UNSUPPORTED_VERSION in version 0.
+"""
 
 CLIENT_SOFTWARE_NAME = "millrace"
 
 
 class Versions:
-    """The versions that a broker offers, and the choice for this client."""
+    """The versions that a broker offers, and the version to use for each request."""
 
     def __init__(self, peer: str, offered: Mapping[int, range]) -> None:
         self.peer = peer
@@ -25,14 +28,17 @@ class Versions:
 
     @classmethod
     def of_response(cls, peer: str, response: ApiVersionsResponse) -> "Versions":
-        """Read them from the broker's answer."""
+        """Return the versions in a broker's answer."""
         return cls(
             peer,
             {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys},
         )
 
     def choose(self, api_key: int) -> int:
-        """Return the version to send. Raises UnsupportedVersion, which names both ranges."""
+        """Return the version in which to send a request.
+
+        Raises UnsupportedVersion with both ranges.
+        """
         version = self._chosen.get(api_key)
         if version is None:
             version = self._chosen[api_key] = self._choose(ApiKey(api_key))

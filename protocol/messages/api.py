@@ -1,8 +1,8 @@
-"""The APIs, the versions that Millrace offers of each, and their message classes.
+"""The Kafka APIs, the versions that Millrace offers of each, and their message classes.
 
-Room: messages. Clients are offered the ranges that all common ones need to work fully: the maxima
-of Kafka 3.5, without holes. Brokers use one version of each API among themselves (decision 0031).
-To add a message, add its class to a family module, and that module's name here.
+Clients are offered all versions that common clients need: up to those of Kafka 3.5, without gaps.
+Brokers use one version of each API among themselves (decision 0031). To add a message, add its
+class to a module of this folder, and that module's name here.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from protocol.wire.schema import NEVER_FLEXIBLE, Message
 
 
 class ApiKey(IntEnum):
-    """An API's number, `valid_versions` and `flexible_from`.
+    """The number of an API, with its `valid_versions` and `flexible_from`.
 
-    `valid_versions` are the versions offered to clients and used by ours. For an API that clients
-    never see, they are those between brokers. A class can support more versions.
+    `valid_versions` are offered to clients and used by our own client. For an API that only brokers
+    use, they are the versions between brokers. A message class can support more versions.
     """
 
     valid_versions: range
@@ -31,7 +31,8 @@ class ApiKey(IntEnum):
         member.flexible_from = flexible_from
         return member
 
-    # librdkafka compresses only if Produce is offered from 0; versions 0 to 2 are then refused.
+    # librdkafka compresses only if Produce is offered from version 0 on. Versions 0 to 2 are then
+    # refused.
     PRODUCE = 0, 0, 9, 9
     FETCH = 1, 4, 12, 12
     LIST_OFFSETS = 2, 1, 7, 6
@@ -158,7 +159,10 @@ _MODULES = {
     ApiKey.REMOVE_RAFT_VOTER: "voters",
     ApiKey.REPLICA_REPORT: "replica_report",
 }
-"""The module of each key's classes, in `protocol.messages`. A missing key has no classes yet."""
+"""The module in `protocol.messages` that has the classes of each key.
+
+Other keys have no classes yet.
+"""
 
 UNSERVED = frozenset(
     {
@@ -176,7 +180,8 @@ UNSERVED = frozenset(
         ApiKey.REPLICA_REPORT,
     }
 )
-"""Keys with message classes that are not offered to clients, because only brokers use them."""
+"""The keys that have message classes but are not offered to clients, because only brokers use
+them."""
 
 BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key in UNSERVED}
@@ -187,19 +192,20 @@ BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.WRITE_TXN_MARKERS: ApiKey.WRITE_TXN_MARKERS.valid_versions,
     }
 )
-"""The requests between brokers of one release, on the listener BROKER."""
+"""The versions of requests between brokers of one release, on the listener BROKER."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key not in UNSERVED}
 )
-"""The requests of clients that a broker of this release answers, as listed by its ApiVersions."""
+"""The versions of requests that a broker of this release accepts from clients, as ApiVersions
+lists."""
 
 DECLARED: tuple[ApiKey, ...] = tuple(_MODULES)
 """Every key that has message classes."""
 
 
 def client_versions(key: ApiKey) -> range:
-    """Return the versions of an API that clients can use: offered, and with classes."""
+    """Return the versions of an API that clients can use; empty if it has no message classes."""
     offered, known = key.valid_versions, request_class(key).valid_versions
     return range(max(offered[0], known[0]), min(offered[-1], known[-1]) + 1)
 

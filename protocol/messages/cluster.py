@@ -1,6 +1,6 @@
 """The first requests of a client: versions, coordinators, the brokers of the cluster.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,14 +8,14 @@ from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, i
 
 
 class ApiVersionsRequest(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
-    """Ask for the supported versions. 3 adds the client's name."""
+    """Ask for the supported versions. Version 3 adds the client's name."""
 
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
 
 
 class ApiVersion(Struct):
-    """One API and its range of versions."""
+    """One API and its supported range of versions."""
 
     api_key: int = int16()
     min_version: int = int16()
@@ -23,7 +23,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """A feature this broker supports."""
+    """A feature that this broker supports."""
 
     name: str = string()
     min_version: int = int16()
@@ -31,7 +31,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """A feature the cluster has switched on."""
+    """A feature that the cluster has enabled."""
 
     name: str = string()
     max_version_level: int = int16()
@@ -59,9 +59,10 @@ class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4),
 
 
 class FindCoordinatorRequest(Message, api_key=ApiKey.FIND_COORDINATOR, versions=(0, 4), flexible=3):
-    """Ask for coordinators: of `key` up to version 3, of many `coordinator_keys` from version 4 on.
+    """Ask for coordinators: of `key` up to version 3, of several `coordinator_keys` from version 4
+    on.
 
-    Key types: 0 group, 1 transactional id.
+    `key_type` is 0 for a group and 1 for a transactional id.
     """
 
     key: str = string(until=3)
@@ -70,7 +71,7 @@ class FindCoordinatorRequest(Message, api_key=ApiKey.FIND_COORDINATOR, versions=
 
 
 class Coordinator(Struct):
-    """One key's coordinator."""
+    """The coordinator of one key."""
 
     key: str = string()
     node_id: int = int32()
@@ -95,14 +96,17 @@ class FindCoordinatorResponse(
 
 
 class DescribeClusterRequest(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), flexible=0):
-    """Ask for the brokers of the cluster. 1 adds the endpoint type: 1 brokers, 2 controllers."""
+    """Ask for the brokers of the cluster.
+
+    Version 1 adds the endpoint type: 1 brokers, 2 controllers.
+    """
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(since=1, default=1)
 
 
 class DescribeClusterBroker(Struct):
-    """One broker, with the address of the listener of the request."""
+    """One broker, with the address of the listener on which the request came."""
 
     broker_id: int = int32()
     host: str = string()
@@ -113,7 +117,7 @@ class DescribeClusterBroker(Struct):
 class DescribeClusterResponse(
     Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), flexible=0
 ):
-    """The brokers and the controller."""
+    """The brokers and the controller of the cluster."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

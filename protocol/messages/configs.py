@@ -1,6 +1,6 @@
-"""Settings: described and altered, one resource at a time.
+"""The messages that describe and alter settings, one resource at a time.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,7 @@ from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, i
 
 
 class DescribeConfigsResource(Struct):
-    """One resource; keys None or empty mean all its settings."""
+    """One resource. If the keys are None or empty, all of its settings are described."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -16,7 +16,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4):
-    """Resources to describe. 3 adds documentation."""
+    """Resources to describe. Version 3 adds documentation."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
@@ -24,7 +24,7 @@ class DescribeConfigsRequest(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=
 
 
 class DescribeConfigsSynonym(Struct):
-    """A possible source of the setting, strongest first."""
+    """A possible source of a setting, in order of precedence."""
 
     name: str = string()
     value: str | None = string(nullable=0)
@@ -72,7 +72,7 @@ class AlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """One resource to alter."""
+    """One resource whose settings are altered."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -89,7 +89,7 @@ class IncrementalAlterConfigsRequest(
 
 
 class AlterConfigsResourceResponse(Struct):
-    """One resource's outcome."""
+    """The result for one resource of an IncrementalAlterConfigs request."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=0, default=None)
@@ -100,7 +100,7 @@ class AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(
     Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
 ):
-    """The outcome by resource."""
+    """The result of an IncrementalAlterConfigs request by resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -109,7 +109,7 @@ class IncrementalAlterConfigsResponse(
 class AlterConfigsRequestConfig(Struct):
     """One setting and its value.
 
-    Officially AlterableConfig, a name that IncrementalAlterConfigsRequest has too.
+    Kafka's name is AlterableConfig, which IncrementalAlterConfigsRequest has too.
     """
 
     name: str = string()
@@ -117,9 +117,9 @@ class AlterConfigsRequestConfig(Struct):
 
 
 class AlterConfigsRequestResource(Struct):
-    """One resource with all the settings it will have.
+    """One resource with all settings that it must have afterwards.
 
-    Officially AlterConfigsResource, a name that IncrementalAlterConfigsRequest has too.
+    Kafka's name is AlterConfigsResource, which IncrementalAlterConfigsRequest has too.
     """
 
     resource_type: int = int8()
@@ -128,14 +128,14 @@ class AlterConfigsRequestResource(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
-    """Settings to replace; settings that are not named return to their defaults."""
+    """Settings to replace. Settings that are not named return to their defaults."""
 
     resources: list[AlterConfigsRequestResource] = array(AlterConfigsRequestResource)
     validate_only: bool = boolean()
 
 
 class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
-    """The outcome by resource."""
+    """The result of an AlterConfigs request by resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -148,7 +148,7 @@ class ListConfigResourcesRequest(
 
 
 class ListedConfigResource(Struct):
-    """One resource; officially ConfigResource."""
+    """One resource that has settings. Kafka's name is ConfigResource."""
 
     resource_name: str = string()
 

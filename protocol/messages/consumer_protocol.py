@@ -1,8 +1,8 @@
 """The data that consumers of one group exchange through JoinGroup and SyncGroup.
 
-Room: messages. Data only. These are not API bodies: the broker does not read them. On the wire, an
-int16 with the version comes before each. A reader that gets a newer version reads the fields it
-knows and ignores the rest.
+This module has only data classes. They are not message bodies, because the broker does not read
+them. On the wire, an int16 with the version precedes each of them. A reader that gets a newer
+version reads the fields it knows and ignores the rest.
 """
 
 from protocol.wire.schema import NEVER_FLEXIBLE, Message, Struct, array, bytes_, int32, string
@@ -11,7 +11,7 @@ NO_API_KEY = -1
 
 
 class ConsumerProtocolTopicPartition(Struct):
-    """One topic's partitions. Officially TopicPartition."""
+    """The partitions of one topic. Kafka's name is TopicPartition."""
 
     topic: str = string()
     partitions: list[int] = array(int32)
@@ -20,8 +20,9 @@ class ConsumerProtocolTopicPartition(Struct):
 class ConsumerProtocolSubscription(
     Message, api_key=NO_API_KEY, versions=(0, 3), flexible=NEVER_FLEXIBLE
 ):
-    """One member's subscription. 1 adds owned partitions (KIP-429), 2 their generation, 3 the rack
-    (KIP-881).
+    """The subscription of one member.
+
+    Version 1 adds owned partitions (KIP-429), 2 their generation, 3 the rack (KIP-881).
     """
 
     topics: list[str] = array(string)
@@ -36,7 +37,7 @@ class ConsumerProtocolSubscription(
 class ConsumerProtocolAssignment(
     Message, api_key=NO_API_KEY, versions=(0, 3), flexible=NEVER_FLEXIBLE
 ):
-    """The leader's assignment for one member; the same in all versions."""
+    """The leader's assignment for one member. It is the same in all versions."""
 
     assigned_partitions: list[ConsumerProtocolTopicPartition] = array(
         ConsumerProtocolTopicPartition

@@ -1,6 +1,6 @@
-"""Leader elections, and moves of partitions to other brokers.
+"""The messages for leader elections, and for moving partitions to other brokers.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,14 +8,17 @@ from protocol.wire.schema import Message, Struct, array, int8, int16, int32, str
 
 
 class TopicPartitions(Struct):
-    """One topic's partitions that need a leader."""
+    """The partitions of one topic that need a leader."""
 
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 class ElectLeadersRequest(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
-    """Partitions to elect leaders for; None means all. Types: 0 preferred, 1 unclean."""
+    """The partitions for which to elect leaders; None means all.
+
+    `election_type` is 0 for the preferred leader and 1 for an unclean election.
+    """
 
     election_type: int = int8(since=1)
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable=0)
@@ -23,7 +26,7 @@ class ElectLeadersRequest(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2)
 
 
 class PartitionResult(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an ElectLeaders request."""
 
     partition_id: int = int32()
     error_code: int = int16()
@@ -38,7 +41,7 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
-    """The outcome by partition. 1 adds an error for all."""
+    """The result of an ElectLeaders request by partition. Version 1 adds an error for all."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
@@ -46,7 +49,7 @@ class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2
 
 
 class ReassignablePartition(Struct):
-    """One partition and its future replicas; None cancels a reassignment."""
+    """One partition and its future replicas. None cancels a reassignment."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array(int32, nullable=0)
@@ -69,7 +72,7 @@ class AlterPartitionReassignmentsRequest(
 
 
 class ReassignablePartitionResponse(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an AlterPartitionReassignments request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -86,7 +89,8 @@ class ReassignableTopicResponse(Struct):
 class AlterPartitionReassignmentsResponse(
     Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
 ):
-    """The outcome by partition, or of the whole request."""
+    """The result of an AlterPartitionReassignments request by partition, or of the whole
+    request."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -104,7 +108,7 @@ class ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(
     Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
 ):
-    """Ask for running reassignments. Topics None means all."""
+    """Ask for the running reassignments. `topics` None means all."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(

@@ -1,6 +1,6 @@
 """Features that the cluster has enabled.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -20,7 +20,7 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesRequest(Message, api_key=ApiKey.UPDATE_FEATURES, versions=(0, 1), flexible=0):
-    """Change the levels of features. 1 adds `validate_only`."""
+    """Change the levels of features. Version 1 adds `validate_only`."""
 
     timeout_ms: int = int32(default=60_000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
@@ -28,7 +28,7 @@ class UpdateFeaturesRequest(Message, api_key=ApiKey.UPDATE_FEATURES, versions=(0
 
 
 class UpdatableFeatureResult(Struct):
-    """One feature's outcome."""
+    """The result for one feature of an UpdateFeatures request."""
 
     feature: str = string()
     error_code: int = int16()
@@ -36,7 +36,7 @@ class UpdatableFeatureResult(Struct):
 
 
 class UpdateFeaturesResponse(Message, api_key=ApiKey.UPDATE_FEATURES, versions=(0, 1), flexible=0):
-    """The outcome by feature."""
+    """The result of an UpdateFeatures request by feature."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

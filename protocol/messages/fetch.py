@@ -1,6 +1,6 @@
 """Fetch: reads record batches, for consumers and followers, with fetch sessions.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -21,14 +21,15 @@ from protocol.wire.schema import (
 )
 
 HIGH_WATERMARK_NOT_SAID = 0x7FFF_FFFF_FFFF_FFFF
-"""The assumed high watermark of a fetcher without KIP-1166; it never causes an early answer."""
+"""The assumed high watermark of a fetcher without KIP-1166. It never causes an early answer."""
 
 
 class FetchPartition(Struct):
     """One partition to read, with the leader epoch that the reader knows.
 
-    `high_watermark` is the highest that a replica knows, -1 if none. A leader with a higher value
-    answers at once, because replicas of the metadata log must not wait for it (KIP-1166).
+    `high_watermark` is the highest value that the reader knows, -1 if none. A leader with a higher
+    value answers at once, because replicas of the metadata log must not wait for the next value
+    (KIP-1166).
     """
 
     partition: int = int32()
@@ -58,18 +59,19 @@ class ForgottenTopic(Struct):
 
 
 class ReplicaState(Struct):
-    """The follower that fetches and its broker epoch; -1 and -1 for a consumer (KIP-903)."""
+    """The follower that fetches, and its broker epoch. Both are -1 for a consumer (KIP-903)."""
 
     replica_id: int = int32(default=-1)
     replica_epoch: int = int64(default=-1)
 
 
 class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
-    """The partitions to read. 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by epoch.
+    """The partitions to read. Version 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by
+    epoch.
 
-    Versions above 12 are used between brokers only: 13 names topics by id, 15 adds the broker
+    Versions above 12 are used only between brokers: 13 names topics by id, 15 adds the broker
     epoch, 17 the directory, 18 the high watermark. `replica_id` is -1 for consumers.
-    `session_epoch` -1 without `session_id` asks for no session.
+    `session_epoch` -1 without a `session_id` asks for no session.
     """
 
     cluster_id: str | None = string(since=12, nullable=12, tag=0, default=None, ignorable=True)
@@ -87,35 +89,36 @@ class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12)
 
 
 class EpochEndOffset(Struct):
-    """Where the reader's log diverges from ours: the last common epoch and its end."""
+    """The last epoch that the reader's log and the leader's log share, and its end offset."""
 
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
 
 
 class LeaderIdAndEpoch(Struct):
-    """The present leader, which the reader should ask."""
+    """The current leader, to which the reader must send its requests."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
 
 
 class SnapshotToFetch(Struct):
-    """The snapshot a follower must fetch first; officially SnapshotId."""
+    """The snapshot that a follower must fetch first. Kafka's name is SnapshotId."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
 
 
 class AbortedTransaction(Struct):
-    """A producer's aborted transaction, by its first offset."""
+    """An aborted transaction of a producer, by its first offset."""
 
     producer_id: int = int64()
     first_offset: int = int64()
 
 
 class PartitionData(Struct):
-    """One partition's records and the offsets that bound them.
+    """The records of one partition, and its log start offset, high watermark and last stable
+    offset.
 
     `aborted_transactions` is None unless the request was READ_COMMITTED. They are sorted by first
     offset.
@@ -143,7 +146,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """The address of a leader named in the same answer."""
+    """The address of a leader that the same answer names."""
 
     node_id: int = int32()
     host: str = string()
@@ -152,8 +155,9 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
-    """The records read. `session_id` 0 means that no session was created. 16 adds leaders'
-    addresses.
+    """The records read.
+
+    A `session_id` of 0 means that there is no session. Version 16 adds the addresses of leaders.
     """
 
     throttle_time_ms: int = int32()

@@ -1,6 +1,6 @@
-"""Groups: list, describe, join and delete them.
+"""The messages to list, describe, join and delete groups.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,10 @@ from protocol.wire.schema import Message, Struct, array, boolean, bytes_, int16,
 
 
 class DescribeGroupsRequest(Message, api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 5), flexible=5):
-    """Groups to describe. 3 adds authorised operations, 4 static members in the answer."""
+    """The groups to describe.
+
+    Version 3 adds authorised operations, 4 static members in the answer.
+    """
 
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean(since=3)
@@ -26,7 +29,7 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """One group; an unknown one is Dead without an error."""
+    """One group. A group that does not exist is Dead, without an error."""
 
     error_code: int = int16()
     group_id: str = string()
@@ -38,20 +41,20 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Message, api_key=ApiKey.DESCRIBE_GROUPS, versions=(0, 5), flexible=5):
-    """The groups' states and members."""
+    """The states and members of the groups."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
 class ListGroupsRequest(Message, api_key=ApiKey.LIST_GROUPS, versions=(0, 4), flexible=3):
-    """All groups of a coordinator. 4 adds the filter by state."""
+    """Ask for all groups of a coordinator. Version 4 adds the filter by state."""
 
     states_filter: list[str] = array(string, since=4)
 
 
 class ListedGroup(Struct):
-    """One group of the list."""
+    """One group as its coordinator lists it."""
 
     group_id: str = string()
     protocol_type: str = string()
@@ -67,16 +70,17 @@ class ListGroupsResponse(Message, api_key=ApiKey.LIST_GROUPS, versions=(0, 4), f
 
 
 class JoinGroupRequestProtocol(Struct):
-    """One assignor the member knows, with its subscription encoded for it."""
+    """One assignor that the member knows, with the subscription encoded for it."""
 
     name: str = string()
     metadata: bytes = bytes_()
 
 
 class JoinGroupRequest(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
-    """A member asks to be in the group's next generation.
+    """A member's request to join the next generation of its group.
 
-    1 adds the rebalance timeout, 4 the answer MEMBER_ID_REQUIRED, 5 static members, 8 a reason.
+    Version 1 adds the rebalance time-out, 4 the answer MEMBER_ID_REQUIRED, 5 static members, 8 a
+    reason.
     """
 
     group_id: str = string()
@@ -98,9 +102,10 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
-    """The generation joined. Only the leader gets the members, and assigns partitions to them.
+    """The generation that the member joined. Only the leader gets the members, and assigns
+    partitions.
 
-    With `skip_assignment` (9) no member assigns, because a static leader rejoined.
+    With `skip_assignment` (version 9) no partitions are assigned, because a static leader rejoined.
     """
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
@@ -115,7 +120,7 @@ class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), fle
 
 
 class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
-    """A member is alive. 3 adds static members."""
+    """Tells the coordinator that a member is alive. Version 3 adds static members."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -139,7 +144,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4):
-    """Members leave: `member_id` up to version 2, many `members` from version 3 on."""
+    """Members that leave: `member_id` up to version 2, several `members` from version 3 on."""
 
     group_id: str = string()
     member_id: str = string(until=2)
@@ -147,7 +152,7 @@ class LeaveGroupRequest(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), fl
 
 
 class MemberResponse(Struct):
-    """One member's outcome."""
+    """The result for one member of a LeaveGroup request."""
 
     member_id: str = string()
     group_instance_id: str | None = string(nullable=0)
@@ -155,7 +160,7 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4):
-    """The outcome; from version 3 on by member."""
+    """The result of a LeaveGroup request; from version 3 on for each member."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
@@ -163,16 +168,16 @@ class LeaveGroupResponse(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), f
 
 
 class SyncGroupRequestAssignment(Struct):
-    """The leader's assignment for one member, as the clients encode it."""
+    """The leader's assignment for one member, as the client encoded it."""
 
     member_id: str = string()
     assignment: bytes = bytes_()
 
 
 class SyncGroupRequest(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
-    """A member asks for its assignment; the leader sends all assignments.
+    """A member's request for its assignment. The leader sends the assignments of all members.
 
-    3 adds static members, 5 the protocol that the member expects.
+    Version 3 adds static members, 5 the protocol that the member expects.
     """
 
     group_id: str = string()
@@ -185,7 +190,7 @@ class SyncGroupRequest(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flex
 
 
 class SyncGroupResponse(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
-    """The member's assignment."""
+    """The assignment of the member."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
@@ -201,14 +206,14 @@ class DeleteGroupsRequest(Message, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2)
 
 
 class DeletableGroupResult(Struct):
-    """One group's outcome."""
+    """The result for one group of a DeleteGroups request."""
 
     group_id: str = string()
     error_code: int = int16()
 
 
 class DeleteGroupsResponse(Message, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible=2):
-    """The outcome by group."""
+    """The result of a DeleteGroups request by group."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -1,8 +1,9 @@
-"""The bytes before every body: the frame's size and the request or response header.
+"""Encodes and decodes what precedes every body: the size of the frame and the header.
 
-Room: messages. Pure. A request header has a tagged section from the API's first flexible version
-on, but its client id keeps the old two-byte length. A response header has one too, except for
-ApiVersions, which a client must be able to read before it knows the broker's versions.
+This module is pure. From an API's first flexible version on, a request header has tagged fields,
+but its client id keeps the old two-byte length. A response header has tagged fields too.
+ApiVersions is the exception, because a client must be able to read it before it knows the broker's
+versions.
 """
 
 from collections.abc import Sequence
@@ -33,9 +34,9 @@ class RequestHeader(Struct):
 
 
 def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """Read a request's header from a frame without its size; return it and the body's start.
+    """Decode a request header from a frame without its size. Return it and the start of the body.
 
-    An unknown API key counts as not flexible; then only key and version are valid.
+    A request with an unknown API key is read as not flexible. Then only key and version are valid.
     """
     try:
         key, version, correlation_id, length = _REQUEST_START.unpack_from(frame, position)
@@ -68,7 +69,7 @@ def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHead
 def decode_response_header(
     frame: Buffer, api_key: int, version: int, position: int = 0
 ) -> tuple[int, int]:
-    """Read a response's header from a frame without its size: correlation id, the body's start."""
+    """Decode a response header from a frame without its size: correlation id, start of the body."""
     try:
         (correlation_id,) = _SIZE.unpack_from(frame, position)
     except StructError as error:
@@ -80,37 +81,34 @@ def decode_response_header(
 
 
 def has_response_tags(api_key: int, version: int) -> bool:
-    """Return whether the response header has a tagged section."""
+    """Return whether the response header of this API version has tagged fields."""
     return api_key != _API_VERSIONS and version >= _FLEXIBLE_FROM[api_key]
 
 
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A whole request frame: size, header, body."""
+    """Return a whole request frame: size, header, body."""
     return _join(_request_parts(message, version, correlation_id, client_id), message)
 
 
 def encode_request_chunks(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[Any]:
-    """Encode a request as `encode_request` does, but return chunks, so that large `records` are not
-    copied.
-    """
+    """Return a whole request frame as chunks, so that large `records` are not copied."""
     return join_chunks(_request_parts(message, version, correlation_id, client_id))
 
 
 def encode_response(message: Message, version: int, correlation_id: int, api_key: int) -> bytes:
-    """A whole response frame: size, header, body."""
+    """Return a whole response frame: size, header, body."""
     return _join(_response_parts(message, version, correlation_id, api_key), message)
 
 
 def encode_response_chunks(
     message: Message, version: int, correlation_id: int, api_key: int
 ) -> list[Any]:
-    """Encode a response as `encode_response` does, but return chunks, so that file regions and
-    large `records` are not copied.
-    """
+    """Return a whole response frame as chunks, so that file regions and large `records` are not
+    copied."""
     return join_chunks(_response_parts(message, version, correlation_id, api_key))
 
 

@@ -1,6 +1,6 @@
-"""Offsets by time and by leader epoch.
+"""The messages to look up offsets by time and by leader epoch.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,8 @@ from protocol.wire.schema import Message, Struct, array, int8, int16, int32, int
 
 
 class ListOffsetsPartition(Struct):
-    """One partition and a timestamp, or -1 latest, -2 earliest, -3 largest timestamp."""
+    """One partition and a timestamp. -1 is the latest, -2 the earliest offset, -3 the largest
+    timestamp."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32(since=4, default=-1, ignorable=True)
@@ -23,7 +24,10 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 7), flexible=6):
-    """Offsets by timestamp. 2 adds isolation, 4 leader epochs, 7 the timestamp -3 (largest)."""
+    """Ask for offsets by timestamp.
+
+    Version 2 adds isolation, 4 leader epochs, 7 the timestamp -3.
+    """
 
     replica_id: int = int32()
     isolation_level: int = int8(since=2)
@@ -31,7 +35,7 @@ class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 7), 
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """One partition's offset; -1 with timestamp -1 if no record is that recent."""
+    """The offset of one partition; -1 with timestamp -1 if no record is that recent."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -48,14 +52,14 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 7), flexible=6):
-    """The offsets found."""
+    """The offsets that were found."""
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
 
 
 class OffsetForLeaderPartition(Struct):
-    """One partition and the epoch whose end is requested."""
+    """One partition and the epoch whose end offset is requested."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1)
@@ -72,16 +76,16 @@ class OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(
     Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
 ):
-    """Where leader epochs end. 3 adds the replica id, 4 is flexible."""
+    """Ask for the end offsets of leader epochs. Version 3 adds the replica id, 4 is flexible."""
 
     replica_id: int = int32(since=3, default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
-    """The largest epoch not above the requested one, and its end; -1 if unknown.
+    """The largest epoch not above the requested epoch, and its end offset; -1 if unknown.
 
-    Officially EpochEndOffset, a name that FetchResponse has too.
+    Kafka's name is EpochEndOffset, which FetchResponse has too.
     """
 
     error_code: int = int16()
@@ -100,7 +104,7 @@ class OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(
     Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
 ):
-    """The ends of the requested epochs."""
+    """The end offsets of the requested epochs."""
 
     throttle_time_ms: int = int32()
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -1,6 +1,6 @@
-"""Log directories: described, and replicas moved between them.
+"""The messages to describe log directories, and to move replicas between them.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,14 +8,14 @@ from protocol.wire.schema import Message, Struct, array, boolean, int16, int32, 
 
 
 class AlterReplicaLogDirTopic(Struct):
-    """One topic's partitions to move."""
+    """The partitions of one topic to move."""
 
     name: str = string()
     partitions: list[int] = array(int32)
 
 
 class AlterReplicaLogDir(Struct):
-    """One directory and the partitions to move there."""
+    """One directory, and the partitions to move into it."""
 
     path: str = string()
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
@@ -30,7 +30,7 @@ class AlterReplicaLogDirsRequest(
 
 
 class AlterReplicaLogDirPartitionResult(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an AlterReplicaLogDirs request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -46,7 +46,7 @@ class AlterReplicaLogDirTopicResult(Struct):
 class AlterReplicaLogDirsResponse(
     Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2
 ):
-    """The outcome by partition."""
+    """The result of an AlterReplicaLogDirs request by partition."""
 
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
@@ -68,7 +68,7 @@ class DescribeLogDirsRequest(
 
 
 class DescribeLogDirsPartition(Struct):
-    """One replica, its size in bytes and how far it lags."""
+    """One replica: its size in bytes, and how many offsets it lags behind."""
 
     partition_index: int = int32()
     partition_size: int = int64()
@@ -84,7 +84,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """One directory. Version 4 adds total and free bytes of its volume; -1 if unknown."""
+    """One log directory. Version 4 adds the total and free bytes of its volume; -1 if unknown."""
 
     error_code: int = int16()
     log_dir: str = string()
@@ -96,7 +96,7 @@ class DescribeLogDirsResult(Struct):
 class DescribeLogDirsResponse(
     Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2
 ):
-    """The directories. 3 adds an error for all."""
+    """The log directories. Version 3 adds an error for the whole request."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=3, ignorable=True)

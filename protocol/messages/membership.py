@@ -1,8 +1,9 @@
 """Requests of brokers to the active controller: registration, heartbeats, in-sync replicas,
 envelopes.
 
-Room: messages. Data only. A broker epoch is the offset of the broker's registration in the metadata
-log. Every request that depends on it carries it, so requests of an earlier incarnation are refused.
+This module has only data classes. A broker epoch is the offset of the broker's registration in the
+metadata log. Every request that depends on the registration has the broker epoch, so requests of an
+earlier process of the broker are refused.
 """
 
 from protocol.messages.api import ApiKey
@@ -23,11 +24,11 @@ from protocol.wire.schema import (
 )
 
 OUR_TAGS = 10_000
-"""Tagged fields from here on are ours, in messages that are Kafka's (decision 0056)."""
+"""The first number of our own tagged fields in Kafka's messages (decision 0056)."""
 
 
 class RegistrationListener(Struct):
-    """An address of the broker; officially Listener."""
+    """One address of the broker. Kafka's name is Listener."""
 
     name: str = string()
     host: str = string()
@@ -36,7 +37,7 @@ class RegistrationListener(Struct):
 
 
 class RegistrationFeature(Struct):
-    """The levels of a feature that the broker supports; officially Feature."""
+    """The levels of a feature that the broker supports. Kafka's name is Feature."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -44,7 +45,7 @@ class RegistrationFeature(Struct):
 
 
 class DamagedTopic(Struct):
-    """Partitions of one topic whose logs are damaged or gone; ours."""
+    """The partitions of one topic whose logs are damaged or gone. Kafka has no such message."""
 
     name: str = string()
     partitions: list[int] = array(int32)
@@ -53,11 +54,11 @@ class DamagedTopic(Struct):
 class BrokerRegistrationRequest(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """A broker that has started asks for its broker epoch.
+    """The request of a started broker for its broker epoch.
 
-    The same `incarnation_id` again gets the same epoch. `log_dirs` are the ids of its directories.
-    `previous_broker_epoch` is that of a former process that lost no data, else -1. `damaged` names
-    logs that are damaged although that process lost no data (decision 0068).
+    A request with the same `incarnation_id` gets the same epoch. `log_dirs` are the ids of the log
+    directories. `previous_broker_epoch` is the epoch of a former process that lost no data, else
+    -1. `damaged` names logs that are damaged although that process lost no data (decision 0068).
     """
 
     broker_id: int = int32()
@@ -75,7 +76,10 @@ class BrokerRegistrationRequest(
 class BrokerRegistrationResponse(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """The broker epoch; -1 if refused. Then `error_message` tells the operator why."""
+    """The broker epoch; -1 if the controller refuses.
+
+    `error_message` then tells the operator why.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -84,10 +88,10 @@ class BrokerRegistrationResponse(
 
 
 class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0):
-    """A sign of life, and what the broker wants next.
+    """A sign that the broker is alive, and the state that it wants.
 
-    `current_metadata_offset` is the highest offset of the metadata log that it has replayed.
-    `damaged` names logs that were found damaged in service (decision 0077).
+    `current_metadata_offset` is the highest offset of the metadata log that the broker has
+    replayed. `damaged` names logs that were found damaged while they were in use (decision 0077).
     """
 
     broker_id: int = int32()
@@ -102,11 +106,11 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
 class BrokerHeartbeatResponse(
     Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0
 ):
-    """The broker's state. It serves no client while it is fenced.
+    """The state of the broker as the controller sees it. A fenced broker serves no clients.
 
-    Everything that the controller had decided when it got the heartbeat is below
-    `metadata_end_offset`, and is committed. A broker that has replayed up to there knows all
-    decisions about itself.
+    All decisions that the controller had made when it got the heartbeat are committed below
+    `metadata_end_offset`. A broker that has replayed up to this offset knows all decisions about
+    itself.
     """
 
     throttle_time_ms: int = int32()
@@ -120,7 +124,7 @@ class BrokerHeartbeatResponse(
 class UnregisterBrokerRequest(
     Message, api_key=ApiKey.UNREGISTER_BROKER, versions=(0, 0), flexible=0
 ):
-    """Forget a broker that will not come back."""
+    """Remove the registration of a broker that will not come back."""
 
     broker_id: int = int32()
 
@@ -128,7 +132,7 @@ class UnregisterBrokerRequest(
 class UnregisterBrokerResponse(
     Message, api_key=ApiKey.UNREGISTER_BROKER, versions=(0, 0), flexible=0
 ):
-    """Whether it is forgotten."""
+    """The error code that tells whether the registration was removed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -136,17 +140,17 @@ class UnregisterBrokerResponse(
 
 
 class BrokerState(Struct):
-    """A replica proposed for the in-sync set, with the broker epoch it fetched under (KIP-903)."""
+    """A replica proposed for the in-sync replicas, with the broker epoch with which it fetched
+    (KIP-903)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
 
 
 class AlterPartitionRequestPartition(Struct):
-    """One partition's proposed in-sync replicas; officially PartitionData.
+    """The proposed in-sync replicas of one partition. Kafka's name is PartitionData.
 
-    `partition_epoch` is the one on which the proposal is based. After any other change it is
-    refused.
+    The proposal is based on `partition_epoch`. It is refused if the partition has changed since.
     """
 
     partition_index: int = int32()
@@ -157,14 +161,14 @@ class AlterPartitionRequestPartition(Struct):
 
 
 class AlterPartitionRequestTopic(Struct):
-    """One topic of an AlterPartitionRequest; officially TopicData."""
+    """One topic of an AlterPartitionRequest. Kafka's name is TopicData."""
 
     topic_id: Uuid = uuid_()
     partitions: list[AlterPartitionRequestPartition] = array(AlterPartitionRequestPartition)
 
 
 class AlterPartitionRequest(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3, 3), flexible=0):
-    """A leader proposes the in-sync replicas."""
+    """A leader's proposal of in-sync replicas."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -172,7 +176,7 @@ class AlterPartitionRequest(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3
 
 
 class AlterPartitionResponsePartition(Struct):
-    """One partition as the controller knows it; officially PartitionData."""
+    """One partition as the controller knows it. Kafka's name is PartitionData."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -184,14 +188,17 @@ class AlterPartitionResponsePartition(Struct):
 
 
 class AlterPartitionResponseTopic(Struct):
-    """One topic of an AlterPartitionResponse; officially TopicData."""
+    """One topic of an AlterPartitionResponse. Kafka's name is TopicData."""
 
     topic_id: Uuid = uuid_()
     partitions: list[AlterPartitionResponsePartition] = array(AlterPartitionResponsePartition)
 
 
 class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3, 3), flexible=0):
-    """The outcome by partition. The in-sync replicas themselves come from the replayed log."""
+    """The result of an AlterPartition request by partition.
+
+    The in-sync replicas themselves come from the replayed log.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -201,8 +208,8 @@ class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions=(
 class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexible=0):
     """A client's request, header and body, forwarded to the active controller (KIP-590).
 
-    `client_host_address` is the client's, 4 or 16 bytes, because the controller applies the
-    client's limits.
+    `client_host_address` is the client's IP address in 4 or 16 bytes, because the controller
+    applies the client's limits.
     """
 
     request_data: bytes = bytes_()
@@ -211,7 +218,7 @@ class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexibl
 
 
 class EnvelopeResponse(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexible=0):
-    """The client's answer, header and body; None if the envelope itself was refused."""
+    """The answer to the client, header and body; None if the envelope itself was refused."""
 
     response_data: bytes | None = bytes_(nullable=0, default=None)
     error_code: int = int16()

@@ -1,6 +1,6 @@
 """Brokers, topics and their partitions, as clients see them.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -19,16 +19,18 @@ from protocol.wire.schema import (
 
 
 class MetadataRequestTopic(Struct):
-    """One topic, by name or from version 12 by id with the name None."""
+    """One topic, by name, or from version 12 on by id with the name None."""
 
     topic_id: Uuid = uuid_(since=10, ignorable=True)
     name: str | None = string(nullable=10)
 
 
 class MetadataRequest(Message, api_key=ApiKey.METADATA, versions=(0, 12), flexible=9):
-    """The topics to describe. 4 adds the consent to create, 10 topic ids (12 by id alone).
+    """The topics to describe. Version 4 adds the permission to create them, 10 topic ids (12 by id
+    alone).
 
-    `topics` None means all and empty none, except in version 0, where empty means all.
+    `topics` None means all topics. An empty list means none, except in version 0, where it means
+    all.
     """
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable=1)
@@ -38,7 +40,7 @@ class MetadataRequest(Message, api_key=ApiKey.METADATA, versions=(0, 12), flexib
 
 
 class MetadataResponseBroker(Struct):
-    """One broker, with the address of the listener of the request."""
+    """One broker, with the address of the listener on which the request came."""
 
     node_id: int = int32()
     host: str = string()
@@ -59,7 +61,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """One topic. Its name is None only for an unknown id."""
+    """One topic. Its name is None only if the requested id is unknown."""
 
     error_code: int = int16()
     name: str | None = string(nullable=12)
@@ -70,7 +72,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Message, api_key=ApiKey.METADATA, versions=(0, 12), flexible=9):
-    """Brokers and topics. 8 adds authorised operations, 10 topic ids."""
+    """The brokers and topics of the cluster. Version 8 adds authorised operations, 10 topic ids."""
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
@@ -87,7 +89,7 @@ class TopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """Where a page starts: the first topic and partition not yet sent."""
+    """The start of a page: the first topic and partition that were not sent yet."""
 
     topic_name: str = string()
     partition_index: int = int32()
@@ -96,7 +98,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
 ):
-    """Partitions of topics in pages."""
+    """Ask for a page of the partitions of topics."""
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
@@ -137,7 +139,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 class DescribeTopicPartitionsResponse(
     Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
 ):
-    """One page of partitions, and the start of the next page (None: the last page)."""
+    """One page of partitions, and the start of the next page; None on the last page."""
 
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

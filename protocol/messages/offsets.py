@@ -1,6 +1,6 @@
-"""Committed offsets of groups: commit, fetch and delete.
+"""The messages to commit, fetch and delete committed offsets of groups.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -18,7 +18,7 @@ from protocol.wire.schema import (
 
 
 class OffsetCommitRequestPartition(Struct):
-    """The next offset to read of one partition."""
+    """The offset to commit for one partition: the next offset to read."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -34,9 +34,9 @@ class OffsetCommitRequestTopic(Struct):
 
 
 class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 8), flexible=8):
-    """Offsets to commit. 2 to 4 carry a retention, 6 leader epochs, 7 static members.
+    """Offsets to commit. Versions 2 to 4 have a retention, 6 adds leader epochs, 7 static members.
 
-    Generation -1 and an empty member id: a group without members.
+    A commit for a group without members has generation -1 and an empty member id.
     """
 
     group_id: str = string()
@@ -48,7 +48,7 @@ class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 8)
 
 
 class OffsetCommitResponsePartition(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an OffsetCommit request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -62,7 +62,7 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Message, api_key=ApiKey.OFFSET_COMMIT, versions=(2, 8), flexible=8):
-    """The outcome by partition."""
+    """The result of an OffsetCommit request by partition."""
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
@@ -90,9 +90,10 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8), flexible=6):
-    """The requested offsets: of `group_id` up to version 7, of many `groups` from version 8 on.
+    """Ask for committed offsets: of `group_id` up to version 7, of several `groups` from version 8
+    on.
 
-    `topics` None means every topic that the group has committed (version 2 and up).
+    `topics` None means every topic that the group has committed (version 2 and later).
     """
 
     group_id: str = string(until=7)
@@ -104,7 +105,7 @@ class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8), 
 
 
 class OffsetFetchResponsePartition(Struct):
-    """One partition, up to version 7; offset -1 if none is committed."""
+    """One partition, up to version 7. The offset is -1 if none is committed."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -121,7 +122,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """One partition, from version 8 on; offset -1 if none is committed."""
+    """One partition, from version 8 on. The offset is -1 if none is committed."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -146,7 +147,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8), flexible=6):
-    """Offsets committed: `topics` up to version 7, `groups` from version 8 on."""
+    """The committed offsets: `topics` up to version 7, `groups` from version 8 on."""
 
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
@@ -155,7 +156,7 @@ class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8),
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """One partition whose committed offset is to delete."""
+    """One partition whose committed offset must be deleted."""
 
     partition_index: int = int32()
 
@@ -177,7 +178,7 @@ class OffsetDeleteRequest(
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an OffsetDelete request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -193,7 +194,7 @@ class OffsetDeleteResponseTopic(Struct):
 class OffsetDeleteResponse(
     Message, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible=NEVER_FLEXIBLE
 ):
-    """The outcome by partition, or of the whole group."""
+    """The result of an OffsetDelete request by partition, or of the whole group."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32()

@@ -1,6 +1,6 @@
-"""Produce: one record batch per partition into the log.
+"""The messages of Produce, which appends one record batch per partition.
 
-Room: messages. Data only. Versions 0 to 2 are offered but have no class: they carry message
+This module has only data classes. Versions 0 to 2 are offered but have no class: they use message
 formats 0 and 1, and a broker refuses them.
 """
 
@@ -19,7 +19,7 @@ from protocol.wire.schema import (
 
 
 class PartitionProduceData(Struct):
-    """One partition's batch: exactly one batch of format 2."""
+    """The batch for one partition: exactly one batch of format 2."""
 
     index: int = int32()
     records: Records = records_(nullable=0)
@@ -33,9 +33,10 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=9):
-    """Batches to append. 7 allows zstd, 9 is flexible.
+    """Batches to append. Version 7 allows zstd, 9 is flexible.
 
-    `acks`: 0 no answer at all, 1 the leader has appended it, -1 all in-sync replicas have it.
+    `acks` is 0 for no answer, 1 for an answer after the leader has appended the batch, and -1 for
+    an answer after all in-sync replicas have it.
     """
 
     transactional_id: str | None = string(nullable=0, default=None)
@@ -45,14 +46,14 @@ class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """A refused record, by its index in the batch."""
+    """A record that was refused, by its index in the batch."""
 
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable=0, default=None)
 
 
 class PartitionProduceResponse(Struct):
-    """One partition's outcome; `base_offset` is -1 with an error."""
+    """The result for one partition of a Produce request; `base_offset` is -1 with an error."""
 
     index: int = int32()
     error_code: int = int16()
@@ -73,7 +74,10 @@ class TopicProduceResponse(Struct):
 
 
 class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=9):
-    """The offsets of the batches. 5 adds the log start offset, 8 errors by record."""
+    """The offsets of the appended batches.
+
+    Version 5 adds the log start offset, 8 errors by record.
+    """
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()

@@ -1,6 +1,6 @@
-"""Producer ids for idempotent and transactional producers, and blocks of them for brokers.
+"""The messages that give out producer ids to producers, and blocks of producer ids to brokers.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,7 @@ from protocol.wire.schema import Message, int16, int32, int64, string
 
 
 class InitProducerIdRequest(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=(0, 4), flexible=2):
-    """A producer id, new or resumed. 3 adds the id and epoch to resume with.
+    """Ask for a producer id, new or resumed. Version 3 adds the id and epoch to resume.
 
     `transactional_id` None: an idempotent producer without transactions.
     """
@@ -31,7 +31,7 @@ class InitProducerIdResponse(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=
 class AllocateProducerIdsRequest(
     Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
 ):
-    """A broker asks the controller for a block of unused producer ids."""
+    """A broker's request to the controller for a block of unused producer ids."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -40,7 +40,7 @@ class AllocateProducerIdsRequest(
 class AllocateProducerIdsResponse(
     Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
 ):
-    """The first id of the block, and its length."""
+    """The first producer id of the block, and the number of ids in it."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

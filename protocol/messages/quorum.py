@@ -1,8 +1,9 @@
-"""Requests among the voters of the metadata quorum: votes, epochs, snapshots.
+"""The messages among the voters of the metadata quorum: votes, epochs, snapshots.
 
-Room: messages. Data only. Every request names the cluster, the intended voter and the sender, each
-by id and directory, because a voter with another disk is another voter (KIP-853). The quorum has
-one partition; Kafka's format nests it in arrays of topics and partitions.
+This module has only data classes. Every request names the cluster, the intended voter and the
+sender. Voters are named by id and directory, because a voter with another disk is another voter
+(KIP-853). The quorum has one partition, but Kafka's format nests it in arrays of topics and
+partitions.
 """
 
 from protocol.messages.api import ApiKey
@@ -25,11 +26,11 @@ from protocol.wire.schema import (
 
 
 class VoteRequestPartition(Struct):
-    """One partition's election; officially PartitionData.
+    """The election of one partition's leader. Kafka's name is PartitionData.
 
-    `last_offset` is the end of the candidate's log, `last_offset_epoch` the epoch of its last
-    batch. A `pre_vote` only asks whether a vote would be granted: nothing is stored (KIP-996), and
-    `replica_epoch` is the present epoch, not the next.
+    `last_offset` is the end of the candidate's log, and `last_offset_epoch` the epoch of its last
+    batch. A `pre_vote` only asks whether the vote would be granted, so nothing is stored (KIP-996).
+    Then `replica_epoch` is the current epoch, not the next.
     """
 
     partition_index: int = int32()
@@ -43,14 +44,15 @@ class VoteRequestPartition(Struct):
 
 
 class VoteRequestTopic(Struct):
-    """One topic of a VoteRequest; officially TopicData."""
+    """One topic of a VoteRequest. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[VoteRequestPartition] = array(VoteRequestPartition)
 
 
 class VoteRequest(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
-    """A voter asks another for its vote, or whether it would grant it."""
+    """A candidate's request for a voter's vote, or the question whether the vote would be
+    granted."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     voter_id: int = int32(default=-1)
@@ -58,7 +60,10 @@ class VoteRequest(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
 
 
 class VoteResponsePartition(Struct):
-    """One partition's vote; officially PartitionData. `leader_id` -1: no leader is known."""
+    """The vote for one partition; a `leader_id` of -1 means no known leader.
+
+    Kafka's name is PartitionData.
+    """
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -68,14 +73,14 @@ class VoteResponsePartition(Struct):
 
 
 class VoteResponseTopic(Struct):
-    """One topic of a VoteResponse; officially TopicData."""
+    """One topic of a VoteResponse. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[VoteResponsePartition] = array(VoteResponsePartition)
 
 
 class QuorumLeaderEndpoint(Struct):
-    """The address of the leader named in the same answer; officially NodeEndpoint."""
+    """The address of the leader that the same answer names. Kafka's name is NodeEndpoint."""
 
     node_id: int = int32()
     host: str = string()
@@ -83,7 +88,7 @@ class QuorumLeaderEndpoint(Struct):
 
 
 class VoteResponse(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
-    """Whether the vote is granted, and the voter's epoch."""
+    """The answer of a voter: whether it grants the vote, and its epoch."""
 
     error_code: int = int16()
     topics: list[VoteResponseTopic] = array(VoteResponseTopic)
@@ -99,7 +104,7 @@ class LeaderEndpoint(Struct):
 
 
 class BeginQuorumEpochPartition(Struct):
-    """One partition's new leader; officially PartitionData."""
+    """The new leader of one partition. Kafka's name is PartitionData."""
 
     partition_index: int = int32()
     voter_directory_id: Uuid = uuid_()
@@ -108,7 +113,7 @@ class BeginQuorumEpochPartition(Struct):
 
 
 class BeginQuorumEpochTopic(Struct):
-    """One topic of a BeginQuorumEpochRequest; officially TopicData."""
+    """One topic of a BeginQuorumEpochRequest. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[BeginQuorumEpochPartition] = array(BeginQuorumEpochPartition)
@@ -117,7 +122,8 @@ class BeginQuorumEpochTopic(Struct):
 class BeginQuorumEpochRequest(
     Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
 ):
-    """The elected leader announces itself, so that the voter fetches before its time-out."""
+    """The elected leader's announcement to a voter, so that the voter fetches before its
+    time-out."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     voter_id: int = int32(default=-1)
@@ -126,7 +132,7 @@ class BeginQuorumEpochRequest(
 
 
 class QuorumEpochPartition(Struct):
-    """A voter's answer to the start or end of an epoch; officially PartitionData."""
+    """A voter's answer to the start or end of an epoch. Kafka's name is PartitionData."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -135,7 +141,7 @@ class QuorumEpochPartition(Struct):
 
 
 class QuorumEpochTopic(Struct):
-    """One topic of such an answer; officially TopicData."""
+    """One topic of the answer to the start or end of an epoch. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[QuorumEpochPartition] = array(QuorumEpochPartition)
@@ -144,7 +150,7 @@ class QuorumEpochTopic(Struct):
 class BeginQuorumEpochResponse(
     Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
 ):
-    """The voter's epoch, which can be a newer one."""
+    """The voter's epoch, which can be newer than the leader's."""
 
     error_code: int = int16()
     topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
@@ -159,9 +165,10 @@ class ReplicaInfo(Struct):
 
 
 class EndQuorumEpochPartition(Struct):
-    """One partition's leader that resigns; officially PartitionData.
+    """The leader of one partition that resigns. Kafka's name is PartitionData.
 
-    `preferred_candidates` are sorted, the longest log first; later ones wait longer.
+    `preferred_candidates` are sorted: the voter with the longest log comes first, and later voters
+    wait longer.
     """
 
     partition_index: int = int32()
@@ -171,14 +178,14 @@ class EndQuorumEpochPartition(Struct):
 
 
 class EndQuorumEpochTopic(Struct):
-    """One topic of an EndQuorumEpochRequest; officially TopicData."""
+    """One topic of an EndQuorumEpochRequest. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[EndQuorumEpochPartition] = array(EndQuorumEpochPartition)
 
 
 class EndQuorumEpochRequest(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(1, 1), flexible=1):
-    """The leader resigns; elect another at once, without a time-out."""
+    """The leader's resignation, so that another leader is elected at once, without a time-out."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     topics: list[EndQuorumEpochTopic] = array(EndQuorumEpochTopic)
@@ -194,14 +201,17 @@ class EndQuorumEpochResponse(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=
 
 
 class SnapshotOfPartition(Struct):
-    """A snapshot by its end offset and the epoch of that offset; officially SnapshotId."""
+    """A snapshot, named by its end offset and the epoch of that offset.
+
+    Kafka's name is SnapshotId.
+    """
 
     end_offset: int = int64()
     epoch: int = int32()
 
 
 class FetchSnapshotPartition(Struct):
-    """The snapshot and the byte position to read from; officially PartitionSnapshot."""
+    """A snapshot and the byte position to read from. Kafka's name is PartitionSnapshot."""
 
     partition: int = int32()
     current_leader_epoch: int = int32()
@@ -211,14 +221,15 @@ class FetchSnapshotPartition(Struct):
 
 
 class FetchSnapshotTopic(Struct):
-    """One topic of a FetchSnapshotRequest; officially TopicSnapshot."""
+    """One topic of a FetchSnapshotRequest. Kafka's name is TopicSnapshot."""
 
     name: str = string()
     partitions: list[FetchSnapshotPartition] = array(FetchSnapshotPartition)
 
 
 class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 1), flexible=0):
-    """Ask for a snapshot's next bytes, because the log does not go back far enough."""
+    """Ask for the next bytes of a snapshot, because the leader's log starts after the needed
+    offset."""
 
     cluster_id: str | None = string(nullable=0, tag=0, default=None)
     replica_id: int = int32(default=-1)
@@ -227,16 +238,20 @@ class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 
 
 
 class SnapshotLeader(Struct):
-    """The present leader, which the replica should ask; officially LeaderIdAndEpoch."""
+    """The current leader, to which the replica must send its requests.
+
+    Kafka's name is LeaderIdAndEpoch.
+    """
 
     leader_id: int = int32()
     leader_epoch: int = int32()
 
 
 class SnapshotPartition(Struct):
-    """A piece of one snapshot; officially PartitionSnapshot.
+    """Some bytes of one snapshot. Kafka's name is PartitionSnapshot.
 
-    `size` is that of the whole snapshot in bytes. A piece can start and end inside a batch.
+    `size` is the size of the whole snapshot in bytes. The returned bytes can start and end inside a
+    batch.
     """
 
     index: int = int32()
@@ -249,7 +264,7 @@ class SnapshotPartition(Struct):
 
 
 class SnapshotTopic(Struct):
-    """One topic of a FetchSnapshotResponse; officially TopicSnapshot."""
+    """One topic of a FetchSnapshotResponse. Kafka's name is TopicSnapshot."""
 
     name: str = string()
     partitions: list[SnapshotPartition] = array(SnapshotPartition)

@@ -1,8 +1,9 @@
-"""The report of the replicas on a broker's disks. Our own message, which Kafka does not have.
+"""The report of the replicas on a broker's disks. This message is our own; Kafka does not have it.
 
-Room: messages. Data only. It has two uses. Before a cluster is born, each broker asks all
-configured ones. A voter set is created only if all of them answer and are empty. And before a
-partition that lost all in-sync replicas gets a leader again, it shows which log is longest.
+This module has only data classes. The report has two uses. Before a new cluster is created, each
+broker asks all configured brokers. A voter set is created only if all of them answer and are empty.
+And when a partition has lost all in-sync replicas, the report shows which log is longest before the
+partition gets a leader again.
 """
 
 from protocol.messages.api import ApiKey
@@ -11,7 +12,7 @@ from protocol.wire.schema import Message, Struct, array, int16, int32, int64, st
 
 
 class ReportedTopic(Struct):
-    """Partitions to report on."""
+    """The partitions of one topic to report."""
 
     topic_id: Uuid = uuid_()
     partitions: list[int] = array(int32)
@@ -20,8 +21,8 @@ class ReportedTopic(Struct):
 class ReplicaReportRequest(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 0), flexible=0):
     """The asking broker, and the partitions to report.
 
-    `configured_ids` are the ids of the brokers in its configuration, ascending. `topics` None means
-    every partition, an empty list none.
+    `configured_ids` are the ids of the brokers in its configuration, in ascending order. `topics`
+    None means every partition, an empty list none.
     """
 
     cluster_id: str = string()
@@ -32,18 +33,18 @@ class ReplicaReportRequest(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 
 
 
 class ReportedVoter(Struct):
-    """A voter in the broker's log or bootstrap snapshot."""
+    """A voter in the broker's metadata log or bootstrap snapshot."""
 
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid_()
 
 
 class ReportedPartition(Struct):
-    """One replica's log.
+    """The log of one replica.
 
-    `last_epoch` is the leader epoch of its last batch, -1 if it has none. `end_offset` is exclusive
-    and covers only durable records. `damage` describes a log that has lost durable records; it is
-    None for an undamaged one. A missing replica is left out.
+    `last_epoch` is the leader epoch of its last batch, -1 without a batch. `end_offset` is
+    exclusive and covers only durable records. `damage` describes a log that has lost durable
+    records; None for an undamaged log. A missing replica is left out.
     """
 
     partition_index: int = int32()
@@ -60,11 +61,11 @@ class ReportedTopicState(Struct):
 
 
 class ReplicaReportResponse(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 0), flexible=0):
-    """The identity of the disk and its content.
+    """The identity of the broker's disk and its content.
 
     `metadata_end_offset` is the exclusive end of the metadata log, `metadata_last_epoch` the epoch
-    of its last batch and `metadata_snapshot_end_offset` the end of its newest snapshot: 0, -1 and 0
-    if there is none. A broker is empty if its disk holds none of them, no voter set and no
+    of its last batch, and `metadata_snapshot_end_offset` the end of its newest snapshot. Without
+    them they are 0, -1 and 0. A broker is empty if its disk has no metadata, no voter set and no
     partition.
     """
 

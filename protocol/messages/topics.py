@@ -1,6 +1,6 @@
-"""Topics: created, deleted and grown; records deleted.
+"""The messages to create, delete and grow topics, and to delete records.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -44,7 +44,10 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
-    """Topics to create. From 4 on -1 partitions or replicas mean the broker's default."""
+    """Topics to create.
+
+    From version 4 on, -1 partitions or replicas stand for the broker's default.
+    """
 
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
@@ -62,7 +65,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """One topic's outcome.
+    """The result for one topic of a CreateTopics request.
 
     `configs` can be null on the wire, but Java clients fail on null and on sources of -1: send real
     sources or an empty list.
@@ -81,7 +84,10 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=ApiKey.CREATE_TOPICS, versions=(2, 7), flexible=5):
-    """The outcome by topic. 5 adds the settings in effect, 7 topic ids."""
+    """The result of a CreateTopics request by topic.
+
+    Version 5 adds the settings in effect, 7 topic ids.
+    """
 
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
@@ -103,7 +109,7 @@ class DeleteTopicsRequest(Message, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6)
 
 
 class DeletableTopicResult(Struct):
-    """One topic's outcome."""
+    """The result for one topic of a DeleteTopics request."""
 
     name: str | None = string(nullable=6)
     topic_id: Uuid = uuid_(since=6, ignorable=True)
@@ -112,7 +118,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6), flexible=4):
-    """The outcome by topic."""
+    """The result of a DeleteTopics request by topic."""
 
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
@@ -137,7 +143,7 @@ class CreatePartitionsTopic(Struct):
 class CreatePartitionsRequest(
     Message, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2
 ):
-    """Topics to grow."""
+    """Topics that get more partitions."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
@@ -145,7 +151,7 @@ class CreatePartitionsRequest(
 
 
 class CreatePartitionsTopicResult(Struct):
-    """One topic's outcome."""
+    """The result for one topic of a CreatePartitions request."""
 
     name: str = string()
     error_code: int = int16()
@@ -155,7 +161,7 @@ class CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(
     Message, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2
 ):
-    """The outcome; every requested topic is listed."""
+    """The result of a CreatePartitions request, for every requested topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
@@ -183,7 +189,8 @@ class DeleteRecordsRequest(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """One partition's outcome: its log start offset, or -1 with an error."""
+    """The result for one partition of a DeleteRecords request: its log start offset, or -1 with an
+    error."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -198,7 +205,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
-    """The outcome by partition."""
+    """The result of a DeleteRecords request by partition."""
 
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

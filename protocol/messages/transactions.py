@@ -1,6 +1,6 @@
-"""Transactions: requests of producers, markers, and queries of administrators.
+"""The messages of transactions: requests of producers, markers, and queries of administrators.
 
-Room: messages. Data only.
+This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,14 +8,14 @@ from protocol.wire.schema import Message, Struct, array, boolean, int16, int32, 
 
 
 class AddPartitionsToTxnTopic(Struct):
-    """One topic's partitions that the transaction will write to."""
+    """The partitions of one topic that the transaction will write to."""
 
     name: str = string()
     partitions: list[int] = array(int32)
 
 
 class AddPartitionsToTxnTransaction(Struct):
-    """One transaction; `verify_only` asks whether the partitions are in it already."""
+    """One transaction. `verify_only` asks whether the partitions are already in the transaction."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -39,7 +39,7 @@ class AddPartitionsToTxnRequest(
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """One partition's outcome."""
+    """The result for one partition of an AddPartitionsToTxn request."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
@@ -55,7 +55,7 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """One transaction's outcome."""
+    """The result for one transaction of an AddPartitionsToTxn request."""
 
     transactional_id: str = string()
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
@@ -64,7 +64,7 @@ class AddPartitionsToTxnResult(Struct):
 class AddPartitionsToTxnResponse(
     Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 4), flexible=3
 ):
-    """The outcome by partition; none is added unless all are."""
+    """The result of an AddPartitionsToTxn request by partition; none is added unless all are."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=4, ignorable=True)
@@ -90,14 +90,15 @@ class AddOffsetsToTxnRequest(
 class AddOffsetsToTxnResponse(
     Message, api_key=ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 3), flexible=3
 ):
-    """Whether the group's partition of the offsets topic joined the transaction."""
+    """The error code that tells whether the group's partition of the offsets topic joined the
+    transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
 
 class EndTxnRequest(Message, api_key=ApiKey.END_TXN, versions=(0, 3), flexible=3):
-    """Commit or abort."""
+    """Commit or abort a transaction."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -106,21 +107,24 @@ class EndTxnRequest(Message, api_key=ApiKey.END_TXN, versions=(0, 3), flexible=3
 
 
 class EndTxnResponse(Message, api_key=ApiKey.END_TXN, versions=(0, 3), flexible=3):
-    """Whether the outcome is decided. The markers follow automatically."""
+    """The error code that tells whether the outcome is decided.
+
+    The markers follow automatically.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
 
 class WritableTxnMarkerTopic(Struct):
-    """One topic's partitions that get the marker."""
+    """The partitions of one topic that get the marker."""
 
     name: str = string()
     partition_indexes: list[int] = array(int32)
 
 
 class WritableTxnMarker(Struct):
-    """One transaction's marker; `transaction_result` True commits."""
+    """The marker of one transaction. `transaction_result` True commits."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -138,7 +142,7 @@ class WriteTxnMarkersRequest(
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    """One partition's outcome."""
+    """The result for one partition of a WriteTxnMarkers request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -152,7 +156,7 @@ class WritableTxnMarkerTopicResult(Struct):
 
 
 class WritableTxnMarkerResult(Struct):
-    """One producer's markers."""
+    """The results for the markers of one producer."""
 
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
@@ -161,13 +165,13 @@ class WritableTxnMarkerResult(Struct):
 class WriteTxnMarkersResponse(
     Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1
 ):
-    """The outcome by producer and partition."""
+    """The result of a WriteTxnMarkers request by producer and partition."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
 
 class TxnOffsetCommitRequestPartition(Struct):
-    """The next offset to read of one partition."""
+    """The offset to commit for one partition: the next offset to read."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -185,7 +189,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequest(
     Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 3), flexible=3
 ):
-    """Offsets that are committed with the transaction. 3 adds the member, to fence a zombie."""
+    """Offsets to commit with the transaction. Version 3 adds the member, to fence a zombie."""
 
     transactional_id: str = string()
     group_id: str = string()
@@ -198,7 +202,7 @@ class TxnOffsetCommitRequest(
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """One partition's outcome."""
+    """The result for one partition of a TxnOffsetCommit request."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -214,14 +218,14 @@ class TxnOffsetCommitResponseTopic(Struct):
 class TxnOffsetCommitResponse(
     Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 3), flexible=3
 ):
-    """The outcome by partition."""
+    """The result of a TxnOffsetCommit request by partition."""
 
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
 class ProducersTopicRequest(Struct):
-    """One topic of a DescribeProducersRequest; officially TopicRequest."""
+    """One topic of a DescribeProducersRequest. Kafka's name is TopicRequest."""
 
     name: str = string()
     partition_indexes: list[int] = array(int32)
@@ -236,7 +240,7 @@ class DescribeProducersRequest(
 
 
 class ActiveProducerState(Struct):
-    """One producer; -1 for no sequence, time or open transaction. Officially ProducerState."""
+    """One producer; -1 for no sequence, time or open transaction. Kafka's name is ProducerState."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -247,7 +251,7 @@ class ActiveProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """One partition's producers."""
+    """The producers of one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -280,16 +284,16 @@ class DescribeTransactionsRequest(
 
 
 class TopicData(Struct):
-    """One topic's partitions in the transaction."""
+    """The partitions of one topic in the transaction."""
 
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 class DescribeTransactionsTransactionState(Struct):
-    """One transactional id; the start time is -1 if no transaction is open.
+    """One transactional id. The start time is -1 if no transaction is open.
 
-    Officially TransactionState, a name that ListTransactionsResponse has too.
+    Kafka's name is TransactionState, which ListTransactionsResponse has too.
     """
 
     error_code: int = int16()
@@ -305,7 +309,7 @@ class DescribeTransactionsTransactionState(Struct):
 class DescribeTransactionsResponse(
     Message, api_key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), flexible=0
 ):
-    """The transactional ids in detail."""
+    """The details of the transactional ids."""
 
     throttle_time_ms: int = int32()
     transaction_states: list[DescribeTransactionsTransactionState] = array(
@@ -316,7 +320,10 @@ class DescribeTransactionsResponse(
 class ListTransactionsRequest(
     Message, api_key=ApiKey.LIST_TRANSACTIONS, versions=(0, 1), flexible=0
 ):
-    """Transactional ids to list. 1 adds the least duration in milliseconds; -1 means any."""
+    """Ask for transactional ids.
+
+    Version 1 adds the least duration in milliseconds; -1 means any.
+    """
 
     state_filters: list[str] = array(string)
     producer_id_filters: list[int] = array(int64)
@@ -324,9 +331,9 @@ class ListTransactionsRequest(
 
 
 class ListTransactionsTransactionState(Struct):
-    """One transactional id.
+    """One transactional id with its state.
 
-    Officially TransactionState, a name that DescribeTransactionsResponse has too.
+    Kafka's name is TransactionState, which DescribeTransactionsResponse has too.
     """
 
     transactional_id: str = string()

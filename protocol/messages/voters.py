@@ -1,6 +1,7 @@
-"""The voters of the metadata quorum: their progress, and changes of the set (KIP-853).
+"""The messages about the voters of the metadata quorum: their progress, and changes of the set
+(KIP-853).
 
-Room: messages. Data only. A voter is an id and a directory together.
+This module has only data classes. A voter is identified by an id and a directory together.
 """
 
 from protocol.messages.api import ApiKey
@@ -9,13 +10,13 @@ from protocol.wire.schema import Message, Struct, array, int16, int32, int64, st
 
 
 class DescribeQuorumRequestPartition(Struct):
-    """A partition by number; officially PartitionData."""
+    """A partition by its index. Kafka's name is PartitionData."""
 
     partition_index: int = int32()
 
 
 class DescribeQuorumRequestTopic(Struct):
-    """One topic of a DescribeQuorumRequest; officially TopicData."""
+    """One topic of a DescribeQuorumRequest. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[DescribeQuorumRequestPartition] = array(DescribeQuorumRequestPartition)
@@ -28,7 +29,10 @@ class DescribeQuorumRequest(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0
 
 
 class QuorumReplicaState(Struct):
-    """One replica's progress, times in Unix ms; -1 if unknown. Officially ReplicaState."""
+    """The progress of one replica; -1 if unknown, times in Unix ms.
+
+    Kafka's name is ReplicaState.
+    """
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid_(since=2)
@@ -38,7 +42,7 @@ class QuorumReplicaState(Struct):
 
 
 class DescribeQuorumPartition(Struct):
-    """One partition's quorum; officially PartitionData."""
+    """The quorum of one partition. Kafka's name is PartitionData."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -51,14 +55,14 @@ class DescribeQuorumPartition(Struct):
 
 
 class DescribeQuorumTopic(Struct):
-    """One topic of a DescribeQuorumResponse; officially TopicData."""
+    """One topic of a DescribeQuorumResponse. Kafka's name is TopicData."""
 
     topic_name: str = string()
     partitions: list[DescribeQuorumPartition] = array(DescribeQuorumPartition)
 
 
 class QuorumListener(Struct):
-    """One address of a node; officially Listener."""
+    """One address of a node. Kafka's name is Listener."""
 
     name: str = string()
     host: str = string()
@@ -66,14 +70,14 @@ class QuorumListener(Struct):
 
 
 class QuorumNode(Struct):
-    """A node's addresses; officially Node."""
+    """The addresses of one node. Kafka's name is Node."""
 
     node_id: int = int32()
     listeners: list[QuorumListener] = array(QuorumListener)
 
 
 class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
-    """The leader's view of its quorum."""
+    """The quorum as its leader sees it."""
 
     error_code: int = int16()
     error_message: str | None = string(since=2, nullable=2, default=None, ignorable=True)
@@ -82,7 +86,10 @@ class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(
 
 
 class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
-    """Make an observer that has caught up a voter. Answered when the change is committed."""
+    """Make an observer that has caught up a voter.
+
+    The answer comes when the change is committed.
+    """
 
     cluster_id: str | None = string(nullable=0)
     timeout_ms: int = int32()
@@ -92,7 +99,7 @@ class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0
 
 
 class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
-    """Whether it is a voter."""
+    """The error code that tells whether the node is a voter now."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -112,7 +119,7 @@ class RemoveRaftVoterRequest(
 class RemoveRaftVoterResponse(
     Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), flexible=0
 ):
-    """Whether the voter is removed."""
+    """The error code that tells whether the voter is removed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

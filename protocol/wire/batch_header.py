@@ -1,6 +1,6 @@
 """The header of a record batch: its layout, a read-only view, and in-place changes.
 
-Room: wire. Pure. A log, a Produce request and a Fetch response hold the same bytes:
+This module is pure. A log, a Produce request and a Fetch response hold the same bytes:
 
      0  base_offset int64              27  base_timestamp int64
      8  batch_length int32             35  max_timestamp int64
@@ -40,7 +40,7 @@ _MAX_TIMESTAMP = Packed(">q")
 _PRODUCER = Packed(">qhi")
 
 SIZE_BEFORE_LENGTH_ENDS = 12
-"""Bytes of a batch that its own length does not count."""
+"""The number of bytes at the start of a batch that its own length does not include."""
 _LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 _CRC_AT = 17
@@ -48,7 +48,7 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT = 43
 BATCH_LENGTH_MIN = HEADER_BYTES - SIZE_BEFORE_LENGTH_ENDS
-"""The length of a batch without records."""
+"""The batch length of a batch without records."""
 
 CODEC_BITS = 0x07
 """The attribute bits with the codec of the records."""
@@ -58,11 +58,11 @@ TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 SEQUENCE_MAX = 0x7FFFFFFF
-"""After this sequence number a producer continues with 0."""
+"""The largest sequence number. A producer continues with 0 after it."""
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before a batch's records, decoded but not checked."""
+    """The 61 bytes before the records of a batch, decoded but not checked."""
 
     base_offset: int
     batch_length: int
@@ -74,8 +74,11 @@ class BatchHeader(NamedTuple):
     base_timestamp: int
     max_timestamp: int
     producer_id: int
-    """-1 without an idempotent producer. Test this to find that out, and not the sequence: aiokafka
-    sends sequence 0 in batches whose producer id is -1."""
+    """-1 without an idempotent producer.
+
+    Test this field and not the sequence, because aiokafka sends sequence 0 in batches whose
+    producer id is -1.
+    """
     producer_epoch: int
     base_sequence: int
     record_count: int
@@ -92,7 +95,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number, -1 without a producer."""
+        """The sequence number of the last record; -1 without a producer."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -104,7 +107,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """True if the broker set the time: every record then has `max_timestamp`."""
+        """True if the broker set the timestamps. Then every record has `max_timestamp`."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
@@ -118,7 +121,7 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
-# This is what `_make` does, without its call, because every batch passes here.
+# This is what `_make` does, but without a call, because every batch is read here.
 _new_header = tuple.__new__
 
 
@@ -150,7 +153,7 @@ def check_magic(magic: int) -> None:
 
 
 def check_crc(batch: Buffer) -> bool:
-    """Return whether the checksum of one whole batch is correct."""
+    """Return whether the checksum of a whole batch is correct."""
     (stored,) = _CRC.unpack_from(batch, _CRC_AT)
     return bool(crc32c(memoryview(batch)[_ATTRIBUTES_AT:]) == stored)
 
@@ -169,7 +172,7 @@ def stamp_producer(
     *,
     is_transactional: bool = False,
 ) -> None:
-    """Write a producer's identity and sequence into a batch in place, and update its CRC."""
+    """Write producer id, epoch and sequence into a batch in place, and update its CRC."""
     if is_transactional:
         (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
         _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | TRANSACTIONAL)
@@ -185,7 +188,7 @@ def stamp_control(batch: bytearray | memoryview) -> None:
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Mark a batch as timed by the broker in place, and update its CRC."""
+    """Give a batch the broker's timestamp in place, and update its CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
@@ -199,7 +202,7 @@ def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> Non
 
 
 def stamp_crc(batch: bytearray | memoryview) -> None:
-    """Compute the CRC of a batch and write it in place."""
+    """Compute the CRC of a batch and write it into the batch."""
     # The slice must be released at once, because a bytearray with a live view cannot grow.
     with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))

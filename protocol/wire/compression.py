@@ -1,13 +1,13 @@
 """The five codecs of record batches, each imported at its first use.
 
-Room: wire. Pure. The caller of `decompress` names a limit on the output, because a megabyte can
-announce gigabytes. No codec here produces more than the limit and one read beyond it. No codec
-reads more parts than any client would write, because an empty part costs time too.
+This module is pure. The caller of `decompress` sets a limit on the output, because a megabyte can
+expand to gigabytes. No codec here produces more than the limit and one read beyond it. Each codec
+limits the number of parts to more than any client writes, because an empty part costs time too.
 
-`compress` writes the dialect that Kafka's Java client, librdkafka and the Python clients all read:
-gzip as one member, snappy in xerial's framing, lz4 as a frame of independent 64 KiB blocks, zstd as
-one frame. Levels have Kafka's numbers (KIP-390). Decision 0119 compares every limit of reading with
-the defaults of the codecs themselves.
+`compress` writes the variants that Kafka's Java client, librdkafka and the Python clients can all
+read: gzip as one member, snappy in xerial's framing, lz4 as a frame of independent 64 KiB blocks,
+zstd as one frame. Levels have Kafka's numbers (KIP-390). Decision 0119 compares every limit of
+reading with the defaults of the codecs themselves.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,22 @@ from protocol.wire.primitives import Buffer, read_uvarint
 STREAMS_MAX = 64
 """The most gzip members, or lz4 or zstd frames, in one batch. Clients write one.
 
-Each costs a copy of everything after it, so a megabyte of empty ones would cost seconds.
+Each member costs a copy of everything after it, so a megabyte of empty members would cost seconds.
 """
 
 SNAPPY_BLOCKS_MAX = 16_384
 """The most snappy blocks in one batch.
 
-That is half a gigabyte with the 32 KiB blocks of other clients, 16 MiB with the 1 KiB blocks of old
-ones. Empty blocks would only cost time.
+They have half a gigabyte with the 32 KiB blocks of other clients, and 16 MiB with the 1 KiB blocks
+of old ones. Empty blocks would only cost time.
 """
 
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
-"""The default of zstd's own readers. Levels 20 to 22 announce 32 to 128 MiB, whatever they hold.
-The reader reserves the window but touches only as much of it as the output fills."""
+"""The largest window of a zstd frame, which is the default of zstd's own readers.
+
+Levels 20 to 22 declare windows of 32 to 128 MiB, even for little data. The reader reserves the
+window but uses only as much memory as the output fills.
+"""
 
 GZIP_LEVEL_DEFAULT = -1
 LZ4_LEVEL_DEFAULT = 9
@@ -85,7 +88,7 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """Return `data` in the codec's dialect; with NONE the same object.
+    """Return the compressed data. With NONE return the same object.
 
     `level` is a number of Kafka's `compression.*.level` for gzip, lz4 or zstd. None is the default.
     """
@@ -98,9 +101,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """Return the decompressed data, at most `limit_bytes`; with NONE the same object.
+    """Return the decompressed data, at most `limit_bytes`. With NONE return the same object.
 
-    Raises DecompressionTooLarge beyond the limit, DecompressionFailed for corrupt or truncated
+    Raises DecompressionTooLarge beyond the limit, and DecompressionFailed for corrupt or truncated
     data.
     """
     if codec == Codec.NONE:
@@ -195,7 +198,10 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, left: int, limit_bytes: int) -> bytes:
-    """Decompress a raw block. Its size comes first and is checked before the allocation."""
+    """Decompress a raw snappy block.
+
+    The size at its start is checked before memory is allocated.
+    """
     from cramjam import DecompressionError, snappy
 
     try:
@@ -275,7 +281,8 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _check_zstd_frames(view: memoryview) -> None:
-    """Walk frames and blocks to the end, because the library's reader accepts truncated data."""
+    """Check that frames and blocks are complete, because the library's reader accepts truncated
+    data."""
     position = 0
     frame_count = 0
     while position < len(view) or position == 0:
@@ -288,7 +295,10 @@ def _check_zstd_frames(view: memoryview) -> None:
 
 
 def _zstd_frame_bytes(frame: memoryview) -> int:
-    """Return the length of the frame at the start; its checksum can be beyond the end."""
+    """Return the length of the frame that starts here.
+
+    Its checksum can be after the end of the data.
+    """
     import zstandard
 
     if int.from_bytes(frame[:4], "little") & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
@@ -322,7 +332,7 @@ _LEVEL_COMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
     Codec.LZ4: _compress_lz4,
     Codec.ZSTD: _compress_zstd,
 }
-"""The codecs that have levels."""
+"""The compressors that accept a level."""
 
 _DECOMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
     Codec.GZIP: _decompress_gzip,

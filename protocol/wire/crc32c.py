@@ -1,6 +1,6 @@
 """CRC-32C (Castagnoli), the checksum of record batches, from a C library.
 
-Room: wire. Pure. Takes any buffer, including writable memoryviews, without a copy.
+It accepts any buffer, including writable memoryviews, without a copy.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Declares the fields of a message, and the struct class that holds them.
 
-Room: wire. Pure. `schema` documents the options and re-exports everything for messages.
+This module is pure. `schema` documents the options and re-exports everything for messages.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,10 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 Records: TypeAlias = Any
-"""A memoryview once decoded. To be encoded: any bytes-like object or, for `encode_chunks`, a sized
-region.
+"""The type of a `records` field. Decoding gives a memoryview; encoding takes any bytes-like object.
 
-It is Any because the three uses differ: a reader gets a memoryview, a builder has a bytearray, and
-a broker answers with a region of a file.
+`encode_chunks` also takes a sized file region. The type is Any because the three uses differ: a
+reader gets a memoryview, a builder has a bytearray, and a broker answers with a file region.
 """
 
 _MISSING: Any = type("_Missing", (), {"__repr__": lambda self: "<default>"})()
@@ -30,7 +29,7 @@ _MISSING: Any = type("_Missing", (), {"__repr__": lambda self: "<default>"})()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field. The class that holds it sets `name`."""
+    """One declared field. The class that has the field sets `name`."""
 
     kind: Kind
     element: "Field | type[Struct] | None"
@@ -51,7 +50,7 @@ class Field:
         return self.nullable is not None and version >= self.nullable
 
     def new_default(self) -> Any:
-        """Return the default; a new list or struct if the default is one."""
+        """Return the default. If it is a list or struct, return a new one."""
         if self.default is not _MISSING:
             return self.default
         return self.element() if self.kind == "struct" and isinstance(self.element, type) else []
@@ -97,7 +96,8 @@ def array(
     default: Any = _MISSING,
     ignorable: bool = False,
 ) -> Any:
-    """An array of structs (pass the class) or of simple values (pass `int32`, `string`, ...)."""
+    """Declare an array of structs (pass the class) or of simple values (pass `int32`, `string`,
+    ...)."""
     of = element if isinstance(element, type) else element()
     return Field("array", of, since, until, nullable, tag, default, ignorable)
 
@@ -111,9 +111,10 @@ def struct(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """One nested struct.
+    """Declare one nested struct.
 
-    If it is nullable or tagged its default is None, meaning absent; else a new instance.
+    If it is nullable or tagged, its default is None, which means absent. Otherwise the default is a
+    new instance.
     """
     default = _MISSING if nullable is None and tag is None else None
     return Field("struct", element, since, until, nullable, tag, default, ignorable)
@@ -178,6 +179,6 @@ def _dunders(name: str, fields: list[Field]) -> dict[str, Any]:
 
 
 class Struct(metaclass=StructMeta):
-    """A part of a message. Plain mutable data; equal when all fields are equal."""
+    """A part of a message. It is mutable, and equal to another struct if all fields are equal."""
 
     fields: ClassVar[tuple[Field, ...]]

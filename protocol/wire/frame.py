@@ -1,18 +1,18 @@
 """The reading half of a connection without its socket: bytes in, whole frames out.
 
-Room: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into the buffer from
-`get_buffer` and calls `received`. That yields every complete frame, without its size, as a view of
-the one buffer, which is reused.
+This module is pure. It is made for `asyncio.BufferedProtocol`: the loop reads into the buffer from
+`get_buffer` and calls `received`. That call yields every complete frame, without its size, as a
+view of the buffer. The buffer is reused.
 
 Lifetime of a view: until the next `get_buffer` or `shrink`. A caller that needs it longer must copy
 it.
 
-Allocation: small frames are read many at a time. The buffer starts small, for a thousand clients
-that send little. It grows fourfold whenever a read has filled it, up to `read_bytes`. For a larger
-frame, the buffer doubles as bytes arrive, never by the announced size alone. The rest of that frame
-is read exactly to its end, so nothing after it must be moved. A size that is negative or above
-`frame_bytes_max` is refused as soon as its four bytes are there. A grown buffer shrinks after some
-small reads, or at once by `shrink`.
+Allocation: many small frames are read at once. The buffer starts small, for a thousand clients that
+send little. It grows fourfold whenever a read has filled it, up to `read_bytes`. For a larger frame
+the buffer doubles as bytes arrive; the declared size alone never makes it grow. The rest of that
+frame is read exactly to its end, so no bytes after it must be moved. A size that is negative or
+above `frame_bytes_max` is refused as soon as its four bytes have arrived. A grown buffer shrinks
+after some small reads, or at once by `shrink`.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,11 @@ from struct import Struct as Packed
 from protocol.errors import FrameTooLarge
 
 READ_BYTES = 256 << 10
-"""The usual buffer of a busy connection, and so the most that one read of small frames returns."""
+"""The usual buffer size of a busy connection, and so the most that one read of small frames
+returns."""
 
 FIRST_READ_BYTES = 16 << 10
-"""The buffer of a connection that is new or was silent."""
+"""The buffer size of a connection that is new or has sent nothing for a while."""
 
 SIZE_BYTES = 4
 
@@ -36,7 +37,8 @@ _SMALL_READS_BEFORE_SHRINKING = 32
 class FrameBuffer:
     """The incoming bytes of one connection.
 
-    `frame_bytes_max` can be changed at any time; it applies to sizes seen from then on.
+    `frame_bytes_max` can be changed at any time. It applies to frames whose size is read after the
+    change.
     """
 
     __slots__ = (
@@ -51,19 +53,24 @@ class FrameBuffer:
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self.capacity_bytes = 0
-        """How much memory the buffer takes."""
-        # The start of received bytes that are not returned yet.
+        """The number of bytes that the buffer takes in memory."""
+        # The start of the received bytes that are not returned yet.
         self._start = 0
         self.pending_bytes = 0
-        """The number of such bytes. Between two reads they are the start of a frame; a time limit
-        for slow senders checks this value.
+        """The number of received bytes that are not returned yet.
+
+        Between two reads they are the start of a frame. A time limit for slow senders checks this
+        value.
         """
         # The size of the first incomplete frame, its length field included; 0 while unknown.
         self._needed = 0
         self._small_reads = 0
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Return room for the next read, never empty. All views become invalid."""
+        """Return the free part of the buffer for the next read, never empty.
+
+        All views become invalid.
+        """
         pending = self.pending_bytes
         if not pending:
             self._start = 0
@@ -82,9 +89,8 @@ class FrameBuffer:
         return self._view[self._start + pending :]
 
     def _room_for_large(self, pending: int) -> memoryview:
-        """Return room for a frame beyond the usual buffer: to its end, or as far as its bytes
-        justify.
-        """
+        """Return room for a frame larger than the usual buffer: up to its end, or in doubling
+        steps."""
         needed = self._needed
         if self._start + needed > self.capacity_bytes:
             if needed <= self.capacity_bytes:
@@ -94,7 +100,7 @@ class FrameBuffer:
         return self._view[self._start + pending : self._start + needed]
 
     def _move(self, pending: int, capacity: int) -> None:
-        """Move incomplete bytes to the front; use a new buffer if this one is too small."""
+        """Move the bytes of an incomplete frame to the front, into a larger buffer if needed."""
         unfinished = self._view[self._start : self._start + pending]
         if capacity > self.capacity_bytes:
             self._use(bytearray(capacity))
@@ -104,8 +110,8 @@ class FrameBuffer:
     def received(self, count: int) -> Iterator[memoryview]:
         """Note that `count` bytes were read, and yield the complete frames.
 
-        The caller can stop early. The rest then comes with the next call, whose `count` can be 0.
-        After FrameTooLarge the connection must be closed.
+        The caller can stop early. The remaining frames then come with the next call, whose `count`
+        can be 0. After FrameTooLarge the connection must be closed.
         """
         self.pending_bytes += count
         is_full = self._start + self.pending_bytes == self.capacity_bytes
@@ -137,13 +143,13 @@ class FrameBuffer:
             yield self._view[frame_start : self._start]
 
     def shrink(self) -> None:
-        """Release the memory if nothing is pending; for idle connections."""
+        """Release the memory of an idle connection, if no bytes are pending."""
         if not self.pending_bytes:
             self._usual = min(FIRST_READ_BYTES, self.read_bytes)
             self._begin_anew(bytearray())
 
     def _maybe_shrink(self) -> None:
-        """Replace a grown buffer after enough reads in a row that did not need it."""
+        """Replace a grown buffer after enough successive reads that did not need its size."""
         self._small_reads += 1
         if self._small_reads >= _SMALL_READS_BEFORE_SHRINKING:
             self._begin_anew(bytearray(self._usual))

@@ -1,7 +1,8 @@
 """The smallest parts of the wire format, as functions that the generated codecs call.
 
-Room: wire. Pure. Readers are `(buffer, position) -> (value, position)`. Every length is compared
-with the bytes left before anything is allocated. `limits` has the limits of the whole layer.
+This module is pure. Readers have the form `(buffer, position) -> (value, position)`. Every length
+is compared with the remaining bytes before memory is allocated. `limits` has the limits that all
+readers share.
 """
 
 import uuid
@@ -22,15 +23,13 @@ from protocol.wire.limits import LIMITS
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 SMALL_COUNT = 16
-"""Arrays of numbers shorter than this have a compiled struct of their own."""
+"""Arrays with fewer numbers than this are read and written with a compiled struct."""
 
 UVARINT_1 = tuple(bytes((n,)) for n in range(128))
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned number of at most 32 bits, lowest seven bits first, in at
-    most five bytes.
-    """
+    """Read an unsigned number of at most 32 bits in at most five bytes, lowest seven bits first."""
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
@@ -106,11 +105,11 @@ def encode_varlong(value: int) -> bytes:
 
 
 encode_varint = encode_varlong
-"""For numbers of 32 bits, both zigzag encodings have the same bytes."""
+"""The same function, because both zigzag encodings of a 32-bit number have the same bytes."""
 
 
 def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields. Above the limit, it raises before any field is read."""
+    """Read the number of tagged fields. Raise BadTags if it is above the limit."""
     count, position = read_uvarint(buffer, position)
     if count > LIMITS.tag_count_max:
         raise BadTags(f"{count} tagged fields, at most {LIMITS.tag_count_max} are read")
@@ -118,7 +117,7 @@ def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
-    """Return one tag's number, and the start and end of its content."""
+    """Read one tag. Return its number, and the start and end of its content."""
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     end = position + size
@@ -128,7 +127,7 @@ def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
-    """Skip a whole section of tagged fields that are all unknown."""
+    """Skip all tagged fields of a struct, because none of them is known."""
     count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, _, position = read_tag(buffer, position, limit)
@@ -136,18 +135,19 @@ def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
 
 
 STRING_BYTES_MAX = 0x7FFF
-"""A longer string could not be written by versions with an int16 length. Kafka refuses it in the
-other versions too.
+"""The most bytes of a string.
+
+Versions with an int16 length cannot write more, and Kafka refuses longer strings in all versions.
 """
 
 
 def fail_string(length: int, what: str) -> NoReturn:
-    """Raise for a string that is too long."""
+    """Raise the error for a string that is too long."""
     raise BadLength(f"{what} has {length} bytes, a string has at most {STRING_BYTES_MAX}")
 
 
 def fail_length(length: int, left: int, what: str) -> NoReturn:
-    """Raise for an invalid length: null, negative, or more than the bytes left."""
+    """Raise the error for an invalid length: null, negative, or more than the remaining bytes."""
     if length == -1:
         raise NullNotAllowed(f"{what} is null")
     if length < 0:
@@ -156,7 +156,7 @@ def fail_length(length: int, left: int, what: str) -> NoReturn:
 
 
 def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
-    """Raise for an invalid count of an array."""
+    """Raise the error for an invalid count of an array."""
     if count == -1:
         raise NullNotAllowed(f"{what} is null")
     if count < 0 or count > count_max:
@@ -165,17 +165,17 @@ def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
 
 
 def fail_tag(tag: int, size: int, what: str) -> NoReturn:
-    """Raise for a tagged field whose declared size differs from its content."""
+    """Raise the error for a tagged field whose declared size differs from its content."""
     raise BadTags(f"{what}: tagged field {tag} does not fill its declared {size} bytes")
 
 
 def fail_tags(what: str) -> NoReturn:
-    """Raise for an unknown tagged field where none may be skipped."""
+    """Raise the error for an unknown tagged field where none may be skipped."""
     raise BadTags(f"{what} has a tagged field that is not known")
 
 
 def fail_marker(marker: int, what: str) -> NoReturn:
-    """Raise for an invalid marker of a nullable struct, which is 1 or -1."""
+    """Raise the error for an invalid marker of a nullable struct, which must be 1 or -1."""
     if marker == -1:
         raise NullNotAllowed(f"{what} is null")
     raise BadLength(f"{what} starts with marker {marker}, not 1 or -1")
@@ -187,7 +187,7 @@ _UUID_IS_SAFE = uuid.SafeUUID.unknown
 
 @lru_cache(maxsize=4096)
 def uuid_from_bytes(raw: bytes) -> uuid.UUID:
-    """Return an id from its 16 bytes. Topic ids repeat in every message, so they are cached."""
+    """Return an id from its 16 bytes. Ids are cached, because topic ids repeat in every message."""
     value = object.__new__(uuid.UUID)
     _set_attribute(value, "int", int.from_bytes(raw, "big"))
     _set_attribute(value, "is_safe", _UUID_IS_SAFE)
@@ -196,11 +196,11 @@ def uuid_from_bytes(raw: bytes) -> uuid.UUID:
 
 @lru_cache(maxsize=32)
 def array_unpackers(code: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
-    """Return `unpack_from` for 0 to 15 big-endian numbers of one struct code."""
+    """Return `unpack_from` for 0 to 15 big-endian numbers with this struct code."""
     return tuple(Struct(f">{n}{code}").unpack_from for n in range(SMALL_COUNT))
 
 
 @lru_cache(maxsize=32)
 def array_packers(code: str) -> tuple[Callable[..., bytes], ...]:
-    """Return `pack` for 0 to 15 big-endian numbers of one struct code."""
+    """Return `pack` for 0 to 15 big-endian numbers with this struct code."""
     return tuple(Struct(f">{n}{code}").pack for n in range(SMALL_COUNT))

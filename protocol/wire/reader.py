@@ -1,10 +1,10 @@
 """Generates and compiles the source of a reader: buffer in, message out.
 
-Room: wire. Pure. The code is straight-line for one (class, version). Neighbouring fixed-width
-fields, and the length of the next string or array, are read by one `struct` call. Arrays of structs
-are loops in place, without a call per element. Invariant: `pos` never exceeds `limit`, because
-every length is compared with the bytes left before it is skipped. Fixed-width reads beyond the end
-raise struct.error or IndexError, which `Message.decode` translates.
+This module is pure. The code of a reader is straight-line for one (class, version). Neighbouring
+fixed-width fields are read by one `struct` call, together with the length of the next string or
+array. Arrays of structs are loops, without a call per element. Invariant: `pos` never exceeds
+`limit`, because every length is compared with the remaining bytes first. Fixed-width reads after
+the end raise struct.error or IndexError, which `Message.decode` translates.
 """
 
 from collections.abc import Callable
@@ -50,9 +50,9 @@ def compile_reader(
 ) -> Callable[[Any, int, int], tuple[Any, int]]:
     """Return `read(buffer, position, limit) -> (message, end)` for one version of one message.
 
-    `keep_views`: the message has `records`, so the buffer is sliced as a memoryview. Otherwise it
-    is converted to bytes once, whose slices decode faster. `is_strict`: an unknown tagged field
-    raises BadTags; otherwise it is skipped.
+    `keep_views`: the message has `records`, so the buffer is sliced as a memoryview. Otherwise the
+    buffer is converted to bytes once, because slices of bytes decode faster. `is_strict`: an
+    unknown tagged field raises BadTags; otherwise it is skipped.
     """
     source = _ReaderSource(version, flexible, keep_views, is_strict)
     text = source.function(cls)
@@ -62,7 +62,7 @@ def compile_reader(
 
 
 def least_size(field: "Field | type[Struct]", version: int, flexible: bool) -> int:
-    """Return the fewest bytes of an array element; at least 1, so that counts stay bounded."""
+    """Return the fewest bytes of an array element; at least 1, so that counts are limited."""
     if isinstance(field, type):
         present = [f for f in field.fields if f.in_version(version) and f.tag is None]
         return max(1, sum(least_size(f, version, flexible) for f in present) + flexible)
@@ -124,7 +124,7 @@ class _ReaderSource:
         return name
 
     def flush(self) -> None:
-        """Read the collected fixed-width fields with one call."""
+        """Generate one call that reads the collected fixed-width fields."""
         if not self.run:
             return
         codes = ">" + "".join(code for code, _ in self.run)
@@ -143,7 +143,7 @@ class _ReaderSource:
         self.after = []
 
     def struct_fields(self, cls: type[Struct]) -> str:
-        """Create an instance and read all its fields; return the variable that holds it."""
+        """Generate the code that creates an instance and reads its fields. Return its variable."""
         instance = self.name("o")
         self.line(f"{instance} = new({self.class_name(cls)})")
         known_tags = []
@@ -174,7 +174,7 @@ class _ReaderSource:
             self.line(f"{target} = {self.constant('default', default)}")
 
     def value(self, field: Field, target: str, what: str) -> None:
-        """Read one value of any kind into `target`."""
+        """Generate the code that reads one value of any kind into `target`."""
         if field.kind in FIXED_CODES:
             if field.kind == "uuid":
                 raw = self.name("raw")
@@ -190,7 +190,7 @@ class _ReaderSource:
             self.sized(field, target, what)
 
     def length(self, short: bool) -> str:
-        """Read a length or count into a variable; null becomes -1 in every format."""
+        """Generate the code that reads a length or count. Null becomes -1 in every format."""
         length = self.name("n")
         if self.flexible:
             self.run.append(("B", length))
@@ -203,7 +203,7 @@ class _ReaderSource:
         return length
 
     def sized(self, field: Field, target: str, what: str) -> None:
-        """Read a string, bytes or records."""
+        """Generate the code that reads a string, bytes or records."""
         length = self.length(short=field.kind == "string")
         nullable = field.nullable_in(self.version)
         if nullable:
@@ -254,7 +254,7 @@ class _ReaderSource:
             self.depth -= 1
 
     def numbers(self, code: str, count: str, target: str) -> None:
-        """Read an array of fixed-width numbers with one struct call."""
+        """Generate one struct call that reads an array of fixed-width numbers."""
         table = f"unpack_many_{code if code != '?' else 't'}"
         self.scope.setdefault(table, primitives.array_unpackers(code))
         self.line(
@@ -264,7 +264,7 @@ class _ReaderSource:
         self.line(f"pos += {count} * {calcsize('>' + code)}")
 
     def elements(self, element: Any, count: str, target: str, what: str) -> None:
-        """Read an array of structs, strings or ids with a loop in place."""
+        """Generate a loop that reads an array of structs, strings or ids."""
         items = self.name("items")
         self.line(f"{items} = []")
         self.line(f"{target} = {items}")
@@ -280,7 +280,10 @@ class _ReaderSource:
         self.depth -= 1
 
     def nested(self, field: Field, target: str, what: str) -> None:
-        """Read a struct in place. Only a nullable one starts with a marker byte."""
+        """Generate the code that reads a struct.
+
+        Only a nullable struct starts with a marker byte.
+        """
         assert isinstance(field.element, type)
         if field.nullable_in(self.version):
             marker = self.name("marker")
@@ -302,7 +305,8 @@ class _ReaderSource:
         return instance
 
     def tags(self, cls: type[Struct], instance: str, known: "list[Field]") -> None:
-        """Read the tagged section at the end of every struct of a flexible version."""
+        """Generate the code that reads the tagged fields at the end of a struct of a flexible
+        version."""
         count = self.name("tags")
         unknown = f"fail_tags({cls.__name__!r})"
         self.run.append(("B", count))

@@ -1,12 +1,12 @@
 """Single records inside a batch: fast reading, and writing.
 
-Room: wire. Pure. The layout of a record:
+This module is pure. The layout of a record:
 
     length varint, attributes int8 (0), timestamp delta varlong, offset delta varint,
     key length varint (-1: null), key, value length varint (-1: null), value,
     header count varint, and per header: key length varint, key, value length varint, value
 
-All deltas refer to the batch's header. `records` has the batch around them.
+All deltas refer to the header of the batch. `records` reads and writes whole batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,8 @@ from protocol.wire.primitives import (
 )
 
 LEAST_RECORD_BYTES = 7
-"""Length, attributes, two deltas, null key, null value, no headers: one byte each."""
+"""The bytes of the shortest record: length, attributes, two deltas, null key, null value, no
+headers."""
 
 _SEQUENCE_MAX = 0x7FFFFFFF
 _new_record = tuple.__new__
@@ -55,7 +56,7 @@ class Record(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction: the only record of its control batch."""
+    """The transaction marker, which is the only record of its control batch."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -64,7 +65,7 @@ class Marker(NamedTuple):
 def read_marker(record: Record) -> Marker | None:
     """Return the transaction marker of a control batch's record; None for other control records.
 
-    The other kinds (leader changes, snapshots) belong to the metadata log; readers skip them.
+    The other kinds (leader changes, snapshots) belong to the metadata log, and readers skip them.
     """
     try:
         _, kind = _MARKER_KEY.unpack_from(record.key or b"")
@@ -111,11 +112,11 @@ def append_record(
 
 
 Place = tuple[int, int, int]
-"""One record's offset, timestamp, and key size (-1 for null)."""
+"""The offset, timestamp and key size of one record; the size of a null key is -1."""
 
 
 RUN_RECORDS = 100
-"""How many places `scan_places` yields at a time."""
+"""The number of places that `scan_places` yields at a time."""
 
 RUN_HEADERS = 500
 """A record with more headers than this is scanned in parts."""
@@ -124,10 +125,10 @@ RUN_HEADERS = 500
 def scan_places(
     payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> Iterator[list[Place]]:
-    """Scan records like `read_records`, with the same checks, but without keys, values or headers.
+    """Yield the places of records, with the checks of `read_records`, without decoding contents.
 
-    Numbers of one byte, and of three as in large batches, are read in place. The places come in
-    runs of some milliseconds of work, possibly empty, so that an event loop can be served in
+    Numbers of one byte, and of three as in large batches, are read without a call. The places come
+    in lists of some milliseconds of work, which can be empty. So an event loop can do other work in
     between.
     """
     try:
@@ -202,10 +203,11 @@ def read_records(
     base_sequence: int,
     append_timestamp: int | None,
 ) -> Iterator[Record]:
-    """Yield `count` records that fill `payload` exactly. `append_timestamp` replaces their own
-    times.
+    """Yield `count` records that fill `payload` exactly.
+
+    `append_timestamp`, if not None, replaces the timestamps of the records.
     """
-    # Numbers of one and two bytes are read in place, because calls would double the time.
+    # Numbers of one and two bytes are read without a call, because calls would double the time.
     position = 0
     size = len(payload)
     try:
@@ -254,7 +256,7 @@ def read_records(
 
 
 def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Read a key or value: length and content, None for length -1."""
+    """Read the length and content of a key or value; the content is None for length -1."""
     low = payload[position]
     if low < 0x80:
         size = low >> 1 ^ -(low & 1)
@@ -270,7 +272,10 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
 
 
 def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
-    """Return the size of a key or value, and where it would end, without a check of that end."""
+    """Read the size of a key or value.
+
+    Return it, and where the content ends, which is not checked.
+    """
     size = payload[position]
     if size < 0x80:
         size = size >> 1 ^ -(size & 1)
@@ -298,7 +303,7 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int
 
 
 def _skip_headers(payload: bytes, position: int, end: int, left: int) -> tuple[int, int]:
-    """Skip some of the remaining headers. Twenty megabytes can hold ten million of them."""
+    """Skip some of the remaining headers, because 20 MB can hold ten million of them."""
     count = min(left, RUN_HEADERS)
     for _ in range(count):
         _, position = _read_header_name(payload, position, end)

@@ -1,7 +1,7 @@
-"""Record batches of format 2: finding them in a buffer, reading their records, building them.
+"""Record batches of format 2: find them in a buffer, read their records, build them.
 
-Room: wire. Pure. `batch_header` has the layout of a batch, `record` that of records. Most users
-need only the header.
+This module is pure. `batch_header` has the layout of a batch, and `record` the layout of records.
+Most users need only the header.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -82,10 +82,10 @@ __all__ = [
 
 
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield every whole batch of a buffer, with its bytes as a slice; skip a partial one at the
-    end.
+    """Yield every whole batch of a buffer, with its bytes as a slice.
 
-    A fetch can end in the middle of a batch. Impossible lengths and old formats raise.
+    A fetch can end in the middle of a batch, so a partial batch at the end is skipped. Impossible
+    lengths and old formats raise an error.
     """
     view = memoryview(buffer)
     position = 0
@@ -98,16 +98,16 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         yield header, view[position:next_position]
         position = next_position
     if end - position > MAGIC_AT:
-        # A message of an old format can be shorter than our header. It must raise and not be
-        # skipped.
+        # A message of an old format can be shorter than our header. It must raise an error, so it
+        # is not skipped.
         check_magic(view[position + MAGIC_AT])
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
     """Return the header of a batch that fills `batch` exactly and is consistent.
 
-    A broker checks this for every batch first: size, CRC, and a record count that fits offsets and
-    bytes. Anything else raises CorruptBatch.
+    A broker first checks every batch with this: size, CRC, and a record count that fits the offsets
+    and bytes. A fault raises CorruptBatch.
     """
     header = read_header(batch)
     if header.size_bytes != len(batch):
@@ -140,7 +140,7 @@ def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[R
         header.record_count,
         header.base_offset,
         header.base_timestamp,
-        # Some clients leave a sequence of 0 in batches without a producer id.
+        # Some clients send sequence 0 in batches without a producer id.
         header.base_sequence if header.producer_id >= 0 else NO_SEQUENCE,
         header.max_timestamp if header.is_log_append_time else None,
     )
@@ -152,10 +152,10 @@ def iterate_places(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Pl
 
 
 def iterate_place_runs(batch: Buffer, limit_bytes: int | None = None) -> Iterator[list[Place]]:
-    """Yield the same in short runs, possibly empty, so that the caller can do other work in
-    between.
+    """Yield offset, timestamp and key size of each record in short lists, which can be empty.
 
-    The batch is decompressed at once, and not referenced afterwards.
+    The caller can do other work between two lists. The batch is decompressed at once, and not
+    referenced afterwards.
     """
     header, payload = _open(batch, limit_bytes)
     return scan_places(
@@ -176,7 +176,7 @@ def recompress(
     """Return a whole batch with the same records, compressed by another codec.
 
     The records are not decoded. Producer, sequence, offsets and the other attribute bits are kept.
-    The caller gives the largest timestamp, because the header's can differ from the records'.
+    The caller gives the largest timestamp, because the header's value can differ from the records'.
     `level_of` returns the level for a payload size. The CRC is computed again.
     """
     header, payload = _open(batch, None)
@@ -188,7 +188,7 @@ def recompress(
 
 
 def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
-    """Return the header and the decompressed records."""
+    """Return the header of a batch and its decompressed records."""
     header = read_header(batch)
     if header.size_bytes != len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
@@ -200,7 +200,7 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
 
 
 def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
-    """Return a batch with these compressed records and this header; length and CRC are computed."""
+    """Return a batch with this header and these compressed records. Length and CRC are computed."""
     whole = header._replace(batch_length=BATCH_LENGTH_MIN + len(packed), crc=0)
     batch = bytearray(HEADER.pack(*whole))
     batch += packed
@@ -261,7 +261,7 @@ def assemble_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """Return a batch of encoded records, with offset deltas from 0 in order."""
+    """Return a batch of records that are encoded already, with offset deltas from 0 in order."""
     packed = compress(codec, payload)
     attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0)
     batch = bytearray(HEADER_BYTES)

@@ -1,6 +1,6 @@
 """Declares messages: one slotted class per body for all versions.
 
-Room: wire. Pure. A class lists its fields in wire order:
+This module is pure. A class lists its fields in wire order:
 
     class ListOffsetsTopic(Struct):
         name: str = string()
@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 CHUNK_SIZE_BYTES = 32 << 10
-"""`encode_chunks` returns `records` of at least this size as separate chunks, without a copy."""
+"""The size from which `encode_chunks` returns `records` as separate chunks, without a copy."""
 
 _Reader: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
@@ -88,7 +88,7 @@ class Message(Struct):
 
     `valid_versions`: the versions that this class can read and write. `flexible_from`: the first
     version with compact lengths and tagged fields. `has_records`: decoding returns slices of the
-    buffer, which the caller must keep unchanged while it uses them.
+    buffer, so the caller must not change the buffer while it uses them.
     """
 
     api_key: ClassVar[int]
@@ -112,10 +112,10 @@ class Message(Struct):
     def decode(
         cls, buffer: Buffer, version: int, position: int = 0, *, is_strict: bool = False
     ) -> tuple[Self, int]:
-        """Read one body from `position`; return it and its end.
+        """Decode one body that starts at `position`. Return the body and its end.
 
         Every fault of the bytes raises a WireError. The caller decides about bytes after the end.
-        With `is_strict` an unknown tagged field also raises; otherwise it is skipped.
+        With `is_strict` an unknown tagged field also raises an error; otherwise it is skipped.
         """
         readers = cls._strict_readers if is_strict else cls._readers
         reader = readers.get(version) or cls._reader(version, is_strict)
@@ -129,7 +129,7 @@ class Message(Struct):
             raise type(error)(f"{cls.__name__} v{version}: {error}") from None
 
     def encode(self, version: int) -> bytes:
-        """Return the whole body as bytes; `records` must be bytes-like."""
+        """Return the whole body as bytes. `records` must be bytes-like."""
         parts = self.encode_parts(version)
         try:
             return b"".join(parts)
@@ -137,9 +137,9 @@ class Message(Struct):
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from None
 
     def encode_parts(self, version: int) -> list[Any]:
-        """Return the body as the pieces it was written in, with `records` unchanged.
+        """Return the body as a list of encoded parts, with `records` unchanged.
 
-        For callers that join them with a header of their own; see `messages.headers`.
+        It is for callers that join the parts with a header; see `messages.headers`.
         """
         writer = self._writers.get(version) or self._writer(version)
         parts: list[Any] = []
@@ -152,11 +152,10 @@ class Message(Struct):
         return parts
 
     def encode_chunks(self, version: int) -> list[Any]:
-        """Return the body as few chunks: bytes, and between them `records` that are large or no
-        bytes.
+        """Return the body in few chunks. Large `records` are separate chunks, which are not copied.
 
-        A region (any sized object that is not bytes-like) is returned unchanged, whatever its size.
-        Its length counts in the lengths around it.
+        A file region (any sized object that is not bytes-like) is always a separate chunk. The
+        lengths before it include its length.
         """
         return join_chunks(self.encode_parts(version))
 
@@ -184,7 +183,7 @@ class Message(Struct):
 
 
 def join_chunks(parts: list[Any]) -> list[Any]:
-    """Join neighbouring small pieces; keep large ones and regions unchanged, in order."""
+    """Join neighbouring small parts. Keep large parts and file regions unchanged, in order."""
     chunks: list[Any] = []
     small: list[Any] = []
     for part in parts:

@@ -1,8 +1,8 @@
-"""Generates and compiles the source of a writer: message in, pieces of bytes out.
+"""Generates and compiles the source of a writer: message in, encoded parts out.
 
-Room: wire. Pure. The counterpart of `reader`: neighbouring fixed-width fields and the length after
-them are packed by one `struct` call, arrays of structs are loops in place. Pieces are appended to a
-list that the caller joins once, so `records` are never copied.
+This module is pure. It is the counterpart of `reader`. Neighbouring fixed-width fields, and the
+length after them, are packed by one `struct` call. Arrays of structs are loops. The encoded parts
+are appended to a list that the caller joins once, so `records` are never copied.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ def compile_writer(
 
 
 def fail_null(what: str) -> None:
-    """Raise for a null in a field that must not be null in this version."""
+    """Raise the error for a null in a field that must not be null in this version."""
     raise EncodeError(f"{what} is None")
 
 
 def fail_unsupported(what: str) -> None:
-    """Raise for a value that the version cannot carry and that must not be dropped."""
+    """Raise the error for a value that the version cannot encode and that must not be dropped."""
     raise EncodeError(f"{what} cannot be carried by this version")
 
 
@@ -51,7 +51,7 @@ class _WriterSource:
         self.lines: list[str] = []
         self.depth = 1
         self.names = 0
-        # Fixed-width values that are not packed yet: (struct code, expression); "x" packs a zero
+        # Fixed-width values that are not packed yet, (struct code, expression). "x" packs a zero
         # byte.
         self.run: list[tuple[str, str]] = []
 
@@ -86,15 +86,13 @@ class _WriterSource:
         return f"{name}({values})"
 
     def flush(self) -> None:
-        """Pack the collected fixed-width values with one call."""
+        """Generate one call that packs the collected fixed-width values."""
         if self.run:
             self.line(f"append({self.packed()})")
             self.run = []
 
     def length(self, length: str, null: str, short: bool) -> None:
-        """Write a length after the collected values. `null`: the condition under
-        which it is null.
-        """
+        """Generate the code that writes a length. It is null if the condition `null` is true."""
         if not self.flexible:
             value = f"-1 if {null} else {length}" if null else length
             self.run.append(("h" if short else "i", value))
@@ -125,7 +123,7 @@ class _WriterSource:
             self.tags(cls, instance, tagged)
 
     def differs(self, field: Field, source: str) -> str:
-        """Return the condition that a field differs from its default."""
+        """Return the condition under which a field differs from its default."""
         default = field.new_default()
         if default is None:
             return f"{source} is not None"
@@ -150,7 +148,7 @@ class _WriterSource:
             self.sized(field, source, what)
 
     def sized(self, field: Field, source: str, what: str) -> None:
-        """Write a string, bytes or records."""
+        """Generate the code that writes a string, bytes or records."""
         raw = self.name("b")
         nullable = field.nullable_in(self.version)
         encode = ".encode()" if field.kind == "string" else ""
@@ -206,7 +204,10 @@ class _WriterSource:
         self.depth -= 1
 
     def nested(self, field: Field, source: str, what: str) -> None:
-        """Write a struct in place. Only a nullable one starts with a marker byte."""
+        """Generate the code that writes a struct.
+
+        Only a nullable struct starts with a marker byte.
+        """
         assert isinstance(field.element, type)
         nested = self.name("o")
         self.flush()
@@ -225,7 +226,7 @@ class _WriterSource:
         self.depth -= 1
 
     def tags(self, cls: type[Struct], instance: str, tagged: "list[Field]") -> None:
-        """Write the tagged section: ascending tags, without those at their default."""
+        """Generate the code that writes the tagged fields by ascending tag, except defaults."""
         if not tagged:
             self.run.append(("x", ""))
             return

@@ -1,6 +1,7 @@
-"""Cells as SQL text: how a block of cells is written, added to the database and read back. Pure.
+"""Cells as SQL text: how a block of cells is written, added to the database and read back.
 
-A block is a list of SQL tuples separated by commas, one for each key of one window:
+This module is pure. A block is a list of SQL tuples separated by commas, one for each key of one
+window:
 
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>)
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>,<sum>,<min>,<max>)

@@ -1,9 +1,9 @@
-"""Choose how each block of a batch is written to the database. Pure.
+"""Choose how each block of a batch is written to the database.
 
-Most windows of a backlog are new, and most others are far below their limit of keys. Such blocks
-are added by the server, without reading the stored cells first. A window that can reach its limit
-of keys is written by rows, because it must be decided for each key whether it goes to the overflow
-key.
+This module is pure. Most windows of a backlog are new, and most others are far below their limit of
+keys. Such blocks are added by the server, without reading the stored cells first. A window that can
+reach its limit of keys is written by rows, because it must be decided for each key whether it goes
+to the overflow key.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Adds a batch's slices to the configured windows, and combines these with stored cells. Pure.
+"""Adds a batch's slices to the configured windows, and combines these with stored cells.
 
-A window older than its `keep` is not written, so that a purged window never comes back with only a
-part of its counts. `all` is never purged. Keys beyond `max_keys` go to the overflow key. New keys
-are taken in the order of their hash, so a replay sends the same keys there.
+This module is pure. A window older than its `keep` is not written, so that a purged window never
+comes back with only a part of its counts. `all` is never purged. Keys beyond `max_keys` go to the
+overflow key. New keys are taken in the order of their hash, so a replay sends the same keys there.
 """
 
 from collections.abc import Callable, Iterable, Mapping

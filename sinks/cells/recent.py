@@ -1,9 +1,9 @@
-"""A cache of the cells that a driver wrote last, so that a merge reads only the others. Pure.
+"""A cache of the cells that a driver wrote last, so that a merge reads only the others.
 
-While the guard accepts a driver's epoch, no other process writes, so the database has exactly what
-this driver wrote. The cache is emptied when that is no longer certain: after a transaction whose
-commit is uncertain, and after a purge. Windows that the server changes by adding blocks are removed
-from the cache.
+This module is pure. While the guard accepts a driver's epoch, no other process writes, so the
+database has exactly what this driver wrote. The cache is emptied when that is no longer certain:
+after a transaction whose commit is uncertain, and after a purge. Windows that the server changes by
+adding blocks are removed from the cache.
 """
 
 from collections import OrderedDict

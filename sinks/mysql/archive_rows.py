@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = tuple[int, int, int, int]
-"""Partition, first offset, end, and the latest arrival in epoch milliseconds (-1: no line)."""
+"""Partition, first offset, end, and the latest arrival in Unix milliseconds (-1: no lines)."""
 
 
 def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:

@@ -50,7 +50,7 @@ _COPIED_TABLE = f"""CREATE TABLE {COPIED} (id TINYINT PRIMARY KEY,
 
 
 class _Place(NamedTuple):
-    """A window of the old table."""
+    """The place of a window in the old table: metric, size and start."""
 
     metric: str
     size_s: int

@@ -1,4 +1,7 @@
-"""Converts cells to rows of the table `window_cells`, and back. Pure."""
+"""Converts cells to rows of the table `window_cells`, and back.
+
+This module is pure.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

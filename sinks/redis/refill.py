@@ -1,4 +1,7 @@
-"""The order in which the live view is refilled: totals, then the newest windows. Pure."""
+"""The order in which the live view is refilled: totals, then the newest windows.
+
+This module is pure.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple

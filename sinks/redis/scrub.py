@@ -1,9 +1,9 @@
-"""Decides what the scrub checks next, and which parts of a window are wrong. Pure.
+"""Decides what the scrub checks next, and which parts of a window are wrong.
 
-The scrub compares the live view (Redis) with the truth (MySQL) in two ways. A *look* asks Redis
-only for sizes, so a missing key is found within seconds. A *check* compares a window field by
-field. Both go through all windows in the view in turn. They remember their place by the start of a
-window, so merges and purges in between do not disturb them.
+This module is pure. The scrub compares the live view (Redis) with the truth (MySQL) in two ways. A
+*look* asks Redis only for sizes, so a missing key is found within seconds. A *check* compares a
+window field by field. Both go through all windows in the view in turn. They remember their place by
+the start of a window, so merges and purges in between do not disturb them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ class WindowCheck:
     mended: list[str] = field(default_factory=list)
 
     def read_again(self) -> None:
-        """Start again by collecting the names in Redis."""
+        """Compare the window again, and start by collecting the field names in Redis."""
         self.after, self.fields, self.unseen, self.cursor = b"", 0, set(), 0
 
 
@@ -73,12 +73,15 @@ class WindowCycle:
         self.rounds_total = 0
 
     def __len__(self) -> int:
-        """The number of pairs of metric and size."""
+        """Return the number of pairs of metric and size."""
         return len(self._sizes)
 
     @property
     def place(self) -> tuple[str, int, int | None]:
-        """Metric, size, and the start below which the next windows are (None: from the newest)."""
+        """The metric, the size, and the start before which the next windows are.
+
+        The start is None for the newest window.
+        """
         return *self._sizes[self._at], self._before_s
 
     def passed(self, starts_s: Sequence[int], asked: int) -> None:

@@ -1,8 +1,8 @@
-"""The live view: the Redis keys for each cell. Pure.
+"""The live view: the Redis keys for each cell.
 
-`mill:<metric>:<size>:<start>` is one window. `mill:<metric>:<size>` is the latest window that is
-not more than an hour ahead. `mill:<metric>:all` has the totals. The ranking of each is in `…:top`.
-Values are absolute, so writing them twice changes nothing.
+This module is pure. `mill:<metric>:<size>:<start>` is one window. `mill:<metric>:<size>` is the
+latest window that is not more than an hour ahead. `mill:<metric>:all` has the totals. The ranking
+of each is in `…:top`. Values are absolute, so writing them twice changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

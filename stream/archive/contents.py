@@ -1,9 +1,9 @@
 """The contents of an archive: the pieces of one topic, their offsets, and what is missing.
 
-Pure: it touches no file. A *piece* is some offsets of some partitions that are written together,
-as one Parquet file for each hour in which lines arrived. The *note* of a piece is a small file that
-lists the offsets that the piece covers, including those without a line. A piece belongs to the
-archive as soon as its note exists.
+This module is pure: it touches no file. A *piece* is some offsets of some partitions that are
+written together, as one Parquet file for each hour in which lines arrived. The *note* of a piece is
+a small file that lists the offsets that the piece covers, including those without a line. A piece
+belongs to the archive as soon as its note exists.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sinks.rows import OffsetRange
 
 Spans = Sequence[tuple[int, int]]
-"""Offsets [start, end) of one partition, ascending; adjacent spans are joined."""
+"""Offset ranges [start, end) of one partition, in ascending order. Adjacent ranges are joined."""
 
 _VERSION = 1
 
@@ -92,16 +92,16 @@ class Pieces:
         return tuple(self._spans.get(partition, ()))
 
     def lost(self) -> int:
-        """Return how many offsets are missing between the first and the last one."""
+        """Return how many offsets are missing between the first and the last archived offset."""
         return sum(
             spans[-1][1] - spans[0][0] - sum(end - start for start, end in spans)
             for spans in self._spans.values()
         )
 
     def made_anew(self, topic_id: str, ends: Mapping[int, int]) -> str | None:
-        """Return why the pieces belong to an older topic of the same name.
+        """Return why the pieces belong to an older topic of the same name; None if they do not.
 
-        `ends` are the broker's end offsets by partition. None: the pieces belong to this topic.
+        `ends` are the broker's end offsets by partition.
         """
         if not self.all:
             return None

@@ -17,7 +17,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Folder(Protocol):
-    """A folder of an archive, of any kind.
+    """A folder of an archive, on this machine or on another file system.
 
     `root` is its URI, which Spark can read. All methods raise the exceptions of the file system.
     """

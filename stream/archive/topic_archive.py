@@ -18,7 +18,8 @@ from protocol.log import fields
 from stream.archive.contents import ArchivePiece, Pieces, decode, encode
 from stream.archive.folders import Folder
 
-# The most notes in addition to the combined one. A start must open all of them, so they are few.
+# The most notes in addition to the combined note. There are few, because a start must open all of
+# them.
 NOTES_MAX = 100
 
 _ALL = ".all.json"

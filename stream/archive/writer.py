@@ -61,7 +61,10 @@ logger = logging.getLogger(__name__)
 
 
 class ArchiveAway(Exception):
-    """The content of the archive is unknown at the moment; the text gives the reason."""
+    """The error when the content of the archive is unknown at the moment.
+
+    Its text gives the reason.
+    """
 
 
 class ArchiveWriter:
@@ -270,7 +273,7 @@ class ArchiveWriter:
 
 
 class _JvmEnded(Exception):
-    """The JVM is gone."""
+    """The error when the JVM has ended."""
 
 
 def write_piece(

@@ -1,6 +1,6 @@
-"""The base of all sections of the stream's configuration.
+"""The base class of all sections of the stream's configuration.
 
-It uses only the values it is given: it opens no file and starts no JVM.
+The module uses only the values that it gets: it opens no file and starts no JVM.
 """
 
 from typing import Annotated

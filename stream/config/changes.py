@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnreadableConfigFile:
-    """The file is not a valid configuration; `why` lists its faults."""
+    """The result for a file that is not a valid configuration. `why` lists its faults."""
 
     why: str
 

@@ -1,9 +1,9 @@
 """Column declarations of users: `level: string`, or `ms: {path: timing.total, type: double}`.
 
-Pure. A *declaration* gives a column its type and its *address*: the json path, key, position, field
-or group where a line has the column's text. Each fault is reported at the key of its own column, so
-the user sees all faults together. The older form, one text such as `'timing.total double'`, is
-still accepted.
+This module is pure. A *declaration* gives a column its type and its *address*: the json path, key,
+position, field or group where a line has the column's text. Each fault is reported at the key of
+its own column, so the user sees all faults together. The older form, one text such as
+`'timing.total double'`, is still accepted.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class ColumnSection(BaseModel):
 
     @property
     def address(self) -> str | None:
-        """The address, whichever key it was given under; None if the declaration has none."""
+        """The address, under whichever key it was given; None if the declaration has no address."""
         position = None if self.position is None else str(self.position)
         return self.path or self.key or position or self.field or self.group
 

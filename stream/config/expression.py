@@ -1,8 +1,8 @@
 """SQL expressions of users: their tokens, and the names in them.
 
-Pure, no JVM. This module finds the words of an expression that are names of columns. So a misspelt
-column is reported before Spark starts, and the compiled plan can rename the columns of each input.
-Spark checks the syntax, not this module.
+This module is pure and needs no JVM. This module finds the words of an expression that are names of
+columns. So a misspelt column is reported before Spark starts, and the compiled plan can rename the
+columns of each input. Spark checks the syntax, not this module.
 """
 
 import difflib

@@ -38,7 +38,7 @@ _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "
 
 
 class FormatFault(ValueError):
-    """The file of a format is not usable; the exception has the file's path and the reason."""
+    """The error for a format file that cannot be used. It has the file's path and the reason."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -47,7 +47,8 @@ class FormatFault(ValueError):
 
 
 class FormatColumn(Section):
-    """A column: its type, its meaning (`about`), and its address (`at`, by default its name)."""
+    """A column of a format: its type, its meaning (`about`), and its address (`at`, else its
+    name)."""
 
     type: str = "string"
     about: str

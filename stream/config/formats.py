@@ -1,6 +1,6 @@
 """The built-in formats of lines: the columns of each, and how a user declares further columns.
 
-Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
+This module is pure and needs no JVM. `parse/columns.py` turns these declarations into SQL.
 """
 
 import difflib

@@ -1,8 +1,8 @@
 """Regular expressions of users: their groups, and the notations of Java and Python.
 
-Pure, no JVM. Patterns have the syntax of Java. This module translates the notations of RE2, Python,
-Rust and .NET for named groups into Java's. It also renames groups with an underscore in their name,
-because Java refuses these.
+This module is pure and needs no JVM. Patterns have the syntax of Java. This module translates the
+notations of RE2, Python, Rust and .NET for named groups into Java's. It also renames groups with an
+underscore in their name, because Java refuses these.
 """
 
 import re
@@ -29,7 +29,7 @@ class _Where(Enum):
 
 
 class PatternFault(ValueError):
-    """A fault of a pattern: what was found, and what was expected."""
+    """The error for a fault of a pattern: what was found, and what was expected."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(f"found {found}, expected {expected}")

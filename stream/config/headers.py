@@ -1,6 +1,6 @@
 """Headers of tables that an input declares: one text each, as it appears in the file.
 
-Pure, no JVM.
+This module is pure and needs no JVM.
 """
 
 import csv

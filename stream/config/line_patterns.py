@@ -1,7 +1,8 @@
 """The patterns of access logs, syslog and W3C, for the stream's SQL and for recognising lines.
 
-Pure. All patterns have Java's syntax. Their repeats of groups are possessive, because Java matches
-other repeats by recursion, and its stack would then limit the length of a field.
+This module is pure. All patterns have Java's syntax. Their repeats of groups are possessive,
+because Java matches other repeats by recursion, and its stack would then limit the length of a
+field.
 """
 
 from collections.abc import Mapping, Sequence

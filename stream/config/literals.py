@@ -1,9 +1,9 @@
 r"""Text literals in users' expressions: their meaning by our rules, and by those of Spark's parser.
 
-Pure. Spark's parser drops a backslash before a character that needs none, so a pattern such as
-`'^/v\d+/'` would become `^/vd+/` and match other lines. By our rules, a backslash is kept unless it
-begins one of a few escapes (decision 0113). `expression.quote_text` then writes the literal so that
-Spark reads the same text.
+This module is pure. Spark's parser drops a backslash before a character that needs none, so a
+pattern such as `'^/v\d+/'` would become `^/vd+/` and match other lines. By our rules, a backslash
+is kept unless it begins one of a few escapes (decision 0113). `expression.quote_text` then writes
+the literal so that Spark reads the same text.
 """
 
 import re
@@ -28,8 +28,8 @@ _SPARK_ESCAPED = re.compile(
 def literal_text(literal: str) -> str:
     r"""Return the text that a literal means by our rules.
 
-    `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them.
-    Before any other character a backslash stands for itself. In `r'…'` it always does.
+    `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them. A
+    backslash before any other character is kept. In `r'…'` every backslash is kept.
     """
     content = _content(literal)
     if content is None:

@@ -1,7 +1,7 @@
 """Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
 
-Pure, no JVM. A metric's *slice* is the period for which a batch is folded to one cell per key. The
-sinks add each slice to every configured window that contains it.
+This module is pure and needs no JVM. A metric's *slice* is the period for which a batch is folded
+to one cell per key. The sinks add each slice to every configured window that contains it.
 """
 
 import json
@@ -26,7 +26,7 @@ HASH_BYTES = 16
 LITERALS_VERSION = 2
 
 _LATER_KEYS = ("comment", "escape", "header", "reader")
-"""Keys of an input that did not exist in earlier versions."""
+"""The keys of an input that earlier versions of the stream did not have."""
 
 
 @dataclass(frozen=True, slots=True)

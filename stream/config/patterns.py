@@ -1,7 +1,7 @@
 r"""Finds the literal patterns of an expression, and the operand that each is matched against.
 
-Pure. A *literal* pattern is a text that the user wrote. Patterns that an expression computes
-from a line or a column are not found here.
+This module is pure. A *literal* pattern is a text that the user wrote. Patterns that an expression
+computes from a line or a column are not found here.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class PatternKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LiteralPattern:
-    """A literal pattern; `position` is the 1-based position of its literal in the expression.
+    """A literal pattern in an expression. `position` is the 1-based position of its literal.
 
     `subject` is the SQL text of the operand that is matched, or None if it cannot be determined.
     `escape` is the escape character of a LIKE pattern.

@@ -1,7 +1,7 @@
 """Tells whether lines have a format, without a JVM.
 
-Pure. Each reader (built-in format) has its own test, which gives the same answer as the SQL that
-reads its lines. Patterns are evaluated with Python's `re`.
+This module is pure. Each reader (built-in format) has its own test, which gives the same answer as
+the SQL that reads its lines. Patterns are evaluated with Python's `re`.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """The time of a line in the configuration file: its fields and its format.
 
-Pure. Each `ValueError` says what was found and what was expected. The short form of `time:` names
-one field or several. The long form also has layouts, and says what happens to a line if its time is
-missing or unreadable.
+This module is pure. Each `ValueError` says what was found and what was expected. The short form of
+`time:` names one field or several. The long form also has layouts, and says what happens to a line
+if its time is missing or unreadable.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Sizes of windows, and how long they are kept, in the configuration file.
 
-Pure. Each `ValueError` says what was found and what was expected.
+This module is pure. Each `ValueError` says what was found and what was expected.
 """
 
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ _STEPS = 68 * 26
 
 
 def check_zone(value: str) -> str:
-    """Return the name of a zone unchanged; raises ValueError if there is no such zone."""
+    """Return the name of a time zone unchanged. Raises ValueError if there is no such zone."""
     if not _FIXED.match(value):
         try:
             ZoneInfo(value)

@@ -1,8 +1,9 @@
 """Compiles all metrics to one SQL query, which computes what each line adds to each metric.
 
-Pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into *judged
-lines*. A judged line has the reason why the line is not counted, or NULL; its time; and for every
-metric a *verdict* (does the line count?), a value and a key. `java_fold.py` folds judged lines.
+This module is pure and needs no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and
+columns into *judged lines*. A judged line has the reason why the line is not counted, or NULL; its
+time; and for every metric a *verdict* (does the line count?), a value and a key. `java_fold.py`
+folds judged lines.
 
 The query has no columns that no metric needs, because they would make it slower to plan. An
 expression that raises on a line is NULL for that line (`try_expression.py` calls this an

@@ -1,6 +1,7 @@
 """The result of folding a batch: cells for the sinks, lines that were not counted, and offsets.
 
-Pure, no JVM. Cells come as rows, or as blocks (many cells of one window as text).
+This module is pure and needs no JVM. Cells come as rows, or as blocks (many cells of one window as
+text).
 """
 
 import math
@@ -41,7 +42,7 @@ class PartitionCount:
     latest_s: int | None
 
     def joined(self, other: "PartitionCount") -> "PartitionCount":
-        """Combine with another count of the same partition."""
+        """Return the combination of this count with another count of the same partition."""
         latest = [one for one in (self.latest_s, other.latest_s) if one is not None]
         return PartitionCount(
             self.topic,

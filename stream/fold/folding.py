@@ -42,9 +42,9 @@ class Folding:
         return self.fold_in_tasks(lines, self.tasks(lines.sparkSession, offsets))
 
     def tasks(self, session: SparkSession, offsets: int) -> int | None:
-        """Return the number of tasks to read this many offsets; None leaves it to Spark.
+        """Return how many tasks should read this number of offsets; None lets Spark decide.
 
-        In a local driver Spark's own number of tasks already uses all cores.
+        In a local driver, Spark's own number of tasks already uses all cores.
         """
         return (
             None if self.is_local else tasks_for(offsets, session.sparkContext.defaultParallelism)

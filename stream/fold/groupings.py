@@ -1,9 +1,9 @@
 """Decides which metrics are counted together, and describes that for the JVM.
 
-Pure, no JVM. Metrics with the same inputs, key, slice and zone share a *grouping*, so the cell of a
-line is looked up once for all of them. A metric with a sketch has a grouping of its own, because
-its cells always come as rows. `java/Fold.java` computes all groupings in one pass over the judged
-lines.
+This module is pure and needs no JVM. Metrics with the same inputs, key, slice and zone share a
+*grouping*, so the cell of a line is looked up once for all of them. A metric with a sketch has a
+grouping of its own, because its cells always come as rows. `java/Fold.java` computes all groupings
+in one pass over the judged lines.
 """
 
 import json

@@ -1,10 +1,10 @@
 """Folds a batch in one pass over its lines (`java/Fold.java`).
 
-Spark's tasks fold it, or the driver's JVM if starting a job would take longer than folding.
+Spark's tasks fold the batch, or the driver's JVM if starting a job would take longer than folding.
 
-The result grows with the number of cells, not with the number of lines. It comes as frames. Each
-frame is a block of cells as text, a pickled list (of rows, numbers of lines, or samples), or the
-times of a task.
+The size of the result depends on the number of cells, not on the number of lines. The result comes
+as frames. Each frame is a block of cells as text, a pickled list (of rows, numbers of lines, or
+samples), or the times of a task.
 
 The frames come through a socket that Spark opens, not as the return value of the call to the JVM. A
 return value of more than a few kilobytes arrives 40 ms late, because Nagle's algorithm on one side
@@ -54,7 +54,10 @@ class _Frames(FramedSerializer):
 
 
 class JavaFold:
-    """Folds batches of one plan; `as_blocks`: cells without a sketch come as text."""
+    """Folds the batches of one plan.
+
+    `as_blocks`: cells without a sketch come as text.
+    """
 
     def __init__(self, plan: FoldPlan, *, as_blocks: bool) -> None:
         self._plan = plan

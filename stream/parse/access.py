@@ -1,10 +1,11 @@
 """SQL that splits lines of access logs (`common`, `combined`), at blanks or by a pattern.
 
-Pure, no JVM. A pattern defines the format, but matching it costs several times as much as all other
-parsing. So `java/Access.java` splits *plain* lines at blanks, and the pattern parses all others. A
-plain line has a request of three words, no ident, no backslash, no quotes except around its fields,
-no blank in the user's name, and a time in the format of the usual servers. For plain lines both
-ways give the same texts; a test compares them on lines made to find differences.
+This module is pure and needs no JVM. A pattern defines the format, but matching it costs several
+times as much as all other parsing. So `java/Access.java` splits *plain* lines at blanks, and the
+pattern parses all others. A plain line has a request of three words, no ident, no backslash, no
+quotes except around its fields, no blank in the user's name, and a time in the format of the usual
+servers. For plain lines both ways give the same texts; a test compares them on lines made to find
+differences.
 
 Fields that a server adds after the user agent are ignored, because nginx's `main` and the logs of
 ingress-nginx and Traefik differ from `combined` only in such fields. A line with a field before the

@@ -1,11 +1,11 @@
 """Turns a line's text into columns, as SQL expressions of Spark.
 
-Pure, no JVM. Every input becomes a `ParsedInput` with *steps*, which are sets of SQL expressions.
-The first steps split the line, once per line and only for lines of the input's topic. The next step
-extracts single texts, and `columns` converts these to their types. Each step reads the columns of
-earlier steps, so a plan evaluates no expensive expression twice. A text that does not fit the type
-of its column gives NULL. `raw` distinguishes this fault from an absent field (missing, null, `-`,
-or empty if the type is not text).
+This module is pure and needs no JVM. Every input becomes a `ParsedInput` with *steps*, which are
+sets of SQL expressions. The first steps split the line, once per line and only for lines of the
+input's topic. The next step extracts single texts, and `columns` converts these to their types.
+Each step reads the columns of earlier steps, so a plan evaluates no expensive expression twice. A
+text that does not fit the type of its column gives NULL. `raw` distinguishes this fault from an
+absent field (missing, null, `-`, or empty if the type is not text).
 
 Java matches a repeated group by recursion, so its stack would limit the length of a field. All
 repeats of groups in our patterns are possessive, because Java runs those as a loop.

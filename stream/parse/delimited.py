@@ -1,10 +1,10 @@
 """SQL that parses delimited fields: csv with or without a header, and the W3C extended log format.
 
-Pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its content: a
-line with the names that the input declares is a header and not a row. If an input declares several
-headers, a row has the columns of the header that fits it. A header fits if it has the same number
-of fields, and for W3C also if the kinds of fields agree (an address, a number, a path). A row is
-refused if no header fits it, or more than one.
+This module is pure and needs no JVM. Lines arrive one by one and from any file, so a header is
+recognised by its content: a line with the names that the input declares is a header and not a row.
+If an input declares several headers, a row has the columns of the header that fits it. A header
+fits if it has the same number of fields, and for W3C also if the kinds of fields agree (an address,
+a number, a path). A row is refused if no header fits it, or more than one.
 """
 
 from collections.abc import Sequence

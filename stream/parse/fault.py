@@ -1,4 +1,4 @@
-"""A fault of the configuration that only Spark or Java can find. Pure data."""
+"""A fault of the configuration that only Spark or Java can find."""
 
 from dataclasses import asdict, dataclass
 
@@ -8,7 +8,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: the key's path, what was found there, what was expected.
+    """One fault of the configuration: the key's path, what was found there, and what was expected.
 
     With `is_note` it is only advice, and does not prevent lines from being counted.
     """

@@ -1,7 +1,8 @@
 """SQL that reads all declared json paths of a line by a single call of a function.
 
-Pure, no JVM. `java/JsonTexts.java` parses a line once for all paths. The text at a path does not
-depend on the other paths, so adding a metric never changes the counts of another.
+This module is pure and needs no JVM. `java/JsonTexts.java` parses a line once for all paths. The
+text at a path does not depend on the other paths, so adding a metric never changes the counts of
+another.
 """
 
 import json

@@ -1,8 +1,9 @@
 """SQL that converts texts to numbers, and decides which numbers can be stored exactly.
 
-Pure, no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`). They also pass an
-exponent of any size to Java's BigDecimal, which raises for some exponents and computes for minutes
-on others. So here a text is a number only if it matches a pattern and is not too long.
+This module is pure and needs no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`).
+They also pass an exponent of any size to Java's BigDecimal, which raises for some exponents and
+computes for minutes on others. So here a text is a number only if it matches a pattern and is not
+too long.
 """
 
 from stream.config.expression import quote_text

@@ -1,8 +1,9 @@
 """SQL that parses syslog: RFC 5424, RFC 3164, and common deviations from RFC 3164.
 
-Pure, no JVM. The host can be missing (Cisco routers, lines of `/dev/log`). The program can be
-missing too, as in `last message repeated 5 times`. The name of a program is followed by a colon, or
-by a process id in brackets. Only a name with a process id can contain blanks.
+This module is pure and needs no JVM. The host can be missing (Cisco routers, lines of `/dev/log`).
+The program can be missing too, as in `last message repeated 5 times`. The name of a program is
+followed by a colon, or by a process id in brackets. Only a name with a process id can contain
+blanks.
 """
 
 from stream.config.line_patterns import SYSLOG, SYSLOG_GROUPS

@@ -1,9 +1,10 @@
 """SQL that extracts single texts from a line and converts them to the types of the columns.
 
-Pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`) splits a
-line by steps of SQL expressions, and uses `Texts` to convert the resulting texts to columns. A text
-that does not fit the type of its column gives NULL. `raw` distinguishes this fault from an absent
-field (missing, null, `-`, or empty if the type is not text).
+This module is pure and needs no JVM. Each reader of a format (`columns.py`, `delimited.py`,
+`syslog.py`, `cef.py`) splits a line by steps of SQL expressions, and uses `Texts` to convert the
+resulting texts to columns. A text that does not fit the type of its column gives NULL. `raw`
+distinguishes this fault from an absent field (missing, null, `-`, or empty if the type is not
+text).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,8 +1,8 @@
 """SQL that converts texts to times, in the common formats or in layouts that the user writes.
 
-Pure except for the time zone database that `stream/config/zones.py` reads. The SQL calls
-`java/Times.java`, which reads a text once from left to right. A function keeps the code that Spark
-generates small.
+This module is pure except for the time zone database that `stream/config/zones.py` reads. The SQL
+calls `java/Times.java`, which reads a text once from left to right. A function keeps the code that
+Spark generates small.
 
 A number is seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its size. A
 text without a zone is in the input's `tz`. When clocks go back, a local time that occurs twice
@@ -31,7 +31,7 @@ TIME_REASON = "time"
 
 @dataclass(frozen=True, slots=True)
 class TimeSql:
-    """A line's time, and the reason if it is NULL."""
+    """The SQL for a line's time, and for the reason if the time is NULL."""
 
     value: str
     fault: str = quote_text(TIME_REASON)

@@ -1,9 +1,9 @@
 """SQL that makes an expression NULL for a line on which it raises or exceeds a limit.
 
-Pure. Spark's SQL has no function for this, so `java/Functions.java` adds two of them to a session.
-Both wrap the expression in Catalyst's TryEval. Before that, `java/Exchange.java` replaces functions
-that match patterns, and functions that can produce very long texts, by variants with limits. In a
-user's expression, an integer overflow gives NULL too.
+This module is pure. Spark's SQL has no function for this, so `java/Functions.java` adds two of them
+to a session. Both wrap the expression in Catalyst's TryEval. Before that, `java/Exchange.java`
+replaces functions that match patterns, and functions that can produce very long texts, by variants
+with limits. In a user's expression, an integer overflow gives NULL too.
 """
 
 FUNCTION = "millrace_try"

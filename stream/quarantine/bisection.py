@@ -42,18 +42,18 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetsDiffer(Exception):
-    """The offsets of a batch's lines do not agree with Spark's log or with the broker."""
+    """The error when the offsets of a batch's lines contradict Spark's log or the broker."""
 
 
 class StopRequested(Exception):
-    """The stream is stopping. The batch was not started, or was dropped before the sinks got it."""
+    """The error when the stream stops before the sinks got the batch."""
 
 
 class BatchParts(Protocol):
-    """The batch being counted, as Spark can read it."""
+    """The batch being counted, in a form that can be read in parts."""
 
     def count(self, part: Part) -> BatchCounts:
-        """Count a part."""
+        """Fold the lines of a part, and return the counts."""
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
         """Return file and first bytes of the record at a single offset, without judging it."""
@@ -62,7 +62,7 @@ class BatchParts(Protocol):
         """Return the first offset that the broker has of each partition."""
 
     def check(self) -> None:
-        """Count made-up lines that are good; raises the error if Spark cannot count even them."""
+        """Count made-up lines that are valid. Raises the error if Spark cannot count even these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,10 @@ class Bisection:
     def _try(
         self, part: Part, count: Callable[[], BatchCounts], patience_s: float
     ) -> BatchCounts | PartFailure:
-        """Count a part. After a failure whose cause is not certain, count it once more.
+        """Count a part. After a failure whose cause is not certain, count it a second time.
 
-        Returns the failure if the data is certainly the cause, or if both tries failed alike.
+        Returns the failure if the data is certainly the cause, or if both attempts failed in the
+        same way.
         """
         before: str | None = None
         while True:

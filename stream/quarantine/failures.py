@@ -28,7 +28,8 @@ _MESSAGE_MAX = 2_000
 class Origin(StrEnum):
     """The origin of a failure.
 
-    DATA: the lines. MEMORY: too little heap. ELSEWHERE: a server or the machine. JVM: it is gone.
+    DATA: the lines. MEMORY: too little heap. ELSEWHERE: a server or the machine. JVM: it has ended.
+    DOUBT: unknown.
     """
 
     DATA = "data"

@@ -1,9 +1,9 @@
 """Shows the thread that watches the JVM what the JVM is counting for another thread.
 
-Pure except for the monotonic clock. The counting thread calls `take` before it counts a part, and
-`let_go` after the part is counted or Java has reported an error. Between these calls the part is
-*in hand*. If the JVM ends, the part in hand is the likely cause. If a part is in hand for too long,
-the JVM hangs.
+This module is pure except for the monotonic clock. The counting thread calls `take` before it
+counts a part. It calls `let_go` after the part is counted or Java has reported an error. Between
+these calls the part is *in hand*. If the JVM ends, the part in hand is the likely cause. If a part
+is in hand for too long, the JVM hangs.
 """
 
 import threading
@@ -35,12 +35,12 @@ class InHand:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the part has taken so long that the JVM is assumed to hang."""
+        """Whether the part takes so long that the JVM is assumed to hang."""
         return time.monotonic() >= self.until_s
 
 
 class Hand:
-    """What the JVM is counting for one thread. `holds` is None while it counts nothing."""
+    """The part that the JVM is counting for one thread. `holds` is None while it counts nothing."""
 
     def __init__(self) -> None:
         self.holds: InHand | None = None

@@ -42,7 +42,7 @@ class SparkParts:
         self.first_offsets = first_offsets
 
     def count(self, part: Part) -> BatchCounts:
-        """Count a part."""
+        """Fold the lines of a part, and return the counts."""
         offsets = size_of(part)
         tasks = self._tasks(self._session, offsets)
         return self._count(read_ranges(self._session, self._options, part, tasks), offsets)
@@ -58,7 +58,7 @@ class SparkParts:
         return NO_FILE if file is None else file, b"" if line is None else bytes(line)
 
     def check(self) -> None:
-        """Count made-up lines; raises the error if Spark cannot count even them."""
+        """Count made-up lines. Raises the error if Spark cannot count even these."""
         topics = {topic for reading in self._plan.readings for topic in reading.topics}
         if topics:
             lines = made_lines(self._session, sorted(topics))

@@ -1,8 +1,8 @@
 """Decides which parts of a batch to count, so that only the lines that fail are not counted.
 
-Pure. If counting a batch fails because of its content, the batch is halved until the *guilty* lines
-(those that make counting fail) are isolated. All other parts are counted, and the sinks get the
-result as one batch. `bisection.py` counts the parts that this module names.
+This module is pure. If counting a batch fails because of its content, the batch is halved until the
+*guilty* lines (those that make counting fail) are isolated. All other parts are counted, and the
+sinks get the result as one batch. `bisection.py` counts the parts that this module names.
 
 A *part* is a tuple of offset ranges, each of at least one offset. Offsets can have gaps
 (transaction markers), so a part can hold fewer lines than offsets, or none.
@@ -63,7 +63,7 @@ class FailureKind(StrEnum):
 class PartFailure:
     """Why a part could not be counted: the name of the error, and its message.
 
-    `words` is the message, and can quote the line.
+    `words` is the message, which can quote the line.
     """
 
     kind: FailureKind

@@ -26,7 +26,10 @@ _VERSION_LINE = "v1"
 
 
 class CheckpointFault(Exception):
-    """The checkpoint is incomplete, or belongs to another stream; the text says why."""
+    """The error for a checkpoint that is incomplete, or belongs to another stream.
+
+    Its text says why.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 class JarError(Exception):
-    """A jar is not available, or is not the pinned one; the text says what to do."""
+    """The error when a jar is missing, or has the wrong checksum. Its text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One pinned jar."""
+    """One Kafka connector jar with a fixed version and checksum."""
 
     group: str
     artifact: str

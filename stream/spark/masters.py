@@ -9,11 +9,14 @@ import socket
 
 SCHEME = "spark://"
 REACH_TIMEOUT_S = 3.0
-"""The time limit for each address. A running machine accepts or refuses within milliseconds."""
+"""The time limit for connecting to each address. A running machine answers within milliseconds."""
 
 
 class MasterAway(Exception):
-    """No master of `stream.master` answers; the text names each address and its answer."""
+    """The error when no master of `stream.master` answers.
+
+    Its text names each address and its answer.
+    """
 
 
 def addresses(master: str) -> list[tuple[str, int]]:

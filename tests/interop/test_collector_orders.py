@@ -272,5 +272,5 @@ def test_one_that_is_interrupted_says_that_it_is_not_complete(
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert json.loads(said.splitlines()[-1])["incomplete"] == ["stopped before the end"]
+    assert json.loads(said.splitlines()[-1])["incomplete"] == ["stopped before all files were read"]
     reader.close()

@@ -166,7 +166,9 @@ def test_a_topic_that_the_cluster_refuses_keeps_only_its_own_files_waiting(
         assert code == 5
         incomplete = json.loads(said.splitlines()[-1])["incomplete"]
         assert incomplete[-1].startswith("no topic for some files for ")
-        assert len([text for text in incomplete if " is not made: " in text]) == 6 - len(made)
+        assert len([text for text in incomplete if " could not be created: " in text]) == 6 - len(
+            made
+        )
 
 
 def test_a_topic_made_so_takes_the_longest_line_and_the_partitions_that_are_listed_for_it(

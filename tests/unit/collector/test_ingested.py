@@ -107,7 +107,9 @@ def test_a_file_with_more_names_is_kept_and_named(tmp_path: Path, link: str) -> 
     tidy.wait()
     assert not tidy.step()
     assert elsewhere.exists()
-    assert tidy.ingested.problems == {str(world.path("a")): "kept: it has more than one name"}
+    assert tidy.ingested.problems == {
+        str(world.path("a")): "kept, because the file has more than one name"
+    }
 
 
 def test_files_that_cannot_go_take_no_more_handles_than_there_are(tmp_path: Path) -> None:

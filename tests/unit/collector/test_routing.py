@@ -79,7 +79,8 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
         world.look()
     assert by_topic(world) == {"t.w1": 20, "t.w2": 20}
     assert errors(world) == [
-        f"its topic 't.w{number}' would be one more than max_topics, 2, allows for 't.{{1}}'"
+        f"its topic 't.w{number}' is not created, because 't.{{1}}' already has 2 topics:"
+        " raise max_topics of its input"
         for number in (3, 4)
     ]
     world.write(20, "w1/b")
@@ -187,7 +188,7 @@ def test_folders_that_stand_for_more_than_one_name_are_no_topic(tmp_path: Path) 
     world.look()
     assert by_topic(world) == {"t.x": 20}
     told = sorted(errors(world))
-    assert "{1} of 't.{1}' stands for nothing" in told[0]
+    assert "{1} of 't.{1}' is empty" in told[0]
     assert "found 't.x/y', expected a topic name" in told[1]
 
 
@@ -233,7 +234,10 @@ def test_a_template_that_is_gone_is_no_topic(tmp_path: Path) -> None:
     gone = world.registry.inputs[0]
     routes = Routes(world.inputs, str(tmp_path))
     routes.change([InputSection.model_validate({"paths": ["x"], "topic": "other"})])
-    assert routes.of(gone, str(tmp_path / "web/a")) == ("", "its input is gone")
+    assert routes.of(gone, str(tmp_path / "web/a")) == (
+        "",
+        "no input of the configuration reads it",
+    )
 
 
 def test_an_archive_that_goes_on_writes_where_its_original_wrote(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def few_watches(folder: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
         watch.sync(folders(folder), 0)
         (text,) = watch.problems.values()
-        assert text.startswith("4 folders below it are not watched, "), text
+        assert text.startswith("4 folders below are not watched, for example "), text
         assert text.endswith("inotify watch limit reached"), text
         limit.write_text("100")
         watch.sync(folders(folder), RETRY_MS - 1)

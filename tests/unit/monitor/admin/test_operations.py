@@ -55,7 +55,7 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
         ("retention.ms", "7 (DYNAMIC_TOPIC_CONFIG)", "its default"),
     ]
     assert plan.refusal is None
-    assert "Keys go to other partitions" in plan.warnings[0]
+    assert "keys go to other partitions" in plan.warnings[0]
     other = alteration(AlterTopic("logs", {"retention.ms": None, "a": "1"}, 6), 3, {}, None)
     assert other.basis != plan.basis, "somebody has changed it meanwhile"
 
@@ -64,9 +64,9 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
     ("order", "partitions", "reason"),
     [
         (AlterTopic("gone", {"a": "1"}), None, "does not exist"),
-        (AlterTopic("logs", {}, 3), 3, "can only be given more"),
-        (AlterTopic("millrace.positions", {"a": "1"}), 1, "the collector's memory"),
-        (AlterTopic("__consumer_offsets", {"a": "1"}), 6, "kept by the brokers"),
+        (AlterTopic("logs", {}, 3), 3, "expected a higher number"),
+        (AlterTopic("millrace.positions", {"a": "1"}), 1, "the collector's positions"),
+        (AlterTopic("__consumer_offsets", {"a": "1"}), 6, "belongs to the brokers"),
     ],
 )
 def test_what_cannot_be_altered_is_refused(
@@ -82,7 +82,7 @@ def test_a_deletion_says_from_where_to_where_and_who_has_not_read_it() -> None:
     order = DeleteRecords("logs", None, ResetTarget(To.LATEST))
     plan = deletion(order, LOGS, [("slow", 0, 12), ("quick", 0, 50), ("slow", 1, 0)])
     assert shown(plan) == [("logs-0", "begins at 10", "begins at 50")]
-    assert plan.effects[0].note == "40 offsets go"
+    assert plan.effects[0].note == "40 offsets are deleted"
     assert plan.offsets == {row(0): 50}
     assert plan.warnings == ("The group slow has not read up to 38 of these offsets.",)
     assert plan.refusal is None
@@ -95,7 +95,7 @@ def test_a_deletion_says_from_where_to_where_and_who_has_not_read_it() -> None:
     [
         (DeleteRecords("gone", None, ResetTarget(To.LATEST)), TopicLogs(None), "does not exist"),
         (DeleteRecords("logs", (7,), ResetTarget(To.LATEST)), LOGS, "no partition 7"),
-        (DeleteRecords("logs", (1,), ResetTarget(To.LATEST)), LOGS, "no log would begin later"),
+        (DeleteRecords("logs", (1,), ResetTarget(To.LATEST)), LOGS, "nothing would be deleted"),
         (DeleteRecords("logs", None, ResetTarget(To.SHIFT, -1)), LOGS, "expected end, an offset"),
         (
             DeleteRecords("logs", None, ResetTarget(To.LATEST)),
@@ -109,7 +109,7 @@ def test_a_deletion_says_from_where_to_where_and_who_has_not_read_it() -> None:
         ),
         (
             DeleteRecords("millrace.positions", None, ResetTarget(To.LATEST)), LOGS,
-            "the collector's memory",
+            "the collector's positions",
         ),
     ],
 )  # fmt: skip

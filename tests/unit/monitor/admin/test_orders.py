@@ -66,7 +66,7 @@ def test_words_are_an_order(operation: str, words: dict[str, str], order: Order)
         ("create-topic", {"topic": "t", "partitions": "0"}, "partitions: found '0'"),
         ("create-topic", {"topic": "t", "partitions": f"{PARTITIONS_MAX + 1}"}, "found '100001'"),
         ("create-topic", {"topic": "t", "replicas": "³"}, "replicas: found '³'"),
-        ("create-topic", {"topic": "t", "settings": "-a"}, "one to take back"),
+        ("create-topic", {"topic": "t", "settings": "-a"}, "found -key"),
         ("create-topic", {"topic": "t" * (FIELD_CHARS_MAX + 1)}, "topic: found 10001 characters"),
         ("alter-topic", {"topic": "t"}, "nothing to change"),
         ("alter-topic", {"topic": "t", "settings": "a"}, "settings: found 'a'"),

@@ -190,7 +190,7 @@ def test_a_cluster_that_changed_meanwhile_is_looked_at_again(desk: Desk) -> None
     desk.orders.plan = replace(desk.orders.plan, basis=(2,))
     answer = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert answer.status_code == 409
-    assert "has changed meanwhile, and nothing was done" in answer.text
+    assert "has changed since the plan was made, so nothing was done" in answer.text
     assert desk.orders.done == []
     again = desk.post(
         "/admin/reset-offsets/confirm", {"ticket": hidden(answer, "ticket"), "name": "g"}
@@ -237,7 +237,7 @@ def test_what_cannot_be_noted_is_not_done(desk: Desk, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Store, "note", full)
     answer = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert answer.status_code == 503
-    assert "cannot be noted" in answer.text
+    assert "the history cannot be written" in answer.text
     assert desk.orders.done == []
 
 
