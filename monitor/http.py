@@ -153,10 +153,8 @@ def _templates(settings: MonitorSettings) -> Environment:
 
 
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
-    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
-
-    A proxy puts its client's Host into X-Forwarded-Host, so that header is checked too.
-    """
+    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer. A
+    proxy puts its client's Host into X-Forwarded-Host, so that header is checked too."""
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
     allowed = {*own, *settings.section.hosts}
 
