@@ -106,8 +106,7 @@ class Fetcher:
         self._readings[tp] = self._new_reading(offset)
 
     def position(self, tp: TopicPartition) -> int:
-        """Return the offset of the next record to be returned; below 0 while it is being looked
-        up."""
+        """Return the next offset that `poll` will return; below 0 while it is being looked up."""
         return self._readings[tp].offset
 
     def failure(self, tp: TopicPartition) -> Exception | None:
