@@ -81,10 +81,11 @@ def create_app(
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
-    """Make the whole site over one sampler, which starts and stops with the site.
+    """Make the web application with all pages, from the values of one sampler.
 
-    `on_failure` is called when the sampler dies, because pages with old values would mislead.
-    `/admin` exists only if there are `orders`, and the token is in the settings.
+    The sampler starts and stops with the application. `on_failure` is called when the sampler
+    fails, because pages with old values would mislead. `/admin` exists only if `orders` is given
+    and the settings have the token.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:

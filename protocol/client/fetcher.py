@@ -32,7 +32,7 @@ from protocol.messages.fetch import (
 from protocol.types import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, TopicPartition
 
 LOOK_UP_TIMEOUT_MS = 5_000
-"""The longest time that a partition without a leader delays the lookup of the others."""
+"""The longest time for which a partition without a leader delays the lookup of other partitions."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
