@@ -82,10 +82,11 @@ def create_app(
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
-    """Make the whole site over one sampler, which starts and stops with the site.
+    """Make the web application with all pages, from the values of one sampler.
 
-    `on_failure` is called when the sampler dies, because pages with old values would mislead.
-    `/admin` exists only if there are `orders`, and the token is in the settings.
+    The sampler starts and stops with the application. `on_failure` is called when the sampler
+    fails, because pages with old values would mislead. `/admin` exists only if `orders` is given
+    and the settings have the token.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -157,10 +158,8 @@ def _templates(settings: MonitorSettings) -> Environment:
 
 
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
-    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
-
-    A proxy puts its client's Host into X-Forwarded-Host, so that header is checked too.
-    """
+    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer. A
+    proxy puts its client's Host into X-Forwarded-Host, so that header is checked too."""
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
     allowed = {*own, *settings.section.hosts}
 

@@ -180,7 +180,8 @@ class StreamJob:
         return EXIT_STOPPED
 
     def _warm_up_what_can_run(self, session: SparkSession) -> None:
-        """Warm up. If Spark cannot run an input or metric, stop it and count the others."""
+        """Fold made-up lines, so that the first batch is fast. If Spark cannot run an
+        input or a metric, stop this input or metric, and count without it."""
         try:
             self._warm_up(session)
         except PySparkException:
@@ -215,10 +216,8 @@ class StreamJob:
         recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
-        """Fold made-up lines, so that the JVM has compiled the code before the first batch.
-
-        The result is dropped.
-        """
+        """Fold made-up lines, so that the JVM has compiled the code before the first batch. The
+        result is dropped."""
         now = self._configuration.now
         if not now.section.topics:
             return
@@ -324,7 +323,8 @@ class StreamJob:
         )
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
-        """Wait while the broker does not have the lines that must be read next; report that."""
+        """Wait while the broker lacks the lines that must be read next, and report the missing
+        lines."""
         pause_s = RETRY_S[0]
         while (lost := lost_lines(wanted, held)) is not None:
             self._state.waiting("lines-lost", lost)

@@ -1,4 +1,7 @@
-"""`backup` copies the whole mill into a folder; `restore` makes a data folder from that."""
+"""Command `backup` copies the whole mill into a folder.
+
+Command `restore` makes a data folder from this copy.
+"""
 
 import sys
 import time

@@ -143,7 +143,10 @@ def emit(
     nothing: str = "",
     errors: Sequence[str] = (),
 ) -> None:
-    """Print rows. Without rows, print `heads` as CSV, or the text `nothing` to a person."""
+    """Print rows as a table or in the chosen format.
+
+    Without rows, print `heads` as CSV, or the text `nothing` as a table.
+    """
     names = list(rows[0] if rows else heads)
     if as_json or output is OutputFormat.JSON:
         print_json(schema, list(rows), errors)

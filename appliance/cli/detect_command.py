@@ -247,7 +247,7 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
 
 
 def _print_rows(found: "Detection") -> None:
-    """Print the first rows under the names and types of the columns."""
+    """Print the first rows of the detected table, under the names and types of its columns."""
     columns = found.columns
     heads = [column.name for column in columns]
     types = [column.type for column in columns]

@@ -107,7 +107,8 @@ def put_back(
 async def judge(
     cluster: "Cluster", shelf: DeadLetters, repair: Repair
 ) -> tuple[dict[LetterPlace, str], list[Line]]:
-    """Return why letters are left out, and what is sent for the others."""
+    """Return the dead letters that are not sent, each with the reason, and the lines to send for
+    all other letters."""
     fates: dict[LetterPlace, str] = {}
     lines: list[Line] = []
     for place, letter in sorted(shelf.letters.items()):

@@ -77,7 +77,7 @@ def named(path: Path) -> int | SnapshotId | None:
 
 
 def is_known(path: Path) -> bool:
-    """Return whether a file has a name by which it can be checked."""
+    """Return whether the name of a file says what the file contains, so that it can be checked."""
     return base_offset_of(path) is not None or read_file_name(path.name) is not None
 
 

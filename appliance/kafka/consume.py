@@ -35,7 +35,7 @@ class BeginAt(StrEnum):
     END = "end"
     OFFSET = "offset"
     LAST = "last"
-    """This many offsets before the end of the log."""
+    """Begin a number of offsets before the end of the log."""
     TIME = "time"
     """The first record at or after a time in Unix milliseconds."""
 
@@ -112,9 +112,9 @@ class BatchOfRecord:
 async def read(
     cluster: Cluster, wanted: ReadRequest, hand_out: Callable[[ReadRecord], None]
 ) -> int:
-    """Hand out records until the wanted end; return how many there were.
+    """Pass records to `hand_out` until the wanted end; return the number of records.
 
-    With a group, offsets are committed at the end and from time to time before that. Raises
+    With a group, offsets are committed at the end, and from time to time during the reading. Raises
     CommandError for topics or partitions that do not exist, ApiError and ClientError.
     """
     resets = OffsetReset.EARLIEST if wanted.beginning.kind is BeginAt.START else OffsetReset.LATEST

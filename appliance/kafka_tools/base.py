@@ -164,7 +164,10 @@ def servers_of(options: argparse.Namespace, properties: dict[str, str] | None = 
 
 
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under heads: each cell padded to its column's longest, and a TAB after it."""
+    """Print rows under the column titles `heads`.
+
+    Each cell is padded to the longest cell of its column, with a TAB after it.
+    """
     texts = [list(heads), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[place]) for line in texts) for place in range(len(heads))]
     for line in texts:

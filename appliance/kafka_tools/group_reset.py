@@ -69,7 +69,7 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 async def work(cluster: Cluster, options: argparse.Namespace) -> None:
     """Print each group's new offsets and, with --execute, commit them.
 
-    A group that has members is not changed; the other groups are.
+    Only groups without members are changed.
     """
     group_ids = list(dict.fromkeys(options.group))
     if options.all_groups:

@@ -32,8 +32,10 @@ class RestartTurns:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `look` asks next; None while it waits for an answer, or no part waits for its
-        turn."""
+        """The time at which `look` asks the brokers next.
+
+        None while an answer is missing, or if no part waits to restart.
+        """
         return None if self._is_looking else self._look_at_ms
 
     def begin(self) -> None:

@@ -146,7 +146,10 @@ class ActiveController:
         is_limited = not isinstance(order, FromBrokers)
         if is_limited and self._is_full(waiter.host):
             waiter.refused(
-                ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders are waiting; try again")
+                ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    "too many controller requests are waiting: try again later",
+                )
             )
             return None
         try:
@@ -199,7 +202,9 @@ class ActiveController:
             assert waiter is not None
             waiter.refused(
                 ApiError(
-                    ErrorCode.REQUEST_TIMED_OUT, "the change was decided but not in force in time"
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    "the change was decided, but not committed in time: check whether it was made, "
+                    "then try again",
                 )
             )
 
@@ -216,7 +221,8 @@ class ActiveController:
         line, self._line = self._line, deque()
         for one in line:
             self._refuse(
-                one, ApiError(ErrorCode.NOT_CONTROLLER, "another controller has taken over")
+                one,
+                ApiError(ErrorCode.NOT_CONTROLLER, "another controller has taken over: try again"),
             )
 
     @property
@@ -247,8 +253,8 @@ class ActiveController:
             waiter.refused(
                 ApiError(
                     ErrorCode.POLICY_VIOLATION,
-                    f"{len(records)} records in one order take {len(batch)} bytes, at most "
-                    f"{BATCH_BYTES_MAX} are allowed: ask for less in one request",
+                    f"the request causes {len(records)} records of {len(batch)} bytes, and at most "
+                    f"{BATCH_BYTES_MAX} bytes are allowed: split the request",
                 )
             )
             return None

@@ -129,10 +129,14 @@ def _alter(
         )
         try:
             if named[kind, name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"resource '{name}' is in the request more than once"
+                )
             keys = Counter(one.name for one in resource.configs)
             if repeated := [key for key, count in keys.items() if count > 1]:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{repeated[0]} is changed twice")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"{repeated[0]} is in the request more than once"
+                )
             target = _target(kind, name, image, config)
             new = change(resource, target)
             if faults := target.faults_of(new):
@@ -280,9 +284,13 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
         settings[change.name] = value
         return
     if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} is not known")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"operation {operation} on {change.name} is not known: expected 0 (set), "
+            "1 (delete), 2 (append) or 3 (subtract)",
+        )
     if row.kind is not ConfigType.LIST:
-        raise ApiError(target.fault_code, f"{change.name} is no list")
+        raise ApiError(target.fault_code, f"{change.name} is not a list: set its whole value")
     words = [word for word in target.value_of(row).split(",") if word]
     for word in (part.strip() for part in value.split(",")):
         if operation == ConfigOperation.SUBTRACT:

@@ -246,7 +246,7 @@ class Liveness:
         self.registered(broker, now_ms)
         session = self._sessions[broker.node_id]
         if session.link is not None and link < session.link:
-            raise ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker has another connection by now")
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker has a newer connection")
         self.connected(broker.node_id, broker.incarnation_id, link)
         session.ends_ms = now_ms + self._session_timeout_ms
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)

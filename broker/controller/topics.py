@@ -77,11 +77,16 @@ class TopicBudget:
         Raises POLICY_VIOLATION if too little is left.
         """
         if topics > self.topics:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, f"max.topics is {self.config.max_topics}")
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the cluster may have {self.config.max_topics} topics (max.topics): delete some, "
+                "or raise the setting",
+            )
         if partitions > self.partitions:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"max.partitions is {self.config.max_partitions}; {self.partitions} are left",
+                f"the cluster may have {self.config.max_partitions} partitions (max.partitions), "
+                f"and {max(self.partitions, 0)} are left",
             )
         self.topics -= topics
         self.partitions -= partitions

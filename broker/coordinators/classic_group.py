@@ -91,11 +91,8 @@ class ClassicGroup(Rebalancing):
     # Joining.
 
     def join(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
-        """Handle JoinGroup. The caller has checked the session time-out.
-
-        `new_member_id` is the id to give to a member without an id, or to a static member that
-        rejoins.
-        """
+        """Handle JoinGroup. The caller has checked the session time-out. `new_member_id` is the id
+        to give to a member without an id, or to a static member that rejoins."""
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif not self._has_room(joining):

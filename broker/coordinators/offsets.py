@@ -160,10 +160,8 @@ class GroupShard:
     def commit(
         self, request: OffsetCommitRequest, moment: Moment, topic_with: TopicWith
     ) -> ShardOutcome[OffsetCommitResponse]:
-        """Handle OffsetCommit, each partition separately.
-
-        Raises ApiError if the group refuses all of them.
-        """
+        """Handle OffsetCommit, each partition separately. Raises ApiError if the group refuses all
+        of them."""
         if refusal := self._commit_refusal(request, moment):
             raise ApiError(refusal)
         records: list[CoordinatorRecord] = []

@@ -137,7 +137,10 @@ class TxnShard:
             return
         # Most pending ids also have a committed state, and are already counted.
         if len(known) + sum(one not in known for one in pending) >= self._id_count_max:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the limit of {self._id_count_max} transactional ids is reached",
+            )
 
     # Start a producer.
 

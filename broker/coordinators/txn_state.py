@@ -173,8 +173,8 @@ class Transaction:
     def refuse_stranger(self, expected: Expected) -> None:
         """Raise PRODUCER_FENCED for a producer id that this transaction does not have.
 
-        The former producer id is accepted only with its last epoch, because then the request
-        repeats the request that got the new id.
+        The former producer id is accepted only with its last epoch, because then the
+        producer repeats the request that gave it the new id.
         """
         if expected is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return

@@ -83,7 +83,10 @@ def alter_loggers(
         try:
             _check_name(resource.resource_name, node_id)
             if named[resource.resource_name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"broker '{resource.resource_name}' is in the request more than once",
+                )
             levels = _checked(resource.configs)
         except ApiError as error:
             response.error_code, response.error_message = error.code, error.message
@@ -111,9 +114,14 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
     levels: dict[str, int] = {}
     for change in changes:
         if change.name in levels:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"logger {change.name} is in the request more than once"
+            )
         if change.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a level can only be set or deleted")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"the level of logger {change.name} can only be set or deleted",
+            )
         if change.name not in known:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger '{change.name}'")
         levels[change.name] = _new_level(change)
@@ -126,7 +134,9 @@ def _new_level(change: AlterableConfig) -> int:
             raise ApiError(ErrorCode.INVALID_REQUEST, "root has no parent logger: set its level")
         return logging.NOTSET
     if change.value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"logger {change.name} has no level in the request"
+        )
     if change.value not in LEVELS:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,

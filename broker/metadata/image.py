@@ -103,13 +103,12 @@ class PartitionImage:
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     directories: tuple[Uuid, ...] = ()
-    """The directory ids in the order of `replicas`, or empty."""
+    """The ids of the directories that have the replicas, in the order of `replicas`. Empty if an
+    older record did not name them."""
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
-        """Return the partition after a change.
-
-        Fields that are None in the record keep their values.
-        """
+        """Return the partition after a change. Fields that are None in the record keep their
+        values."""
         is_elected = record.leader != LEADER_UNCHANGED
         recovery = record.leader_recovery_state
         return PartitionImage(

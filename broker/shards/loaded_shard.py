@@ -118,4 +118,6 @@ class ClientWait:
         coordinator."""
         is_late = code is ErrorCode.REQUEST_TIMED_OUT
         told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
-        self._refused(ApiError(told, "not committed in time" if is_late else ""))
+        self._refused(
+            ApiError(told, "the records were not committed in time: try again" if is_late else "")
+        )

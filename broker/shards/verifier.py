@@ -47,7 +47,9 @@ class LocalVerifier:
         transactions = self._transactions
         try:
             if coordinator_epoch > transactions.find(owner.transactional_id).leader_epoch:
-                raise ApiError(ErrorCode.NOT_COORDINATOR, "another has written a marker")
+                raise ApiError(
+                    ErrorCode.NOT_COORDINATOR, "another coordinator has already written a marker"
+                )
             transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
         except ApiError as error:
             raise ApiError(transactions.told(error.code), error.message) from error

@@ -201,9 +201,9 @@ def _look(
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     if untimely:
-        _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
+        _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "the timestamp is out of the topic's bounds")
     if keyless:
-        _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
+        _refuse(keyless, ErrorCode.INVALID_RECORD, "a record of a compacted topic needs a key")
     return CheckedRecords(config, max_timestamp_ms)
 
 

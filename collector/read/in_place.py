@@ -18,7 +18,10 @@ STAMP_SURE_MS = 50  # the clock of a file system can have steps as long as this
 
 
 class NextRead(NamedTuple):
-    """What to read now. Or the time for another look, because text may still replace the NULs."""
+    """The part of the file to read now, or the time at which to check the file again.
+
+    The second case means that text may still replace NULs in the file.
+    """
 
     request: Request | None = None
     wake_at_ms: int | None = None

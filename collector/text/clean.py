@@ -26,8 +26,10 @@ _MARKS = {
 
 
 def clean(blocks: Iterable[Block], line_end: int, *, strip_ansi: bool) -> list[Block]:
-    """Return the blocks without byte order marks at the start of lines. Remove escapes if
-    `strip_ansi`."""
+    """Return the blocks of lines without byte order marks at the start of lines.
+
+    With `strip_ansi`, escape sequences of terminals are removed too.
+    """
     return [
         block if block.is_dead_letter else _cleaned(block, line_end, strip_ansi=strip_ansi)
         for block in blocks

@@ -70,7 +70,8 @@ class Fingerprint:
         return min(self.position, MARKER_BYTES)
 
     def head_within(self, size: int) -> Head | None:
-        """Return the longest head that fits in a file of `size` bytes; None if none fits."""
+        """Return the hash of the longest hashed beginning that fits in a file of `size` bytes; None
+        if no beginning fits."""
         return next((head for head in reversed(self.heads) if head.length <= size), None)
 
 

@@ -271,7 +271,10 @@ def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block
 
 
 def first_piece(data: memoryview, rules: LineRules) -> memoryview:
-    """Return the first piece of a line that is split."""
+    """Return the first part of an overlong line that is split.
+
+    The part is at most as long as the limit.
+    """
     return data[: rules.encoding.whole_bytes(data[: rules.limit_bytes])]
 
 

@@ -11,7 +11,8 @@ from monitor.views import render
 
 SCHEMA = "alerts/1"
 LISTED_MAX = 50
-"""The most alerts that one message lists; `more` is the number of the others."""
+"""The largest number of alerts that one message lists; `more` is the number of alerts that are left
+out."""
 
 TEXT_CHARACTERS_MAX = 500
 """The longest text of one alert."""

@@ -129,7 +129,10 @@ def _with_kafka(
 
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
-    """Return all groups: polled groups with new values, the others with their last values."""
+    """Return all groups.
+
+    Groups that were polled in this cycle have new values, and other groups their last values.
+    """
     views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
     views += [resting(group) for group in before if group.group_id in context.kafka.rested]

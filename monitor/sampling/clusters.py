@@ -19,7 +19,7 @@ NO_GROUP = ""
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One of the other clusters, and its sampler."""
+    """A further cluster that the monitor shows, and its sampler."""
 
     name: str
     bootstrap_servers: str

@@ -17,7 +17,10 @@ TOPICS_SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One of the other clusters. `snapshot` is None until the first poll is complete."""
+    """The state of a further cluster that the monitor shows.
+
+    `snapshot` is None until the first poll is complete.
+    """
 
     name: str
     bootstrap_servers: str

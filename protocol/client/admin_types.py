@@ -123,7 +123,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroups:
-    """The groups of all coordinators that answered, and by broker id the errors of the others."""
+    """The groups of all coordinators that answered, and the errors of all other coordinators by
+    broker id."""
 
     groups: tuple[GroupListing, ...]
     failures: Mapping[int, str]

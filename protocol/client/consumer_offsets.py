@@ -79,7 +79,8 @@ class ConsumerOffsets:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """All partitions, including those whose start offset is not known yet."""
+        """The partitions that the consumer reads, including those whose start offset is not known
+        yet."""
         return frozenset(self._fetcher.assignment) | self._beginning
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:

@@ -32,7 +32,7 @@ from protocol.messages.fetch import (
 from protocol.types import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, TopicPartition
 
 LOOK_UP_TIMEOUT_MS = 5_000
-"""The longest time that a partition without a leader delays the lookup of the others."""
+"""The longest time for which a partition without a leader delays the lookup of other partitions."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
@@ -106,8 +106,7 @@ class Fetcher:
         self._readings[tp] = self._new_reading(offset)
 
     def position(self, tp: TopicPartition) -> int:
-        """Return the offset of the next record to be returned; below 0 while it is being looked
-        up."""
+        """Return the next offset that `poll` will return; below 0 while it is being looked up."""
         return self._readings[tp].offset
 
     def failure(self, tp: TopicPartition) -> Exception | None:

@@ -177,10 +177,8 @@ class GroupCore:
         return Sync(request, self._round_timeout_ms)
 
     def _leave_idle(self) -> Leave:
-        """Leave the group, because the consumer was not polled for too long.
-
-        Other members get its partitions.
-        """
+        """Leave the group, because the consumer was not polled for too long. Other members get its
+        partitions."""
         member_id = self.member_id
         self._forget_membership(ErrorCode.UNKNOWN_MEMBER_ID)
         self._is_idle = True

@@ -74,8 +74,7 @@ class ProducerCore:
     def append(
         self, tp: TopicPartition, record: NewRecord, token: object, now_ms: int
     ) -> PendingBatch:
-        """Add a record to the partition's last batch. The caller has checked its size and the
-        room."""
+        """Add a record to the partition's last batch. The caller has checked size and room."""
         size_bytes = record_bytes_bound(record)
         line = self._line(tp)
         batch = self._open_batch(line, size_bytes)

@@ -1,7 +1,7 @@
 """Watches the topics of a subscription for new, growing and deleted topics.
 
 It reports changes to the group's core. The member joins after the first answer, because a pattern
-has no topics before that.
+has no topics before the first answer.
 """
 
 import asyncio

@@ -105,7 +105,10 @@ def encode_varlong(value: int) -> bytes:
 
 
 encode_varint = encode_varlong
-"""The same function, because both zigzag encodings of a 32-bit number have the same bytes."""
+"""The encoder of 32-bit numbers.
+
+It is the one of 64-bit numbers, because both zigzag encodings give the same bytes.
+"""
 
 
 def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:

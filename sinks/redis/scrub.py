@@ -92,7 +92,7 @@ class WindowCycle:
             self.next_size()
 
     def next_size(self) -> None:
-        """Continue with the next metric or size."""
+        """Continue the scrub with the next metric or window size."""
         self._before_s = None
         self._at = (self._at + 1) % len(self._sizes)
         self.rounds_total += self._at == 0

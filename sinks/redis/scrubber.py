@@ -211,9 +211,10 @@ class Scrubber:
         return write
 
     def _next_check(self, now_s: int) -> WindowCheck | None:
-        """Return the check of a window that looked wrong, or else of the next window in turn.
+        """Return the check of a window that may be wrong, else of the next window; None if there is
+        no window.
 
-        Every NEWEST_EVERY-th check is of a latest window or of totals. None if there is no window.
+        Every NEWEST_EVERY-th check is of one of the newest windows or of totals.
         """
         if self._suspects:
             window = next(iter(self._suspects))

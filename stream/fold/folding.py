@@ -51,7 +51,10 @@ class Folding:
         )
 
     def fold_here(self, session: SparkSession, span: Span, offsets: int) -> BatchCounts:
-        """Read and fold the lines of a span in the driver; `offsets` is about their number."""
+        """Read and fold the lines of an offset range in the driver.
+
+        `offsets` is their approximate number.
+        """
         fold = self._small if offsets <= SMALL_BATCH_LINES else self._large
         return fold.of_span(session, span, self._judge(session))
 

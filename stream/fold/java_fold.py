@@ -74,7 +74,8 @@ class JavaFold:
         return self._counts(place, parallel)
 
     def of_span(self, session: SparkSession, span: Span, judging: Judging) -> BatchCounts:
-        """Read, judge and fold the lines of a span in the driver's JVM, without a Spark job."""
+        """Read, judge and fold the lines of an offset range in the driver's JVM, without a Spark
+        job."""
         jvm: Any = session._jvm
         return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
 

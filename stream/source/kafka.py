@@ -346,7 +346,10 @@ Span = tuple[str, str]
 
 
 def span_of(ranges: Sequence[OffsetRange]) -> Span:
-    """Return some ranges as a span; there must be at most one range per partition."""
+    """Return offset ranges in Spark's encoding: (start offsets, end offsets).
+
+    Each partition has at most one range.
+    """
     starts = {(one.topic, one.partition): one.start for one in ranges}
     ends = {(one.topic, one.partition): one.end for one in ranges}
     return encode_offsets(starts), encode_offsets(ends)

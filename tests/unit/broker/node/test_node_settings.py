@@ -194,7 +194,7 @@ def test_a_key_that_only_somebody_else_knows_is_kept_and_shown_and_said_to_be_wi
         assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, False)
         assert entry.config_source == (2 if name else 3)
     refused = alter(rig, name, ("num.partitons", ConfigOperation.APPEND, "5"))
-    assert (refused.error_code, "is no list" in refused.error_message) == (42, True)
+    assert (refused.error_code, "is not a list" in refused.error_message) == (42, True)
     answer = alter(rig, name, ("num.partitons", ConfigOperation.DELETE, None))
     assert answer.error_code == ErrorCode.NONE
     assert "num.partitons" not in described(rig, name)
