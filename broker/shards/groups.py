@@ -96,7 +96,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Return the id of the topic if the partition exists, so that its offsets
         may be committed.
         """
-        known = self.ports.image().topics.get(topic)
+        known = self.ports.metadata.image.topics.get(topic)
         return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
@@ -124,7 +124,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """
         shard.loaded(self.moment())
         self.perform(loaded)
-        topics = self.ports.image().topics
+        topics = self.ports.metadata.image.topics
 
         def topic_id_of(topic: str) -> Uuid | None:
             known = topics.get(topic)

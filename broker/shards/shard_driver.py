@@ -104,7 +104,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the shard of a group or transaction. Raises ApiError while it is loading, or if it
         is not here.
         """
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             # Another broker can know the new topic already, and have sent a client here.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -117,7 +117,7 @@ class CoordinatorDriver(Generic[S]):
 
     def coordinator_id(self, key: str) -> int:
         """Return the broker that coordinates a group or transaction; NO_NODE if none."""
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             return NO_NODE
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
@@ -126,7 +126,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the partition that stores a group or transaction. Raises ApiError if the topic is
         missing.
         """
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))
