@@ -24,6 +24,7 @@ from monitor.alerts.webhook import Webhook
 from monitor.asking.browse import Browser
 from monitor.asking.counts import Counts
 from monitor.asking.poller import Poller
+from monitor.asking.preview import Detector
 from monitor.config.settings import MonitorSettings
 from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
@@ -148,6 +149,7 @@ def main() -> int:
         on_failure=stop,
         counts=counts_of(settings),
         browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
+        previews=Detector(settings.preview) if settings.preview is not None else None,
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),
     )

@@ -9,27 +9,30 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from sse_starlette.sse import EventSourceResponse
 
 from monitor.admin.operating import Orders
 from monitor.admin.pages import Admin, admin_routes
 from monitor.admin.session import Door
-from monitor.api.exposition import metric_pieces
 from monitor.api.routes import api_router
 from monitor.asking.browse import Reads
 from monitor.asking.counts import Counts
+from monitor.asking.preview import Previews
+from monitor.config.following import Configured
 from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.lag.rules import CellState
 from monitor.sampling.clusters import Clusters
 from monitor.sampling.sampler import Sampler
 from monitor.site.clusters import cluster_routes
+from monitor.site.machines import READS, machine_routes
 from monitor.site.messages import message_routes
+from monitor.site.preview import preview_form, preview_routes
 from monitor.site.root import BelowRoot
 from monitor.site.site import Site, Values
 from monitor.state.snapshot import Snapshot
@@ -37,10 +40,9 @@ from monitor.views import render
 from monitor.views.findings import GLYPHS
 from monitor.views.links import NAME, group_href, named, with_query
 from monitor.views.ranges import span_keys
-from protocol.status import VERSION, PartState, PartStatus, Problem
+from protocol.status import VERSION
 
 HERE = Path(__file__).parent
-STREAMS_MAX = 200
 SECRET_BYTES = 32
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -65,8 +67,6 @@ PAGES = {
 }
 """The pages in the order of the navigation; clusters and orders follow, if there are any."""
 
-READS = ["GET", "HEAD"]
-
 
 def create_app(
     settings: MonitorSettings,
@@ -77,6 +77,7 @@ def create_app(
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
     browser: Reads | None = None,
+    previews: Previews | None = None,
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
@@ -93,6 +94,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(sampler.run()), *others.start()]
+        tasks.append(asyncio.create_task(configured.run()))
         for task in tasks:
             task.add_done_callback(ended)
         yield
@@ -110,23 +112,25 @@ def create_app(
         openapi_url="/api/openapi.json",
         servers=[{"url": root}] if root else None,
     )
+    configured = Configured(settings)
     others = clusters or Clusters()
     templates = _templates(settings)
     templates.globals["has_clusters"] = len(others) > 0
     site = Site(
-        settings, sampler.recorder, counts, started_at_ms, sampler.notifier, sampler.history_problem
-    )
+        settings, configured, sampler.recorder, counts, started_at_ms, sampler.notifier,
+        sampler.history_problem,
+    )  # fmt: skip
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    app.include_router(api_router(settings, sampler, counts))
+    app.include_router(api_router(settings, configured, sampler, counts))
     _guard_requests(app, settings)
     app.add_middleware(BelowRoot, root=root)
-    _add_pages(app, templates, sampler, site, browser, clock_ms, others)
+    _add_pages(app, templates, sampler, site, browser, previews, clock_ms, others)
     if orders is not None and settings.token is not None:
         show = _fresh_pages(templates, sampler, site)
         door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
         app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
         templates.globals["admin"] = True
-    _add_machine_ends(app, sampler, others, settings.part, started_at_ms, clock_ms)
+    app.include_router(machine_routes(sampler, others, settings.part, started_at_ms, clock_ms))
     return app
 
 
@@ -207,6 +211,7 @@ def _add_pages(
     sampler: Sampler,
     site: Site,
     browser: Reads | None,
+    previews: Previews | None,
     clock_ms: Callable[[], int],
     clusters: Clusters,
 ) -> None:
@@ -240,14 +245,15 @@ def _add_pages(
 
     @route("/counts")
     def counts_page(request: Request, size: str = "1m") -> Response:
-        return page(request, "counts.html", lambda _: site.counts_page(size, None))
+        form = partial(preview_form, previews)
+        return page(request, "counts.html", lambda s: {**site.counts_page(size, None), **form(s)})
 
     @route("/counts/{name}")
     def metric_page(request: Request, name: str, size: str = "1m") -> Response:
         values = site.counts_page(size, name)
         if not values["metrics"] and values["error"] is None:
             return missing(request, "metric", name)
-        return page(request, "counts.html", lambda _: values)
+        return page(request, "counts.html", lambda _: {**values, "files": None})
 
     @route("/stream")
     def stream_page(request: Request, range: str = "10m", stages: str = "now") -> Response:
@@ -279,6 +285,7 @@ def _add_pages(
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
 
     app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
+    app.include_router(preview_routes(sampler, previews, page))
     if clusters:
         app.include_router(cluster_routes(clusters, sampler, page, missing))
 
@@ -297,103 +304,3 @@ def _add_pages(
     @route("/api/docs")
     def api_docs(request: Request) -> Response:
         return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
-
-
-def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """Return the problems for `/status`: silent sources, stuck parts, history and webhook."""
-    snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
-    found = []
-    if snapshot is not None:
-        found += [Problem(f"{error.source}-away", error.text) for error in snapshot.errors]
-        for part in snapshot.parts:
-            if render.health(part) == "failed":
-                text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
-                found.append(Problem("part-failed", text))
-        found += [Problem("part-stuck", text) for text in stuck_parts(snapshot).values()]
-    history = sampler.history_problem if recorder is None else recorder.problem
-    if history is not None:
-        found.append(Problem("history", history))
-    if notifier is not None and notifier.problem is not None:
-        found.append(Problem("alerts", notifier.problem))
-    return tuple(found)
-
-
-def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return a sentence on each stuck part, except those that the supervisor has given up."""
-    if snapshot is None:
-        return {}
-    return {
-        part.name: f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
-        for part in snapshot.parts
-        if part.stuck is not None and render.health(part) != "failed"
-    }
-
-
-def _add_machine_ends(
-    app: FastAPI,
-    sampler: Sampler,
-    clusters: Clusters,
-    part: str,
-    started_at_ms: int,
-    clock_ms: Callable[[], int],
-) -> None:
-    streams = 0
-
-    def status() -> PartStatus:
-        snapshot = sampler.snapshot
-        problems = problems_of(sampler)
-        state = PartState.STARTING
-        if snapshot is not None:
-            state = PartState.DEGRADED if problems else PartState.RUNNING
-        return PartStatus(
-            part=part,
-            state=state,
-            ready=snapshot is not None,
-            started_at_ms=started_at_ms,
-            now_ms=clock_ms(),
-            problems=problems,
-            details={
-                "snapshot": snapshot.seq if snapshot else None,
-                "taken_at_ms": snapshot.taken_at_ms if snapshot else None,
-                "open_pages": streams,
-                "stuck_parts": stuck_parts(snapshot),
-            },
-        )
-
-    @app.api_route("/healthz", methods=READS, include_in_schema=False)
-    async def healthz() -> PlainTextResponse:
-        now = status()
-        if not now.ready:
-            return PlainTextResponse(now.reason_not_ready() + "\n", status_code=503)
-        if now.state is PartState.DEGRADED:
-            return PlainTextResponse(now.reason_degraded() + "\n")
-        return PlainTextResponse("ok\n")
-
-    @app.api_route("/status", methods=READS, include_in_schema=False)
-    async def status_page() -> JSONResponse:
-        return JSONResponse(status().to_json())
-
-    @app.api_route("/metrics", methods=READS, include_in_schema=False)
-    async def metrics() -> Response:
-        if sampler.snapshot is None:
-            return PlainTextResponse("no snapshot yet\n", status_code=503)
-        pieces = metric_pieces(sampler.snapshot, clusters.views())
-        return StreamingResponse(pieces, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @app.get("/events", include_in_schema=False, response_model=None)
-    async def events() -> Response:
-        if streams >= STREAMS_MAX:
-            return PlainTextResponse(f"{STREAMS_MAX} pages are open already\n", status_code=503)
-
-        async def ticks() -> AsyncIterator[dict[str, str]]:
-            nonlocal streams
-            streams += 1
-            try:
-                while True:
-                    snapshot = await sampler.wait_next()
-                    if snapshot is not None:
-                        yield {"data": f'{{"seq":{snapshot.seq}}}'}
-            finally:
-                streams -= 1
-
-        return EventSourceResponse(ticks())

@@ -3,6 +3,7 @@
 Reads the file's attributes from the disk; time is an argument.
 """
 
+import hashlib
 from pathlib import Path
 
 LOOK_EVERY_S = 0.25
@@ -44,3 +45,21 @@ def signature_of(path: Path) -> Signature | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the hash of a file's content in hexadecimal; None if the file cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def known_signature(path: Path, sha256: str | None) -> Signature | None:
+    """Return the signature of a file if its present content has the hash `sha256`.
+
+    None if the file has changed since, or does not exist. If `sha256` is None, the present content
+    counts as known.
+    """
+    signature = signature_of(path)
+    return signature if sha256 is None or sha256_of(path) == sha256 else None

@@ -198,8 +198,15 @@ def _undo(name: str, yes: bool, as_json: bool) -> None:
 
 def _print_json(files: list[Path], found: "list[Detection]", change: "ConfigEdit | None") -> None:
     """One object for one file, a list of them for several."""
+    from appliance.detect.yaml_text import to_paste
+
     rows: list[dict[str, Any]] = [
-        {"file": str(file), **one.as_json()} for file, one in zip(files, found, strict=True)
+        {
+            "file": str(file),
+            **one.as_json(),
+            "yaml": None if one.proposal is None else to_paste(one.proposal),
+        }
+        for file, one in zip(files, found, strict=True)
     ]
     if change is not None:
         rows[0]["applied"] = change.name

@@ -12,7 +12,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
 from appliance.mill.init import give, initialise, write_shipped_config
 from appliance.mill.parts import broker_names
-from appliance.mill.settings import collector_wish, encode_settings, stream_wish
+from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
 from appliance.output import CommandError, Exit, out, print_json, say
 
 
@@ -29,10 +29,12 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
 
 def wish(
     collector: Annotated[bool, typer.Option("--collector", help="Of the collector.")] = False,
+    monitor: Annotated[bool, typer.Option("--monitor", help="Of the monitor.")] = False,
 ) -> None:
     """Print the stream's part of the configuration; a running part asks when the file changes."""
     mill, _ = context.load_mill()
-    found = collector_wish(mill) if collector else stream_wish(mill)
+    wish_of = collector_wish if collector else monitor_wish if monitor else stream_wish
+    found = wish_of(mill)
     out(encode_settings(found).decode())
 
 

@@ -207,12 +207,14 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
     """Return the monitor's settings; it reads everything, and changes the cluster only if
     allowed."""
     config = mill.config
+    file = mill.home.config_file
     section = config.monitor.model_dump(mode="json", by_alias=True)
     for name in ("webhook", "token"):
         section["alerts"][name] = _revealed(getattr(config.monitor.alerts, name))
     if mill.placement.in_containers:
         section["listen"] = f"{mill.placement.bind_host}:{monitor_port(config)}"
     return {
+        **monitor_wish(mill),
         "part": part,
         "section": section,
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
@@ -226,6 +228,26 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,
         "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
         "page": f"http://{config.monitor.listen}",
+        "reload": {
+            "file": str(file),
+            "command": [*WISH, str(file), "wish", "--monitor"],
+            "sha256": mill.sha256,
+            # The copy of an edited file is always replaced as a whole.
+            **({"settled_ms": 0} if file == mill.home.started_config else {}),
+        },
+        "preview": {
+            "folder": str(mill.home.folder / "watched"),
+            "command": [*WISH, str(file), "detect", "--json"],
+        }
+        if config.monitor.messages
+        else None,
+    }
+
+
+def monitor_wish(mill: Mill) -> dict[str, Any]:
+    """Return the part of the monitor's settings that can change while it runs."""
+    config = mill.config
+    return {
         "inputs": [
             {"paths": list(one.paths), "topic": one.topic} for one in config.collector.inputs
         ],

@@ -84,9 +84,7 @@ def _settings_at_start(mill: Mill, name: str) -> dict[str, Any]:
         section = {key: value for key, value in settings["section"].items() if key != "inputs"}
         settings = {**settings, "section": section, "reload": None, "topics": None}
     if name == "monitor":
-        # The page describes metrics and inputs as in the file at its start. Their numbers come
-        # from MySQL and the collector.
-        left = ("metrics", "inputs")
+        left = ("metrics", "inputs", "reload")
         settings = {key: value for key, value in settings.items() if key not in left}
     return settings
 

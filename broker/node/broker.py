@@ -304,6 +304,7 @@ class Broker:
             transacting,
             ProducerIds(metadata, self.config.node_id, broker_epoch),
             self.write_failed,
+            peers,
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(

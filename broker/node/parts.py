@@ -12,6 +12,7 @@ from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
+from broker.handlers.lost_leaders import LostLeaders
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
 from broker.produce.batch_validator import BatchValidator
@@ -23,6 +24,7 @@ from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas
+from broker.sessions.peers import Peers
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
@@ -51,6 +53,7 @@ class BrokerParts:
     markers: Markers
     verifier: Verifier
     producer_ids: ProducerIds
+    lost_leaders: LostLeaders
 
 
 def put_together(
@@ -65,8 +68,12 @@ def put_together(
     transacting: Transacting,
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
+    peers: Peers | None,
 ) -> BrokerParts:
-    """Create the parts that write and read records, around the given partitions."""
+    """Create the parts that write and read records, around the given partitions.
+
+    `peers` has the links to other brokers; None for a broker without others.
+    """
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, waits, world.chance, metrics, replicas)
@@ -88,4 +95,5 @@ def put_together(
         transacting.markers,
         verifier,
         producer_ids,
+        LostLeaders(world, metadata, peers),
     )

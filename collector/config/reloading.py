@@ -6,11 +6,9 @@ reason is reported.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -18,10 +16,16 @@ from collector.config.settings import CollectorSection, CollectorUpdate, ReloadS
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
-from protocol.settling import LOOK_EVERY_S, Settling, signature_of
+from protocol.own_command import CommandFailed, run_command
+from protocol.settling import (
+    LOOK_EVERY_S,
+    Settling,
+    known_signature,
+    sha256_of,
+    signature_of,
+)
 
 COMMAND_S = 60.0
-LINES_TOLD = 5
 AGAIN_S = 5.0
 """The wait before a change is tried again after the cluster has refused it or did not answer."""
 
@@ -51,9 +55,8 @@ class Reloading:
         self._running = running
         self._take_over = take_over
         self._again_s: float | None = None
-        signature = signature_of(settings.file)
-        is_known = settings.sha256 in (None, _sha256(settings.file))
-        self._settling = Settling(signature if is_known else None, settings.settled_ms / 1000)
+        known = known_signature(settings.file, settings.sha256)
+        self._settling = Settling(known, settings.settled_ms / 1000)
 
     async def run(self) -> None:
         """Watch the file for as long as the collector runs."""
@@ -68,7 +71,7 @@ class Reloading:
             return
         self._again_s = None
         try:
-            sha256 = _sha256(self._settings.file)
+            sha256 = sha256_of(self._settings.file)
             update = await ask(self._settings.command)
             if later := later_keys(self._running.section, update.section):
                 raise UnreadableConfig(
@@ -96,26 +99,9 @@ async def ask(command: tuple[str, ...]) -> CollectorUpdate:
     Raises UnreadableConfig.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
+        said = await run_command(command, COMMAND_S)
+    except CommandFailed as error:
         raise UnreadableConfig(str(error)) from error
-    try:
-        async with asyncio.timeout(COMMAND_S):
-            said, complaints = await process.communicate()
-    except TimeoutError as error:
-        raise UnreadableConfig(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        lines = complaints.decode(errors="replace").splitlines()[:LINES_TOLD]
-        raise UnreadableConfig("; ".join(lines) or "no reason given")
     try:
         return CollectorUpdate.model_validate_json(said)
     except ValidationError as error:
@@ -136,10 +122,3 @@ def later_keys(section: CollectorSection, wanted: CollectorSection) -> list[str]
     if bool(section.inputs) != bool(wanted.inputs):
         keys.append("collector.inputs")
     return keys
-
-
-def _sha256(file: Path) -> str | None:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return None

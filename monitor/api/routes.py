@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from monitor.alerts.view import alert_rows, rule_rows
 from monitor.api import rows
 from monitor.asking.counts import SIZES, Counts, count_rows, described
+from monitor.config.following import Configured
 from monitor.config.settings import MonitorSettings
 from monitor.sampling.sampler import Sampler
 from monitor.state.snapshot import Snapshot
@@ -119,17 +120,20 @@ class Answers:
 
 
 def api_router(
-    settings: MonitorSettings, sampler: Sampler, counts: Counts | None = None
+    settings: MonitorSettings,
+    configured: Configured,
+    sampler: Sampler,
+    counts: Counts | None = None,
 ) -> APIRouter:
     """Return the routes under `/api/v1`; they answer 503 until the first cycle is done."""
     router = APIRouter(prefix="/api/v1", tags=["monitor"])
     answers = Answers(sampler)
     _add_readers(router, answers)
     _add_cluster(router, answers)
-    _add_parts(router, answers, settings)
+    _add_parts(router, answers, settings, configured)
     _add_alerts(router, answers)
     _add_history(router, answers, settings, sampler)
-    _add_counts(router, answers, settings, counts)
+    _add_counts(router, answers, configured, counts)
     return router
 
 
@@ -199,10 +203,12 @@ def _add_cluster(router: APIRouter, answers: Answers) -> None:
         return answers.give("quorum/1", rows.quorum_rows(answers.snapshot), format)
 
 
-def _add_parts(router: APIRouter, answers: Answers, settings: MonitorSettings) -> None:
+def _add_parts(
+    router: APIRouter, answers: Answers, settings: MonitorSettings, configured: Configured
+) -> None:
     @router.get("/health", summary="What is wrong, worst first", response_model=Envelope)
     async def health(format: Format = "json") -> Response:
-        inputs = [(one.paths, one.topic) for one in settings.inputs]
+        inputs = [(one.paths, one.topic) for one in configured.now.inputs]
         found: list[Row] = [
             {
                 "level": one.level,
@@ -300,13 +306,12 @@ def _add_history(
 
 
 def _add_counts(
-    router: APIRouter, answers: Answers, settings: MonitorSettings, counts: Counts | None
+    router: APIRouter, answers: Answers, configured: Configured, counts: Counts | None
 ) -> None:
-    known = {metric.name: metric for metric in settings.metrics}
-
     def asked(name: str | None, size: str) -> list[Row]:
         if counts is None:
             return []
+        known = {metric.name: metric for metric in configured.now.metrics}
         answer = counts.read(SIZES[size])
         if answer.error is not None:
             raise HTTPException(503, f"MySQL does not answer: {answer.error}")

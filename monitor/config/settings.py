@@ -1,6 +1,7 @@
 """Settings of the monitor: the file's `monitor:` section, and what the process receives."""
 
 import re
+from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -153,14 +154,51 @@ class MetricSettings(BaseModel):
     top: int | None = None
 
 
-class MonitorSettings(BaseModel):
+class MonitorUpdate(BaseModel):
+    """The part of a configuration that a running monitor can apply: inputs and metrics."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    inputs: tuple[InputSettings, ...] = ()
+    metrics: tuple[MetricSettings, ...] = ()
+
+
+class MonitorReloadSettings(BaseModel):
+    """A file that is watched for changes, and the command that prints its MonitorUpdate.
+
+    `sha256` is that of the content from which the settings were made, in hexadecimal. A change is
+    applied once the file was unchanged for `settled_ms`; 0 if it is only ever replaced as a whole.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: Path
+    command: tuple[str, ...]
+    sha256: str | None = None
+    settled_ms: int = Field(default=500, ge=0)
+
+
+class PreviewSettings(BaseModel):
+    """How the page detects the format of a file.
+
+    `folder` is the folder whose files can be previewed. `command` prints the detection of the file
+    that is its last argument as JSON.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path
+    command: tuple[str, ...]
+
+
+class MonitorSettings(MonitorUpdate):
     """The settings that the monitor's process reads from its descriptor.
 
     `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
     `supervisor` is the path of the supervisor's socket; it is null in containers.
+    Without `reload` the monitor keeps the inputs and metrics of its start. Without `preview` the
+    page detects no formats.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     part: str = "monitor"
     section: MonitorSection = MonitorSection()
@@ -169,14 +207,15 @@ class MonitorSettings(BaseModel):
     parts: dict[str, str]
     sinks: SinksSettings | None = None
     supervisor: str | None = None
-    inputs: tuple[InputSettings, ...] = ()
-    metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
     """The token that allows changes on the page; None switches changes off."""
 
     page: str | None = None
     """The page's address for people, if the monitor listens on another."""
+
+    reload: MonitorReloadSettings | None = None
+    preview: PreviewSettings | None = None
 
     @field_validator("parts")
     @classmethod

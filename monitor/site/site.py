@@ -13,6 +13,7 @@ import psutil
 from monitor.alerts.notifier import Notifier
 from monitor.alerts.view import alert_views, rule_views
 from monitor.asking.counts import SIZES, Asked, Counts, MetricView, described, metric_view
+from monitor.config.following import Configured
 from monitor.config.settings import MonitorSettings
 from monitor.history.recorder import Recorder
 from monitor.history.series import cell_series
@@ -28,6 +29,7 @@ from monitor.state.snapshot import GroupView, LagCell, MemberView, PartView, Sna
 from monitor.views import render
 from monitor.views.charts import Spark
 from monitor.views.findings import findings_of
+from monitor.views.not_counted import not_counted
 from monitor.views.stages import stages_of
 
 MINIS_MAX = 48
@@ -60,6 +62,7 @@ class Site:
     """Builds the values of every page's template."""
 
     settings: MonitorSettings
+    configured: Configured
     recorder: Recorder | None
     counts: Counts | None
     started_at_ms: int
@@ -72,7 +75,7 @@ class Site:
 
     def common(self, snapshot: Snapshot) -> Values:
         """Return what every page shows: the snapshot and its findings."""
-        inputs = [(one.paths, one.topic) for one in self.settings.inputs]
+        inputs = [(one.paths, one.topic) for one in self.configured.now.inputs]
         return {
             "s": snapshot,
             "now_ms": snapshot.taken_at_ms,
@@ -125,7 +128,7 @@ class Site:
         """Return the values of `/stream`."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
-        missed = _missed(snapshot)
+        missed = not_counted(snapshot)
         rows = missed["rows"]
         return {
             "group": snapshot.group(self.settings.stream_group),
@@ -258,7 +261,7 @@ class Site:
         letters, _ = self._past.events(snapshot, axis)
         return {
             "files": render.file_rows(snapshot.part("collector"))[:FILES_SHOWN_MAX],
-            "inputs": self.settings.inputs,
+            "inputs": self.configured.now.inputs,
             "still": snapshot.still_files or (),
             "dead_letters": snapshot.topic(DEAD_LETTERS) is not None,
             "range": span.key,
@@ -299,7 +302,7 @@ class Site:
         return [(label, drawn[key], text) for key, (label, text) in texts.items()]
 
     def _views(self, asked: Asked) -> list[MetricView]:
-        known = {metric.name: metric for metric in self.settings.metrics}
+        known = {metric.name: metric for metric in self.configured.now.metrics}
         order = {name: number for number, name in enumerate(known)}
         views = [
             metric_view(one, described(one.name, known, one), asked.at_ms // 1000)
@@ -326,24 +329,6 @@ class Site:
         if self.history_problem is not None:
             problems.append(self.history_problem)
         return "; ".join(problems) or None
-
-
-def _missed(snapshot: Snapshot) -> Values:
-    """Return which lines were not counted. The counts are MySQL's since the first run or, if MySQL
-    does not answer, the stream's since its start.
-    """
-    mysql, stream = snapshot.part("mysql"), snapshot.part("stream")
-    keys = ("lines_unparsed", "lines_set_aside", "metric_faults")
-    if mysql is not None and mysql.answered_at_ms is not None and keys[0] in mysql.details:
-        rows = mysql.details.get("unparsed")
-        told = {key: mysql.details.get(key) for key in keys}
-        return {**told, "known": True, "rows": rows if isinstance(rows, list) else []}
-    rows = stream.details.get("unparsed") if stream is not None else None
-    return {
-        **dict.fromkeys(keys),
-        "known": False,
-        "rows": rows if isinstance(rows, list) else [],
-    }
 
 
 def _listed(part: PartView, key: str) -> Iterable[Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from protocol.log import fields
-from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
+from protocol.settling import LOOK_EVERY_S, Settling, known_signature, signature_of
 from stream.config.settings import StreamReloadSettings, StreamSection, StreamUpdate
 from stream.threads import ThreadKeeper
 
@@ -47,7 +47,7 @@ class ConfigWatch:
 
     def __init__(self, settings: StreamReloadSettings) -> None:
         self._settings = settings
-        self._settling = Settling(known_signature(settings))
+        self._settling = Settling(known_signature(settings.file, settings.sha256))
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._found: StreamUpdate | UnreadableConfigFile | None = None
@@ -72,18 +72,6 @@ class ConfigWatch:
                 found = ask(self._settings.command)
                 with self._lock:
                     self._found = found
-
-
-def known_signature(settings: StreamReloadSettings) -> Signature | None:
-    """Return the signature of the file if the settings were made from its present content.
-
-    None if the file has changed since, or does not exist.
-    """
-    signature = signature_of(settings.file)
-    if signature is None or settings.sha256 is None:
-        return signature
-    digest = hashlib.sha256(settings.file.read_bytes()).hexdigest()
-    return signature if digest == settings.sha256 else None
 
 
 def ask(command: tuple[str, ...]) -> StreamUpdate | UnreadableConfigFile:

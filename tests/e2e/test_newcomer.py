@@ -117,6 +117,8 @@ def test_what_no_input_matches_is_named_and_counted_by_one_command(
     wait_until(
         lambda: f"{name}/app.log" in reading.page("/collector"), NOTICED_S, "so does the page"
     )
+    preview = reading.page(f"/preview?file={name}/app.log")
+    assert f"<code>{unknown.line_format}</code>" in preview
     # The checks by Spark are tried once; they take half of the time.
     quick = [] if name == "shop" else ["--quick"]
     applied = mill.run("detect", path, "--apply", name, "--yes", *quick)
@@ -126,6 +128,13 @@ def test_what_no_input_matches_is_named_and_counted_by_one_command(
         lambda: reading.redis(f"mill:{unknown.metric}:all") == unknown.totals,
         COUNTED_S,
         f"{file} is counted",
+    )
+    # The monitor reads the changed file too: without it the page would say "value by key".
+    by = unknown.metric.removeprefix(f"{name}_by_")
+    wait_until(
+        lambda: f"count by {by}, from" in reading.page(f"/counts/{unknown.metric}"),
+        NOTICED_S,
+        "the page describes the new metric",
     )
 
 

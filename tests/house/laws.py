@@ -128,7 +128,17 @@ GROUND_MODULES = {
         "topic_keys",
         "settings",
     },
-    "protocol": {"types", "errors", "units", "log", "control", "settling", "status", "status_http"},
+    "protocol": {
+        "types",
+        "errors",
+        "units",
+        "log",
+        "control",
+        "own_command",
+        "settling",
+        "status",
+        "status_http",
+    },
 }
 
 # Too large for a broker's memory goal, also by way of `protocol`.

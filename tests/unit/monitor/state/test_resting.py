@@ -10,6 +10,7 @@ from monitor.alerts.kinds import measured
 from monitor.api.exposition import metric_pieces
 from monitor.assembly.group_memory import GroupMemories
 from monitor.config.alert_rules import SHIPPED_RULES
+from monitor.config.following import Configured
 from monitor.config.settings import MonitorSection, MonitorSettings
 from monitor.history.series import samples_of
 from monitor.lag.reader_status import Judged, Look, ReaderStatus
@@ -126,7 +127,7 @@ def test_no_cycle_no_list_and_no_scrape_makes_the_cells_of_groups_that_rest(
         section=MonitorSection(), bootstrap_servers="x", data_dir=str(tmp_path), parts={},
         inputs=(), metrics=(),
     )  # fmt: skip
-    site = Site(settings, None, None, 0)
+    site = Site(settings, Configured(settings), None, None, 0)
     names = [f"group {number}" for number in range(3)]
     assert site.topics(snapshot, "")["readers"] == {"logs.access": names, "orders": names}
     shown = site.topic(snapshot, "orders", "10m")["readers"]

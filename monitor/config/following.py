@@ -1,0 +1,54 @@
+"""Follows changes of the configuration file, so that pages describe the inputs and metrics of now.
+
+Only the appliance can parse the file, so the monitor runs a command of the appliance that prints
+the monitor's part as JSON. A file with faults changes nothing; the supervisor reports its faults.
+"""
+
+import asyncio
+import logging
+import time
+
+from pydantic import ValidationError
+
+from monitor.config.settings import MonitorReloadSettings, MonitorSettings, MonitorUpdate
+from protocol.log import fields
+from protocol.own_command import CommandFailed, run_command
+from protocol.settling import LOOK_EVERY_S, Settling, known_signature, signature_of
+
+COMMAND_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Configured:
+    """The inputs and metrics in effect, `now`."""
+
+    def __init__(self, settings: MonitorSettings) -> None:
+        self.now = MonitorUpdate(inputs=settings.inputs, metrics=settings.metrics)
+        self._reload = settings.reload
+        if settings.reload is not None:
+            self._settling = _settling_of(settings.reload)
+
+    async def run(self) -> None:
+        """Watch the file for as long as the monitor runs."""
+        while True:
+            await self.look(time.monotonic())
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def look(self, now_s: float) -> None:
+        """Apply the file if it has changed and is no longer being written."""
+        reload = self._reload
+        if reload is None or not self._settling.look(signature_of(reload.file), now_s):
+            return
+        try:
+            said = await run_command(reload.command, COMMAND_S)
+            self.now = MonitorUpdate.model_validate_json(said)
+        except (CommandFailed, ValidationError) as error:
+            logger.warning(
+                "changed inputs and metrics are not shown, the old ones stay",
+                extra=fields(file=reload.file, why=error),
+            )
+
+
+def _settling_of(reload: MonitorReloadSettings) -> Settling:
+    return Settling(known_signature(reload.file, reload.sha256), reload.settled_ms / 1000)
