@@ -288,9 +288,7 @@ class Broker:
         )
         if membership is not None:
             self._replicate(membership, broker_epoch)
-        ports = ShardPorts(
-            world.clock, world.soon, lambda: metadata.image, replicas, waits, self.write_failed
-        )
+        ports = ShardPorts(world.clock, world.soon, metadata, replicas, waits, self.write_failed)
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         peers = None if membership is None else self.joining.peers
         transacting = self._transacting = Transacting(ports, settings, groups, world, peers)

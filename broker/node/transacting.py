@@ -39,7 +39,9 @@ class Transacting:
         self.markers = Markers(ports, groups)
         self._sender = None
         if peers is not None:
-            self._sender = MarkerSender(world, peers, lambda one: leader_of(ports.image(), one))
+            self._sender = MarkerSender(
+                world, peers, lambda one: leader_of(ports.metadata.image, one)
+            )
         self.transactions = TxnCoordinator(ports, settings, self.markers, self._sender)
         self.verifier: Verifier = LocalVerifier(self.transactions)
         if peers is not None:

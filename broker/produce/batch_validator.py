@@ -11,10 +11,10 @@ from typing import Protocol
 
 from broker.config import InForce
 from broker.metrics.metrics import Metrics
-from broker.produce.first_refused import FirstRefused
 from broker.produce.verification import Proofs, Verifier, refuse_batch
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
+from broker.storage.known_producer import Awaited, note_refused
 from broker.storage.outcomes import AppendResult, CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.batch_header import TRANSACTIONAL
@@ -61,6 +61,50 @@ class Terms(Protocol):
         """Answers of a coordinator on another broker about these batches."""
 
 
+REFUSED_MAX = 10_000
+"""The most partitions whose refused batches are remembered."""
+
+
+class FirstRefused:
+    """By partition, the first refused batch of each producer, which must come again first.
+
+    A producer sends its batches one after the other. If the disk refuses to create a partition, the
+    first batch is refused. If the partition exists before the second batch arrives, that batch must
+    not be accepted, because otherwise the first would be appended after it.
+    """
+
+    __slots__ = ("by_place",)
+
+    def __init__(self) -> None:
+        self.by_place: dict[tuple[str, int], Awaited] = {}
+        """By topic and partition index."""
+
+    def note(self, topic: str, index: int, batch: memoryview | None) -> None:
+        """Record the refused batch of a producer for a partition that could not be created yet."""
+        try:
+            header = read_header(batch) if batch else None
+        except WireError:
+            return
+        if header is None or header.producer_id < 0:
+            return
+        place = topic, index
+        if place not in self.by_place and len(self.by_place) >= REFUSED_MAX:
+            return
+        first = self.by_place.setdefault(place, {})
+        note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
+
+    def hand_over(self, replica: Replica) -> None:
+        """Tell a new partition which refused batches must come first."""
+        first = self.by_place.pop((replica.topic, replica.index), {})
+        for producer_id, (producer_epoch, sequence) in first.items():
+            replica.log.producer_state.note_refused(producer_id, producer_epoch, sequence)
+
+    def topics_removed(self, names: set[str]) -> None:
+        """Forget refusals of removed topics. A new topic with the same name starts without any."""
+        for place in [one for one in self.by_place if one[0] in names]:
+            del self.by_place[place]
+
+
 class BatchValidator:
     """Validates batches and stages them."""
 
@@ -71,7 +115,6 @@ class BatchValidator:
         self._replicas = replicas
         self._verifier = verifier
         self._batch_records_max = settings.config.max_batch_records
-        self._dirty: dict[Replica, None] = {}
         self.first_refused = FirstRefused()
 
     def admit(self, terms: Terms, topic: str, index: int) -> Replica:
@@ -134,12 +177,6 @@ class BatchValidator:
             raise
         if not appended.is_duplicate:
             size_bytes = len(batch)
-            self._dirty[replica] = None
             self._metrics.appended(size_bytes)
             replica.bytes_in += size_bytes
         return appended
-
-    def take_dirty(self) -> dict[Replica, None]:
-        """Return the partitions with batches staged since the last call."""
-        dirty, self._dirty = self._dirty, {}
-        return dirty

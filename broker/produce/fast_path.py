@@ -19,8 +19,7 @@ from struct import error as StructError
 from typing import Protocol
 
 from broker.metrics.times import ApiTimes, RequestTiming
-from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of
-from broker.produce.refusing import refuse
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of, refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call, RequestingSession

@@ -6,14 +6,19 @@ last of these waits has ended. Each wait ends with its own error code.
 
 from __future__ import annotations
 
-from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.purgatory import OffsetKey, Purgatory
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call
+from broker.storage.errors import InvalidRecords
 from broker.world import Clock
-from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from protocol.errors import ApiError, BufferUnderflow, ErrorCode, UnsupportedMagic, WireError
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import read_header
 
@@ -160,3 +165,22 @@ def has_two_producers(request: ProduceRequest) -> bool:
             if header.attributes & TRANSACTIONAL:
                 producer_ids.add(header.producer_id)
     return len(producer_ids) > 1
+
+
+def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:
+    """Write an error into a partition's part of the answer."""
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+    answer.error_message = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, ApiError):
+        answer.error_code = error.code
+    elif isinstance(error, (UnsupportedMagic, BufferUnderflow)):
+        answer.error_code = ErrorCode.INVALID_RECORD
+    else:
+        answer.error_code = ErrorCode.CORRUPT_MESSAGE
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in error.record_errors
+        ]

@@ -15,9 +15,8 @@ from broker.config import LogConfig
 from broker.produce.batch_validator import BatchValidator
 from broker.produce.fast_path import ProduceTemplate, QuickProduce
 from broker.produce.opening import Openings
-from broker.produce.pending import Parking, PartitionAppend, PendingProduce
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce, refuse
 from broker.produce.proving import Proving
-from broker.produce.refusing import refuse
 from broker.purgatory import Purgatory
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
@@ -57,6 +56,8 @@ class Produces:
         self._replicas = replicas
         self._write_failed = write_failed
         self._staged: list[PendingProduce | QuickProduce] = []
+        self._dirty: dict[Replica, None] = {}
+        """Partitions with batches that are staged and not written."""
         self._now_ms = 0
         """The time of the first quick request of this read, used for all of them."""
         self._parking = Parking(waits, world.clock)
@@ -159,6 +160,8 @@ class Produces:
             refuse(answer, error)
             self._validator.note_refusal(topic, data.index, batch, answer.error_code)
             return None
+        if not appended.is_duplicate:
+            self._dirty[replica] = None
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = replica.log.log_start_offset
@@ -172,7 +175,10 @@ class Produces:
         if not self._staged:
             self._now_ms = self._clock.now_ms()
         replica = self._validator.admit(template, template.topic, template.index)
-        return replica, self._validator.append(template, replica, batch, header, self._now_ms)
+        appended = self._validator.append(template, replica, batch, header, self._now_ms)
+        if not appended.is_duplicate:
+            self._dirty[replica] = None
+        return replica, appended
 
     def stage(self, produce: QuickProduce) -> None:
         """Add a quick request, to be answered or parked when its batch is written."""
@@ -181,9 +187,10 @@ class Produces:
     def settle(self) -> None:
         """Write what has been staged, one write per log, and answer or park every request."""
         staged, self._staged = self._staged, []
+        dirty, self._dirty = self._dirty, {}
         failed: dict[Replica, DiskError] = {}
         now_ms = self._clock.now_ms()
-        for replica in self._validator.take_dirty():
+        for replica in dirty:
             try:
                 replica.log.write_staged(now_ms)
             except DiskError as error:

@@ -100,7 +100,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
         Offsets of a missing partition may not be committed.
         """
-        known = self.ports.image().topics.get(topic)
+        known = self.ports.metadata.image.topics.get(topic)
         return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
@@ -132,7 +132,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """
         shard.loaded(self.moment())
         self.perform(loaded)
-        topics = self.ports.image().topics
+        topics = self.ports.metadata.image.topics
 
         def topic_id_of(topic: str) -> Uuid | None:
             known = topics.get(topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.coordinators.outcome import CoordinatorRecord, Shard
 from broker.metadata.image import MetadataImage
@@ -32,13 +32,21 @@ Reply = Callable[[Any], None]
 Refused = Callable[[ApiError], None]
 
 
+class ImageSource(Protocol):
+    """Has the metadata in force (`cluster/metadata`)."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image of everything that is committed and in force."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardPorts:
     """The parts of the broker that coordinators use."""
 
     clock: Clock
     soon: Soon
-    image: Callable[[], MetadataImage]
+    metadata: ImageSource
     replicas: Replicas
     waits: Purgatory
     write_failed: WriteFailed

@@ -105,7 +105,7 @@ class CoordinatorDriver(Generic[S]):
 
         Raises ApiError while the shard is loading, or if this broker does not have it.
         """
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             # Another broker can already know the new topic, and can have sent a client to this
             # broker.
@@ -119,7 +119,7 @@ class CoordinatorDriver(Generic[S]):
 
     def coordinator_id(self, key: str) -> int:
         """Return the broker that coordinates a group or transaction; NO_NODE if none."""
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             return NO_NODE
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
@@ -128,7 +128,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the partition that stores a group or transaction. Raises ApiError if the topic is
         missing.
         """
-        topic = self.ports.image().topics.get(self._topic)
+        topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))

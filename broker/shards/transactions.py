@@ -247,7 +247,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         replicas, sender = self.ports.replicas, self._sender
         replica = replicas.get(*topic_partition)
         if replica is None and sender is not None:
-            leader_id = leader_of(self.ports.image(), topic_partition)
+            leader_id = leader_of(self.ports.metadata.image, topic_partition)
             if leader_id is not None and leader_id not in (NO_NODE, self._node_id):
                 wanted = WantedMarker(topic_partition, marker, wait, wait.serves, wait.refused)
                 sender.send(leader_id, wanted)
@@ -264,7 +264,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         broker alone never shows that a partition is deleted.
         """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return leader_of(self.ports.image(), topic_partition) is None
+            return leader_of(self.ports.metadata.image, topic_partition) is None
         if error.code in FENCED:
             _tell_fenced(topic_partition, error.code)
             return True

@@ -105,12 +105,10 @@ class Flushing:
         segments = self._segments
         end_offset, roll_count = segments.active.next_offset, segments.roll_count
         has_rolled = roll_count != self._synced_roll_count
-        has_more = has_rolled or self._producer_files.has_work
-        if recovery_point >= end_offset and not has_more:
+        is_synced = recovery_point >= end_offset and not has_rolled
+        if is_synced and not self._producer_files.has_work:
             return None
-        closed = segments.closed_since_sync()
-        indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
-        files = segments.files_from(recovery_point) + indexes
+        closed, files = segments.to_sync(recovery_point)
         self._under_way_count += 1
         return FlushTarget(
             self._disk,
@@ -127,7 +125,8 @@ class Flushing:
         self._under_way_count -= 1
         if target.producer_files is not None:
             self._producer_files.done(target.producer_files)
-        self._segments.indexes_synced(target.closed)
+        if target.closed:
+            self._segments.indexes_synced(target.closed)
         self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
 
     def refused(self, target: FlushTarget) -> None:

@@ -153,17 +153,21 @@ class Segments:
         new.unload()
         return [file for segment in old if (file := segment.let_go()) is not None]
 
-    def files_from(self, offset: int) -> list[DiskFile]:
-        """Return the open files of all segments with data at or above the offset.
+    def to_sync(self, offset: int) -> tuple[list[Segment], list[DiskFile]]:
+        """Return the closed segments whose index files must be synced, before `indexes_synced`; and
+        the open files to sync: those index files, and all segments with data at or above the
+        offset.
 
         Includes segments closed since the last sync. A failed write may have left batches there
         that were truncated again, and a power cut must not restore them.
         """
-        segments = [one for one in self._unsynced if one.next_offset <= offset]
+        closed = list(self._unsynced)
+        indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
+        segments = [one for one in closed if one.next_offset <= offset]
         segments += self.from_offset(offset)
         files = [segment.file for segment in segments]
         self.unload_cold(segments)
-        return files
+        return closed, files + indexes
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
         """Return every aborted transaction with data in [start, end), by first offset."""
@@ -177,10 +181,6 @@ class Segments:
         found = txn_index.overlapping(indexes(), start_offset, end_offset)
         self.unload_cold(searched)
         return found
-
-    def closed_since_sync(self) -> list[Segment]:
-        """Return the closed segments whose index files must be synced, before `indexes_synced`."""
-        return list(self._unsynced)
 
     def indexes_synced(self, segments: Sequence[Segment]) -> None:
         """Record that the index files of these segments are durable."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from broker.node.broker import Broker
 from broker.storage.disk import FileRegion
 from protocol.messages.api import ApiKey, response_class
-from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.cluster import ApiVersionsRequest, FindCoordinatorRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group import (
     JoinGroupRequest,
@@ -125,20 +125,25 @@ class MemoryLink:
 
 
 class WalkedBroker:
-    """One broker, alone, with one client."""
+    """One broker, alone, with one client at a time."""
 
     def __init__(self) -> None:
         self.world = SimWorld(1, NOW, 1_000)
         broker = Broker(broker_config(SETTINGS, listeners=LISTENERS), self.world, SimDisk())
         broker.start(broker.recover())
-        self.broker = broker
         self.world.settle()
+        self._number = 0
+        self.connect()
+
+    def connect(self) -> None:
+        """Go on with another connection, because a client of another kind asks."""
         listening = self.world.listening["HOST"]
         assert isinstance(listening, SimListening)
         self.link = MemoryLink()
         self.session: Any = listening.accept()
         self.session.linked(self.link)
-        self._number = 0
+        # The first request of a connection also counts the connection.
+        self.ask(ApiVersionsRequest(client_software_name="walk", client_software_version="1"), 3)
 
     def ask(self, message: Message, version: int) -> tuple[Any, Walk]:
         """Send one request, and let the broker work until its answer has left."""
@@ -207,8 +212,10 @@ def walks() -> dict[str, Walk]:
     for name in ("Produce", "Produce like the last"):
         one = ask(name, produce(), 9).responses[0].partition_responses[0]
         assert one.error_code == 0
+    node.connect()
     read = ask("Fetch", fetch(made.topics[0].topic_id), 12).responses[0].partitions[0]
     assert read.error_code == 0 and read.high_watermark == 2
+    node.connect()
     node.ask(FindCoordinatorRequest(key="g"), 2)
     node.world.settle()
     member_id = node.ask(join(""), 9)[0].member_id
