@@ -1,7 +1,7 @@
 """A mill in which a page's commands are typed as they stand, and its YAML is pasted.
 
-Ports and absolute paths of the page become those of the mill. What a command prints is compared with
-the page. A command that only reads is repeated until it prints that, as a reader would.
+Ports and absolute paths of the page become those of the mill. What a command prints is compared
+with the page. A command that only reads is repeated until it prints that, as a reader would.
 """
 
 import os
@@ -33,7 +33,7 @@ from tests.harness.wait import wait_until
 
 SHOWN_S = 60.0
 COMMAND_S = 180.0
-FOLDERS = ("/tmp/", "/var/log/", "/backups/")
+FOLDERS = ("/var/tmp/", "/var/log/", "/backups/")
 """Absolute paths of pages; each becomes a folder of the rig."""
 SUCCESS = (0, 3)
 """3: a condition that the command reports, such as open alerts."""

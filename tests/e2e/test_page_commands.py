@@ -60,7 +60,7 @@ def test_the_tutorial_does_what_it_says(made: Rig) -> None:
 def test_the_tutorials_log_goes_on_rotating_and_counts_exactly(made: Rig) -> None:
     """Follows the tutorial: its inputs and metrics count what the application writes next."""
     reading = Reading(made.mill)
-    shop = made.root / "tmp" / "shop"
+    shop = made.root / "var" / "tmp" / "shop"
     metrics = {"orders_by_status": "status", "orders_top_path": "path", "shop_by_level": "level"}
     expected = {name: Counter(numbers(reading, name)) for name in metrics}
     dice = seeded("rotations")
