@@ -31,12 +31,13 @@ from tests.harness.pages import Command, blocks_of, commands_of, is_as_shown
 from tests.harness.pages_not_run import NOT_PASTED, reason_not_run
 from tests.harness.wait import wait_until
 
-SHOWN_S = 60.0
-COMMAND_S = 180.0
+SHOWN_S = 120.0
+COMMAND_S = 300.0
 FOLDERS = ("/var/tmp/", "/var/log/", "/backups/")
 """Absolute paths of pages; each becomes a folder of the rig."""
 SUCCESS = (0, 3)
 """3: a condition that the command reports, such as open alerts."""
+END_AT_A_FAILURE = "trap 'code=$?; [ $code -eq 3 ] || exit $code' ERR"
 READING = re.compile(
     r"(\./millrace (show|status|lag|top|alerts list|group|collector (status|check)|stream status)"
     r"|redis-cli|mysql|curl)\b"
@@ -70,7 +71,7 @@ class Rig:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
         path = f"{self.root / 'bin'}:{environ['PATH']}"
         return subprocess.run(
-            ["bash", "-ec", self.local(text)],
+            ["bash", "-c", f"{END_AT_A_FAILURE}\n{self.local(text)}"],
             cwd=self.home,
             env={**environ, **self.mill.environ, "PATH": path},
             stdin=subprocess.DEVNULL,

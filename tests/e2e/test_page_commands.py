@@ -21,7 +21,7 @@ from tests.harness.pages_not_run import reason_not_run
 from tests.harness.seed import seeded
 from tests.harness.wait import wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1200)]
 
 TUTORIAL = "docs/tutorial.md"
 PAGES = sorted(
@@ -36,7 +36,7 @@ PAGES = sorted(
     key=lambda page: not page.startswith("docs/howto/"),
 )
 """How-to pages first, because other pages add lines to the logs that they count."""
-COUNTED_S = 60.0
+COUNTED_S = 120.0
 ROTATIONS = 5
 ORDERS = 400
 """Lines of JSON between two rotations."""
