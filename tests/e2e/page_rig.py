@@ -1,7 +1,7 @@
 """A mill in which a page's commands are typed as they stand, and its YAML is pasted.
 
-Ports and absolute paths of the page become those of the mill. What a command prints is compared with
-the page. A command that only reads is repeated until it prints that, as a reader would.
+Ports and absolute paths of the page become those of the mill. What a command prints is compared
+with the page. A command that only reads is repeated until it prints that, as a reader would.
 """
 
 import os
@@ -19,21 +19,31 @@ import yaml
 from appliance.config.document import read_document
 from appliance.mill.home import CODE
 from tests.e2e.mill import PORT_NAMES, SHIPPED, TempMill, temp_mill
-from tests.harness.fragments import is_format, merged, placed, read_piece, with_writers, write_format
+from tests.harness.fragments import (
+    is_format,
+    merged,
+    placed,
+    read_piece,
+    with_writers,
+    write_format,
+)
 from tests.harness.pages import Command, blocks_of, commands_of, is_as_shown
 from tests.harness.pages_not_run import NOT_PASTED, reason_not_run
 from tests.harness.wait import wait_until
 
-SHOWN_S = 60.0
-COMMAND_S = 180.0
-FOLDERS = ("/tmp/", "/var/log/", "/backups/")
+SHOWN_S = 120.0
+COMMAND_S = 300.0
+FOLDERS = ("/var/tmp/", "/var/log/", "/backups/")
 """Absolute paths of pages; each becomes a folder of the rig."""
 SUCCESS = (0, 3)
 """3: a condition that the command reports, such as open alerts."""
+END_AT_A_FAILURE = "trap 'code=$?; [ $code -eq 3 ] || exit $code' ERR"
 READING = re.compile(
     r"(\./millrace (show|status|lag|top|alerts list|group|collector (status|check)|stream status)"
     r"|redis-cli|mysql|curl)\b"
 )
+KAFKA = "kafka-1:9092"
+"""The reader's own Kafka, which the mill's broker stands for."""
 LISTENS = {"host": 9092, "redis": 6380, "mysql": 3307, "monitor": 8090}
 
 
@@ -52,6 +62,7 @@ class Rig:
         """The text with the rig's paths and ports."""
         for folder in FOLDERS:
             text = re.sub(rf"(?<![\w/.]){folder}", f"{self.root}{folder}", text)
+        text = text.replace(KAFKA, "127.0.0.1:9092")
         for name, port in LISTENS.items():
             text = re.sub(rf"\b{port}\b", str(self.mill.ports[name]), text)
         return text
@@ -60,7 +71,7 @@ class Rig:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
         path = f"{self.root / 'bin'}:{environ['PATH']}"
         return subprocess.run(
-            ["bash", "-ec", self.local(text)],
+            ["bash", "-c", f"{END_AT_A_FAILURE}\n{self.local(text)}"],
             cwd=self.home,
             env={**environ, **self.mill.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
@@ -74,7 +85,7 @@ class Rig:
         """Do what a page says, from its top to its end. Return the number of commands typed."""
         typed = 0
         for block in blocks_of(page):
-            if block.language == "yaml" and block.place.partition(":")[0] not in NOT_PASTED:
+            if block.language == "yaml" and page not in NOT_PASTED:
                 self._paste(block.page, block.text, block.place)
             commands = [one for one in commands_of(block) if reason_not_run(one) is None]
             typed += len(commands)
@@ -148,6 +159,7 @@ def rig(folder: Path) -> Iterator[Rig]:
         for name in (*FOLDERS, "/bin"):
             (root / name.strip("/")).mkdir(parents=True)
         _script(mill.home.folder / "millrace", f"cd {CODE}", f"exec {sys.executable} -m appliance")
+        (root / "bin" / "millrace").symlink_to(mill.home.folder / "millrace")
         client = shutil.which("redis-cli")
         if client is not None:
             # A person at a terminal sees quotes and numbers.
@@ -160,4 +172,3 @@ def _script(path: Path, *lines: str) -> None:
     *before, last = lines
     path.write_text("\n".join(["#!/bin/sh", *before, f'{last} "$@"']) + "\n")
     path.chmod(0o755)
-

@@ -10,19 +10,33 @@ OTHER_LANGUAGES = {
 }
 """Blocks of a page in a language that is not the mill's."""
 
-ROOT = "changes the machine: needs root or a package manager"
+ROOT = "needs root and systemd; tests/unit/appliance/test_service.py has systemd check the unit"
 INTERNET = "fetches from the internet"
 DOCKER = "needs Docker; tests/unit/appliance/test_in_containers.py compares the words"
-SETUP = "`make` sets the machine up; tests/e2e/test_up_counts.py starts the mill by its command"
+SETUP = "sets the machine up; tests/e2e/test_up_counts.py starts and ends a mill"
+RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
 NOT_RUN = {
     "README.md git clone": INTERNET,
     "README.md make up": SETUP,
     "README.md xdg-open": "needs a desktop",
+    "docs/backup.md ./millrace restore": RESTORE,
+    "docs/containers.md docker compose": DOCKER,
+    "docs/containers.md mysql": DOCKER,
+    "docs/howto/existing-kafka.md make up": SETUP,
+    "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
+    "docs/install.md pip install": INTERNET,
+    "docs/service.md make setup": SETUP,
+    "docs/service.md sudo": ROOT,
+    "docs/upgrade.md docker compose": DOCKER,
+    "docs/upgrade.md git pull": INTERNET,
+    "docs/upgrade.md make": SETUP,
 }
 """The beginnings of commands, behind their page."""
 
 NOT_PASTED: dict[str, str] = {
+    "docs/howto/existing-kafka.md": "as docs/kafka.md",
+    "docs/howto/existing-spark.md": "as docs/spark.md",
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",
 }

@@ -41,7 +41,9 @@ def problem_of(typed: str) -> str | None:
 
 def problems_in(script: str) -> list[str]:
     """Why commands of a block cannot be typed: those of the mill, of make, of Kafka's tools."""
-    found = [problem_of(typed) for typed in (*_MILL.findall(script), *_IN_CONTAINER.findall(script))]
+    found = [
+        problem_of(typed) for typed in (*_MILL.findall(script), *_IN_CONTAINER.findall(script))
+    ]
     found += [_make_problem(target) for typed in _MAKE.findall(script) for target in typed.split()]
     found += [_kafka_problem(tool, rest) for tool, rest in _KAFKA.findall(script)]
     return [problem for problem in found if problem is not None]

@@ -63,6 +63,8 @@ PAGES = [
     CODE / "appliance" / "README.md",
     *sorted((CODE / "docs").rglob("*.md")),
 ]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CODE)))
 def test_what_a_page_has_typed_can_be_typed(page: Path) -> None:
     typed = [found.strip() for found in QUOTED.findall(page.read_text())]

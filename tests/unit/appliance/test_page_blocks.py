@@ -1,6 +1,7 @@
 """Every code block of README.md and docs/: its YAML is checked, its commands can be typed.
 
-`tests/interop/test_page_plans.py` lets Spark check the YAML. `tests/e2e/test_page_commands.py` types the commands.
+`tests/interop/test_page_plans.py` lets Spark check the YAML, and
+`tests/e2e/test_page_commands.py` types the commands.
 """
 
 import re
@@ -10,7 +11,14 @@ import pytest
 
 from appliance.config.faults import ConfigFaults
 from appliance.mill.home import CODE
-from tests.harness.fragments import Misplaced, merged, page_configs, placed, read_piece, with_writers
+from tests.harness.fragments import (
+    Misplaced,
+    merged,
+    page_configs,
+    placed,
+    read_piece,
+    with_writers,
+)
 from tests.harness.pages import (
     LANGUAGES,
     Block,
