@@ -86,15 +86,18 @@ class SocketLink(asyncio.BufferedProtocol):
             self._transport.abort()
             self._unlinked(error)
             return
-        self._output = ConnectionOutput(
-            socket.socket(fileno=own_fd),
+        self._output = self._new_output(socket.socket(fileno=own_fd))
+        self._receiver.linked(self)
+
+    def _new_output(self, own_socket: socket.socket) -> ConnectionOutput:
+        return ConnectionOutput(
+            own_socket,
             self._loop,
             self._drained,
             self._broken,
             self._warmer,
             self._unread_bytes_max,
         )
-        self._receiver.linked(self)
 
     def _unlinked(self, error: OSError) -> None:
         """Report a connection that had to be closed before its receiver was notified of it."""
