@@ -45,7 +45,7 @@ def renew_certificates(
     name: Annotated[
         list[str] | None,
         typer.Option(
-            "--name", help="A host name or IP address by which clients reach it; repeatable."
+            "--name", help="A name or IP address besides those of network.names; repeatable."
         ),
     ] = None,
     as_json: EnvelopeOption = False,
@@ -58,7 +58,8 @@ def renew_certificates(
     if broker is not None and broker not in brokers:
         raise CommandError(f"--for {broker}: expected one of {', '.join(brokers)}", Exit.USAGE)
     chosen = brokers if broker is None else (broker,)
-    written = renew(mill.home, chosen, tuple(name or ()), datetime.now(UTC))
+    names = (*mill.config.network.names, *(name or ()))
+    written = renew(mill.home, chosen, names, datetime.now(UTC))
     if as_json:
         print_json("cert/1", [{"file": str(path)} for path in written])
         return

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from appliance.config.model import MillConfig, NetworkSection
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import FOLDER_MODE, read_secret
-from appliance.mill.parts import LOOPBACK
+from appliance.mill.parts import LOOPBACK, broker_names
 
 if TYPE_CHECKING:
     from appliance.mill.authority import KeyPair
@@ -48,6 +49,37 @@ class ShownCertificate:
     def days_left(self, now: datetime) -> int:
         """Return the whole days until it ends; negative when it has ended."""
         return (self.ends_at - now).days
+
+
+def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
+    """Return the paths of a broker's certificate, key and CA, for its settings.
+
+    Paths of the user's own are relative to the mill's folder.
+    """
+    if network.tls.certificate is None or network.tls.key is None:
+        folder = home.part_secrets(broker)
+        return {
+            "certificate": str(folder / CERTIFICATE),
+            "key": str(folder / KEY),
+            "ca": str(folder / TRUSTED),
+        }
+    own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
+    return {name: str(home.folder / path) if path else None for name, path in own.items()}
+
+
+def make_missing(home: Home, config: MillConfig, now: datetime) -> list[Path]:
+    """Make the certificates that the configuration needs and that are not there.
+
+    Returns the files that were written. Raises CertificateFault.
+    """
+    if not config.network.opens_kafka or config.network.tls.certificate is not None:
+        return []
+    lacking = [
+        broker
+        for broker in broker_names(config)
+        if not all((home.part_secrets(broker) / name).exists() for name in (CERTIFICATE, KEY))
+    ]
+    return renew(home, lacking, config.network.names, now) if lacking else []
 
 
 def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetime) -> list[Path]:

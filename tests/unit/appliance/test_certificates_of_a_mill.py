@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.app import main
-from appliance.mill.certificates import CertificateFault, renew, shown
+from appliance.config.faults import ConfigFaults
+from appliance.config.load import load
+from appliance.mill.certificates import CertificateFault, make_missing, renew, shown
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, broker_settings
 from broker.config import BrokerConfig, Listener, TlsFiles
 from broker.real.certificates import Certificates
 
@@ -129,3 +133,55 @@ def test_what_ends_soon_or_cannot_be_read_is_due(
     said = capsys.readouterr()
     assert "not a certificate in PEM format" in said.out
     assert "due: broker-1, broker-2, broker-3" in said.err
+
+
+def opened(home: Home, tls: str = "") -> Mill:
+    home.config_file.write_text(
+        f"network: {{open: [kafka], names: [mill.example.org, localhost]{tls}}}\n"
+        "cluster: {brokers: 3}\n"
+    )
+    config = load(home.config_file, home.folder, {}).config
+    return Mill(home, config, Placement())
+
+
+def test_an_open_mill_gives_each_broker_a_listener_on_the_loopback(home: Home) -> None:
+    mill = opened(home)
+    assert make_missing(home, mill.config, NOW)
+    assert make_missing(home, mill.config, NOW) == []
+    for number, broker in enumerate(BROKERS):
+        settings = BrokerConfig.from_json(broker_settings(mill, broker))
+        net = settings.listeners["NET"]
+        assert (net.host, net.port) == ("127.0.0.1", 9192 + number)
+        assert (net.advertised_host, net.security_protocol) == ("mill.example.org", "SSL")
+        assert {one.security_protocol for one in settings.listeners.values()} == {
+            "PLAINTEXT",
+            "SSL",
+        }
+        assert settings.tls is not None
+        Certificates(settings, settings.tls)
+    assert any(("ports.net", 9194) in part.ports for part in mill.parts)
+
+
+def test_a_mill_that_opens_nothing_has_no_listener_and_makes_no_certificates(home: Home) -> None:
+    mill = Mill(home, load(home.config_file, home.folder, {}).config, Placement())
+    assert make_missing(home, mill.config, NOW) == []
+    settings = broker_settings(mill, "broker-1")
+    assert set(settings["listeners"]) == {"HOST", "MILL", "BROKER"}
+    assert settings["tls"] is None
+    assert not any("ports.net" in dict(part.ports) for part in mill.parts)
+
+
+def test_files_of_the_users_own_are_taken_from_the_mills_folder(home: Home) -> None:
+    mill = opened(home, ", tls: {certificate: own/mill.pem, key: /etc/mill.key}")
+    assert make_missing(home, mill.config, NOW) == []
+    assert broker_settings(mill, "broker-1")["tls"] == {
+        "certificate": str(home.folder / "own" / "mill.pem"),
+        "key": "/etc/mill.key",
+        "ca": None,
+    }
+
+
+def test_in_containers_nothing_is_opened(home: Home) -> None:
+    home.config_file.write_text("network: {open: [kafka], names: [localhost]}\n")
+    with pytest.raises(ConfigFaults, match="it is not offered in containers yet"):
+        load(home.config_file, home.folder, {"MILLRACE_PUBLISHED": "loopback"})
