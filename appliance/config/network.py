@@ -4,10 +4,14 @@ Pure. Until clients can be told apart by passwords, such a listener must be on t
 """
 
 import ipaddress
+import re
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
 from appliance.config.model import KAFKA, MillConfig
+
+HOST_LENGTH_MAX = 253
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 def is_loopback(host: str) -> bool:
@@ -18,6 +22,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_host(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        labels = name.split(".")
+        return len(name) <= HOST_LENGTH_MAX and all(map(_LABEL.fullmatch, labels))
+    return True
 
 
 def check_network(config: MillConfig, document: Document) -> None:
@@ -34,6 +47,10 @@ def check_network(config: MillConfig, document: Document) -> None:
             "a loopback address such as 127.0.0.1:"
             " other machines must not reach the brokers before there is authentication",
         )
+    for index, name in enumerate(network.names):
+        if not _is_host(name):
+            expected = "a host name or an IP address, without a port"
+            document.add(("network", "names", index), found_text(name), expected)
     for given, other in (("certificate", "key"), ("key", "certificate")):
         if getattr(network.tls, given) and not getattr(network.tls, other):
             expected = f"both certificate and key ({other} is missing), or none of them"

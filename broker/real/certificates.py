@@ -28,7 +28,7 @@ PEM_BYTES_MAX = 1 << 20
 REPLACE = "a certificate that is valid now; `millrace cert renew` makes one"
 
 Stamp = tuple[tuple[int, ...], ...]
-"""Device, inode, size and time of each file, by which one version differs from the next. Empty for
+"""Device, inode, size and times of each file, by which one version differs from the next. Empty for
 a file that is missing.
 """
 
@@ -107,8 +107,14 @@ class Certificates:
         return self._contexts
 
     def _load(self) -> Contexts:
-        contexts = Contexts(self._files, among_brokers=self._among_brokers)
-        _check(contexts, self._files, self._names, self._check_broker)
+        """Raises WrongCertificate."""
+        try:
+            contexts = Contexts(self._files, among_brokers=self._among_brokers)
+            _check(contexts, self._files, self._names, self._check_broker)
+        except OSError as error:
+            # A file was removed or replaced while it was read.
+            found = f"{self._files.certificate}: {error}"
+            raise WrongCertificate(CERTIFICATE_KEY, found, "files that stay while read") from error
         return contexts
 
 
@@ -151,7 +157,8 @@ def _version(path: str) -> tuple[int, ...]:
         one = Path(path).stat()
     except OSError:
         return ()
-    return (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns)
+    # The time of the last change also tells of another mode or owner.
+    return (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
 
 
 def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:

@@ -120,7 +120,7 @@ class SocketListening:
             # Accepted sockets inherit the option.
             end_when_silent(self._bound, silence_ms_max)
         self._certificates = certificates if address.security_protocol == SSL else None
-        self._handshakes = Handshakes(perf_counter_ns, loop.call_soon)
+        self._handshakes = Handshakes(perf_counter_ns, loop.call_soon, loop.call_later)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False

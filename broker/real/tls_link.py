@@ -129,6 +129,10 @@ class TlsLink(SocketLink):
     def _late(self) -> None:
         self._fail(TlsError(f"the handshake was not complete after {HANDSHAKE_S_MAX:g} s"))
 
+    def give_way(self) -> None:
+        """Close, because other connections wait for this handshake's place."""
+        self._fail(TlsError("the handshake was slow while others waited for its place"))
+
     def _fail(self, error: TlsError) -> None:
         """Close the connection. The alert that says why is sent if the socket takes it at once."""
         if not self._is_closed:

@@ -28,6 +28,11 @@ TABLE = [
         "other machines must not reach the brokers before there is authentication",
     ),
     (
+        "network: {open: [kafka], names: ['mill:9192']}",
+        "mill.yaml:1:34: network.names[0]: found 'mill:9192'",
+        "a host name or an IP address, without a port",
+    ),
+    (
         "network: {open: [page]}",
         "mill.yaml:1:18: network.open[0]: found 'page'",
         "kafka: nothing else can be opened yet",

@@ -300,6 +300,18 @@ def test_pitfall_25_a_swapped_link_is_noticed(authority: TestAuthority) -> None:
     assert serial(current, authority) != first
 
 
+def test_a_key_whose_mode_is_repaired_is_taken(authority: TestAuthority) -> None:
+    """As when root writes a file, and gives it to the broker's user a moment later."""
+    files = authority.write()
+    current = certificates(files)
+    first = serial(current, authority)
+    authority.write()
+    Path(files.key).chmod(0o640)
+    assert serial(current, authority) == first
+    Path(files.key).chmod(0o600)
+    assert serial(current, authority) != first
+
+
 def test_a_client_of_another_ca_refuses_it(authority: TestAuthority, tmp_path: Path) -> None:
     other = new_test_authority(tmp_path / "other")
     client = TlsEngine(client_context(other), server_name="localhost")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.real.handshakes import TURN_NS_MAX, UNDER_WAY_MAX, Handshakes
+from broker.real.handshakes import PLACE_NS_MAX, TURN_NS_MAX, UNDER_WAY_MAX, Handshakes
 
 
 class Turns:
@@ -13,7 +13,12 @@ class Turns:
     def __init__(self) -> None:
         self.now_ns = 0
         self.later: list[Callable[[], None]] = []
-        self.handshakes = Handshakes(lambda: self.now_ns, self.soon)
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.handshakes = Handshakes(
+            lambda: self.now_ns,
+            self.soon,
+            lambda delay_s, call: self.timers.append((delay_s, call)),
+        )
 
     def soon(self, call: Callable[[], None]) -> None:
         self.later.append(call)
@@ -32,6 +37,11 @@ class Link:
         self.costs_ns = costs_ns
         self.steps = 0
         self.is_held = False
+        self.gave_way = False
+
+    def give_way(self) -> None:
+        self.gave_way = True
+        self.turns.handshakes.leave(self)
 
     def hold(self) -> None:
         self.is_held = True
@@ -103,3 +113,35 @@ def test_one_that_was_closed_before_its_turn_is_left_alone() -> None:
         turns.turn()
     assert gone.steps == 0
     assert [link.steps for link in links if link is not gone] == [1, 1, 1]
+
+
+def test_places_that_are_held_for_long_go_to_those_who_wait() -> None:
+    turns = Turns()
+    lazy = [Link(turns) for _ in range(UNDER_WAY_MAX)]
+    for link in lazy:
+        turns.handshakes.step(link)
+    turns.now_ns += PLACE_NS_MAX // 2
+    waiting = [Link(turns) for _ in range(3)]
+    for link in waiting:
+        turns.handshakes.step(link)
+    assert not any(link.gave_way for link in lazy)
+    ((delay_s, look),) = turns.timers
+    assert delay_s == PLACE_NS_MAX / 2 / 1e9
+    turns.now_ns += PLACE_NS_MAX // 2
+    look()
+    assert [link.gave_way for link in lazy] == [True] * 3 + [False] * (UNDER_WAY_MAX - 3)
+    turns.turn()
+    assert [link.steps for link in waiting] == [1] * 3
+    assert len(turns.timers) == 1
+
+
+def test_without_a_line_a_slow_handshake_keeps_its_place() -> None:
+    turns = Turns()
+    lazy = [Link(turns) for _ in range(UNDER_WAY_MAX)]
+    for link in lazy:
+        turns.handshakes.step(link)
+    turns.now_ns += 5 * PLACE_NS_MAX
+    turns.handshakes.leave(lazy[0])
+    turns.handshakes.step(Link(turns))
+    assert not any(link.gave_way for link in lazy)
+    assert turns.timers == []

@@ -314,7 +314,7 @@ def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
         await until(lambda: all(one.ends for one in there.made))
         made = there.made
         assert {one.ends[0] for one in made} == {End.CLOSED}
-        assert all("the handshake was not complete after 2 s" in one.reason for one in made)
+        assert all(one.reason.startswith("TLS: the handshake was") for one in made)
         assert there.listening._handshakes.under_way == 0
         assert there.listening._handshakes.waiting == 0
         for client in clients:
