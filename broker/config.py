@@ -35,6 +35,10 @@ from broker.topic_keys import LogConfig as LogConfig
 BROKER_LISTENER = "BROKER"
 """The listener for other brokers. Clients and the mill's parts use the other listeners."""
 
+PLAINTEXT = "PLAINTEXT"
+SSL = "SSL"
+"""Kafka's names of the security protocols that listeners have here."""
+
 FAULT_COUNT_MAX = 20
 """The most wrong settings named in one answer; a client can send thousands."""
 
@@ -47,6 +51,18 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    security_protocol: str = PLAINTEXT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """The files in PEM format with which a broker proves who it is."""
+
+    certificate: str
+    """The certificate and its chain, without the root."""
+    key: str
+    ca: str | None = None
+    """The CAs whose certificates other brokers must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +81,8 @@ class BrokerConfig(BrokerKeys):
     listeners: Mapping[str, Listener]
     status_host: str
     status_port: int
+    tls: TlsFiles | None = None
+    """Set if a listener has the security protocol SSL."""
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """All brokers of a cluster, with the host and port on which each listens for the others. Empty
     for a broker without others.
@@ -92,6 +110,7 @@ class BrokerConfig(BrokerKeys):
                 listeners={name: Listener(**one) for name, one in raw["listeners"].items()},
                 status_host=status.get("host", "127.0.0.1"),
                 status_port=int(status.get("port", 0)),
+                tls=TlsFiles(**raw["tls"]) if raw.get("tls") else None,
                 voters={
                     int(node_id): (one["host"], int(one["port"]))
                     for node_id, one in (raw.get("voters") or {}).items()
@@ -103,6 +122,7 @@ class BrokerConfig(BrokerKeys):
             raise ConfigError([("settings", repr(error), "a complete broker object")]) from error
         if config.voters:
             _check_voters(config)
+        _check_security(config)
         return config
 
     @property
@@ -153,6 +173,18 @@ def _check_voters(config: BrokerConfig) -> None:
     if BROKER_LISTENER not in config.listeners:
         names = ", ".join(sorted(config.listeners))
         raise ConfigError([("listeners", names, f"{BROKER_LISTENER} as well, for other brokers")])
+
+
+def _check_security(config: BrokerConfig) -> None:
+    """Check the security protocol of each listener, and that it has the files that it needs."""
+    for name, listener in config.listeners.items():
+        key, found = f"listeners.{name}.security_protocol", listener.security_protocol
+        if found not in (PLAINTEXT, SSL):
+            raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}")])
+        if found == SSL and config.tls is None:
+            raise ConfigError([("tls", None, f"certificate and key, because {key} is {SSL}")])
+        if found == SSL and name == BROKER_LISTENER and config.tls and config.tls.ca is None:
+            raise ConfigError([("tls.ca", None, f"a CA, because {key} is {SSL}")])
 
 
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:

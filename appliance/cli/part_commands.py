@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import pwd
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
+from appliance.mill.certificates import make_missing
 from appliance.mill.init import give, initialise, write_shipped_config
 from appliance.mill.parts import broker_names
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
@@ -71,15 +73,21 @@ def init(
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
     made = initialise(mill.home, len(broker_names(mill.config)))
+    certificates = make_missing(mill.home, mill.config, datetime.now(UTC))
+    secrets = mill.home.secrets
+    names = [
+        *made.names,
+        *(str(path.relative_to(secrets)) for path in certificates if path.is_relative_to(secrets)),
+    ]
     if mill.placement.in_containers:
         write_container_files(mill)
     give(mill.home, owners)
     if as_json:
-        print_json("init/1", [{"secret": name} for name in made.names])
+        print_json("init/1", [{"secret": name} for name in names])
         return
-    for name in made.names:
+    for name in names:
         out(f"data/secrets/{name}")
-    say(f"made {len(made.names)} files" if made.names else "everything is there already")
+    say(f"made {len(names)} files" if names else "everything is there already")
 
 
 def _owner(text: str) -> tuple[str, tuple[int, int]]:

@@ -112,6 +112,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "config": CommandEntry(
         "config_commands", "app", "The configuration file, and the cluster's settings."
     ),
+    "cert": CommandEntry(
+        "cert_commands", "app", "The mill's own CA, and the certificates of its brokers."
+    ),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
     "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),
     "backup": CommandEntry(

@@ -4,12 +4,12 @@ This module is pure. Each check appends to the document's faults. All checks run
 sees every fault.
 """
 
-import ipaddress
 from collections.abc import Callable, Collection
 
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
 from appliance.config.model import MillConfig
+from appliance.config.network import check_network, is_loopback, refuse_network
 from appliance.config.replication import BROKER_COUNTS, BROKERS_MAX, check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
@@ -35,13 +35,13 @@ def check_all(
         (_check_topics, (("cluster", "bootstrap_servers"), ("topics",))),
         (_check_inputs, (("collector", "inputs"),)),
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
+        (check_network, (("network",), ("cluster", "bootstrap_servers"))),
         (_check_ports, (("cluster", "brokers"),)),
         (check_metrics, ()),
     ]
     if not _touch(wrong, (("collector", "inputs"),)):
         check_archive(config, document, home)
-    if not is_published:
-        checks.append((_check_listen, ()))
+    checks.append((refuse_network, (("network",),)) if is_published else (_check_listen, ()))
     for check, needed in checks:
         if not _touch(wrong, needed):
             check(config, document)
@@ -133,16 +133,6 @@ def _check_sources(config: MillConfig, document: Document) -> None:
             )
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached only from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _check_listen(config: MillConfig, document: Document) -> None:
     host, _ = split_address(config.monitor.listen)
     if not is_loopback(host):
@@ -156,10 +146,13 @@ def _check_listen(config: MillConfig, document: Document) -> None:
 
 def _check_ports(config: MillConfig, document: Document) -> None:
     taken: dict[int, str] = {}
-    spread = {"host", "mill", "broker", "broker_status"}
+    spread = {"host", "mill", "broker", "net", "broker_status"}
+    unused = set() if config.network.opens_kafka else {"net"}
     _, monitor_port = split_address(config.monitor.listen)
     wanted = [
-        (("ports", name), getattr(config.ports, name)) for name in type(config.ports).model_fields
+        (("ports", name), getattr(config.ports, name))
+        for name in type(config.ports).model_fields
+        if name not in unused
     ]
     for path, port in [*wanted, (("monitor", "listen"), monitor_port)]:
         count = config.cluster.brokers if path[1] in spread else 1

@@ -1,6 +1,7 @@
 """The model of the whole configuration file; each room defines its own section.
 
-Data only. `cluster`, `topics` and `ports` belong to the appliance, the rest to the rooms.
+Data only. `cluster`, `topics`, `network` and `ports` belong to the appliance, the rest to the
+rooms.
 """
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -9,6 +10,9 @@ from collector.config.settings import CollectorSection, check_topic_name
 from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
+
+KAFKA = "kafka"
+"""The brokers, in `network.open`."""
 
 Scalar = bool | int | float | str
 
@@ -50,6 +54,28 @@ class TopicSection(_FileModel):
         return check_topic_name(name)
 
 
+class NetworkTls(_FileModel):
+    """Files of the user's own, in PEM format; null: those of the mill's own CA."""
+
+    certificate: str | None = None
+    key: str | None = None
+    ca: str | None = None
+
+
+class NetworkSection(_FileModel):
+    """`network:`, the listeners with TLS; without it there is none."""
+
+    open: tuple[str, ...] = ()
+    listen: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    tls: NetworkTls = Field(default_factory=NetworkTls)
+
+    @property
+    def opens_kafka(self) -> bool:
+        """True if the brokers have a listener with TLS."""
+        return KAFKA in self.open
+
+
 class PortsSection(_FileModel):
     """The section `ports:`, for a second mill on one machine.
 
@@ -59,6 +85,7 @@ class PortsSection(_FileModel):
     host: int = Field(default=9092, ge=1, le=65535)
     mill: int = Field(default=19092, ge=1, le=65535)
     broker: int = Field(default=29092, ge=1, le=65535)
+    net: int = Field(default=9192, ge=1, le=65535)
     collector: int = Field(default=8091, ge=1, le=65535)
     stream: int = Field(default=8092, ge=1, le=65535)
     broker_status: int = Field(default=8093, ge=1, le=65535)
@@ -75,4 +102,5 @@ class MillConfig(_FileModel):
     stream: StreamSection = Field(default_factory=StreamSection)
     sinks: SinksSection = Field(default_factory=SinksSection)
     monitor: MonitorSection = Field(default_factory=MonitorSection)
+    network: NetworkSection = Field(default_factory=NetworkSection)
     ports: PortsSection = Field(default_factory=PortsSection)

@@ -175,6 +175,8 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
     settings = ["broker_status", "host", "mill"]
     if len(names) > 1:
         settings.append("broker")
+    if config.network.opens_kafka:
+        settings.append("net")
     return [
         replace(
             _http(

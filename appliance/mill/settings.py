@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
 from appliance.machine.java import JavaRuntime, find_java
+from appliance.mill.certificates import tls_files
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
@@ -27,7 +28,7 @@ from appliance.mill.parts import (
     parts_of,
     voters,
 )
-from broker.config import check_topic_settings, topic_settings_text
+from broker.config import SSL, check_topic_settings, topic_settings_text
 from stream.spark.jars import jar_paths
 
 DATABASE = "millrace"
@@ -97,12 +98,18 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
     others = voters(mill.config, mill.placement)
     if others:
         listeners["BROKER"] = _listener(bind, ports.broker + index, host)
+    network = mill.config.network
+    if network.opens_kafka:
+        advertised = {"advertised_host": network.names[0], "security_protocol": SSL}
+        net = _listener(network.listen, ports.net + index, host)
+        listeners["NET"] = {**net, **advertised}
     return {
         "part": part,
         "node_id": number,
         "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
         "log_dir": str(mill.home.part_data(part)),
         "listeners": listeners,
+        "tls": tls_files(mill.home, network, part) if network.opens_kafka else None,
         "voters": {
             str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
         },

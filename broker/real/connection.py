@@ -57,23 +57,23 @@ class SocketLink(asyncio.BufferedProtocol):
         self.is_stalled = False
         self.loop = loop
         self.receiver = receiver
-        self._warmer = warmer
-        self._unread_bytes_max = unread_bytes_max
-        self._frames = FrameBuffer(frame_bytes_max)
-        self._transport: asyncio.Transport | None = None
-        self._output: ConnectionOutput | None = None
-        self._is_closed = False
+        self.warmer = warmer
+        self.unread_bytes_max = unread_bytes_max
+        self.frames = FrameBuffer(frame_bytes_max)
+        self.transport: asyncio.Transport | None = None
+        self.output: ConnectionOutput | None = None
+        self.is_closed = False
         self._has_ended = False
         """True if the receiver was notified of the peer's end."""
 
     # The loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if self._is_closed:
+        if self.is_closed:
             # A cast, not a check: uvloop's transports have the methods without the base class.
             cast(asyncio.Transport, transport).abort()
             return
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self.peer_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
@@ -82,36 +82,40 @@ class SocketLink(asyncio.BufferedProtocol):
             own_fd = os.dup(fd)
         except OSError as error:
             # No file descriptor is left, so end the connection, which frees its own descriptor.
-            self._is_closed = True
-            self._transport.abort()
+            self.is_closed = True
+            self.transport.abort()
             self._unlinked(error)
             return
-        self._output = ConnectionOutput(
-            socket.socket(fileno=own_fd),
-            self.loop,
-            self._drained,
-            self._broken,
-            self._warmer,
-            self._unread_bytes_max,
-        )
+        self.output = self.new_output(socket.socket(fileno=own_fd))
         self.receiver.linked(self)
+
+    def new_output(self, own_socket: socket.socket) -> ConnectionOutput:
+        """Return the sending half of the connection."""
+        return ConnectionOutput(
+            own_socket,
+            self.loop,
+            self.socket_drained,
+            self.socket_broken,
+            self.warmer,
+            self.unread_bytes_max,
+        )
 
     def _unlinked(self, error: OSError) -> None:
         """Report a connection that had to be closed before its receiver was notified of it."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer(sizehint)
+        return self.frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.receiver.take(self._frames.received(nbytes))
+        self.receiver.take(self.frames.received(nbytes))
 
     def eof_received(self) -> bool:
         self.report_end(End.EOF)
-        return not self._is_closed
+        return not self.is_closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if not self._is_closed:
+        self.transport = None
+        if not self.is_closed:
             # After a reset the received bytes are still served, as after a normal end, without
             # answers.
             self.mute()
@@ -119,7 +123,7 @@ class SocketLink(asyncio.BufferedProtocol):
             self.report_end(ENDS.get(code, End.RESET))
 
     def report_end(self, end: End, reason: str = "") -> None:
-        if not self._is_closed and not self._has_ended:
+        if not self.is_closed and not self._has_ended:
             self._has_ended = True
             self.is_paused = True
             self.receiver.ended(end, reason)
@@ -128,17 +132,17 @@ class SocketLink(asyncio.BufferedProtocol):
 
     @property
     def held_bytes(self) -> int:
-        return self._frames.capacity_bytes
+        return self.frames.capacity_bytes
 
     @property
     def is_in_frame(self) -> bool:
-        return self._frames.pending_bytes > 0
+        return self.frames.pending_bytes > 0
 
     def left(self) -> Iterator[memoryview]:
-        return self._frames.received(0)
+        return self.frames.received(0)
 
     def send(self, chunks: Sequence[object]) -> None:
-        output = self._output
+        output = self.output
         if output is None:
             return
         try:
@@ -146,47 +150,48 @@ class SocketLink(asyncio.BufferedProtocol):
                 output.push(chunks)
             self.is_stalled = not output.send()
         except PeerTooSlow as error:
-            self._give_up(str(error))
+            self.give_up(str(error))
         except (OSError, DiskError) as error:
-            self._broken(error)
+            self.socket_broken(error)
 
     def pause(self) -> None:
-        if not self.is_paused and self._transport is not None:
+        if not self.is_paused and self.transport is not None:
             self.is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
         self.is_paused = False
-        if self._transport is not None:
-            self._transport.resume_reading()
+        if self.transport is not None:
+            self.transport.resume_reading()
 
     def shrink(self) -> None:
-        self._frames.shrink()
+        self.frames.shrink()
 
     def mute(self) -> None:
-        if self._output is not None:
-            self._output.close()
-            self._output = None
+        if self.output is not None:
+            self.output.close()
+            self.output = None
             self.is_stalled = False
 
     def close(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
-        if self._transport is not None:
-            self._transport.abort()
+        self.is_closed = True
+        if self.transport is not None:
+            self.transport.abort()
         self.mute()
         # Free the read buffer now. The connection itself stays until the garbage collector runs,
         # because it, its transport and its output refer to each other.
-        self._frames = FrameBuffer(0)
+        self.frames = FrameBuffer(0)
 
     # Notifications from the output.
 
-    def _drained(self) -> None:
+    def socket_drained(self) -> None:
+        """Notify the receiver that the socket has taken everything that was to be sent."""
         self.is_stalled = False
         self.receiver.drained()
 
-    def _broken(self, error: Exception) -> None:
+    def socket_broken(self, error: Exception) -> None:
         """Handle an error while sending: the peer has closed, or a segment cannot be read."""
         if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
             # What the peer sent before it closed, and its end, are still in the kernel.
@@ -194,9 +199,10 @@ class SocketLink(asyncio.BufferedProtocol):
             self.loop.call_soon(self.receiver.drained)
             return
         logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
-        self._give_up("")
+        self.give_up("")
 
-    def _give_up(self, reason: str) -> None:
-        if not self._is_closed:
+    def give_up(self, reason: str) -> None:
+        """Close the connection, and report the reason to the receiver."""
+        if not self.is_closed:
             self.close()
             self.receiver.ended(End.CLOSED, reason)

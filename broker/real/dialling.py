@@ -7,13 +7,18 @@ ends when the other side's kernel has not answered for `SILENCE_MS_MAX` (`silenc
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 
 from broker.real.connection import ENDS, SocketLink
 from broker.real.names import Names, ResolvedAddress
 from broker.real.silence import end_when_silent
+from broker.real.tls_link import TlsLink
 from broker.real.warmer import Warmer
 from broker.world import Address, End, Receiver
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
 
 SILENCE_MS_MAX = 2_000
 """TCP_USER_TIMEOUT on links between brokers. It also ends a link whose peer has accepted no bytes
@@ -100,6 +105,15 @@ class DialledLink(SocketLink):
         if self._task is not None:
             self._task.cancel()
         super().close()
+
+
+class DialledTlsLink(TlsLink, DialledLink):
+    """The same over TLS. The asking side does not log why a link ended, so this one does."""
+
+    def give_up(self, reason: str) -> None:
+        if not self.is_closed and reason:
+            logger.warning("link to broker failed", extra=fields(peer=self.peer, reason=reason))
+        super().give_up(reason)
 
 
 def is_own_end(connected: socket.socket) -> bool:

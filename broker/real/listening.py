@@ -11,11 +11,15 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from time import perf_counter_ns
 
-from broker.config import Listener
+from broker.config import BROKER_LISTENER, SSL, Listener
 from broker.metrics.warnings import Warnings
+from broker.real.certificates import Certificates
 from broker.real.connection import SocketLink
+from broker.real.handshakes import Handshakes
 from broker.real.silence import end_when_silent
+from broker.real.tls_link import TlsLink
 from broker.real.warmer import Warmer
 from broker.world import PortTaken, Receiver
 
@@ -78,6 +82,10 @@ class AcceptedLink(SocketLink):
         self._warnings.warn(logger, "connection not accepted", peer=self.peer, reason=error)
 
 
+class AcceptedTlsLink(TlsLink, AcceptedLink):
+    """The same over TLS."""
+
+
 class SocketListening:
     """One named listener: a bound socket and its accepted connections."""
 
@@ -92,11 +100,14 @@ class SocketListening:
         unread_bytes_max: int,
         warnings: Warnings,
         silence_ms_max: int = 0,
+        certificates: Certificates | None = None,
     ) -> None:
         """Binds. Raises PortTaken. A link ends if the other side's kernel does not answer for
-        `silence_ms_max`; 0 means the kernel's default, which is minutes.
+        `silence_ms_max`; 0 means the kernel's default, which is minutes. `certificates` are needed
+        for a listener with TLS.
         """
         self._loop = loop
+        self._is_among_brokers = name == BROKER_LISTENER
         self._setting = f"listener {name}"
         self._address = address
         self._take = take
@@ -108,6 +119,8 @@ class SocketListening:
         if silence_ms_max:
             # Accepted sockets inherit the option.
             end_when_silent(self._bound, silence_ms_max)
+        self._certificates = certificates if address.security_protocol == SSL else None
+        self._handshakes = Handshakes(perf_counter_ns, loop.call_soon, loop.call_later)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -124,7 +137,8 @@ class SocketListening:
         self._opening = self._loop.create_task(self._serve())
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(self._link, sock=self._bound, backlog=BACKLOG)
+        link = self._link if self._certificates is None else self._tls_link
+        server = await self._loop.create_server(link, sock=self._bound, backlog=BACKLOG)
         if self._is_closed:
             server.close()
         self._server = server
@@ -138,6 +152,21 @@ class SocketListening:
             self._unread_bytes_max,
             self._warnings,
         )
+
+    def _tls_link(self) -> AcceptedTlsLink:
+        assert self._certificates is not None
+        found = self._certificates
+        engine = found.for_broker() if self._is_among_brokers else found.for_client()
+        link = AcceptedTlsLink(
+            self._loop,
+            self._take(),
+            self._warmer,
+            self._frame_bytes_max,
+            self._unread_bytes_max,
+            self._warnings,
+        )
+        link.secure(engine, self._handshakes)
+        return link
 
     def close(self) -> None:
         """Accept no more connections."""

@@ -48,15 +48,15 @@ class ConnectionOutput:
         "_is_closed",
         "_is_scheduled",
         "_is_waiting",
-        "_loop",
         "_memory_bytes",
         "_memory_bytes_max",
         "_on_broken",
         "_on_drained",
-        "_queue",
-        "_socket",
-        "_warm",
         "_warmed",
+        "loop",
+        "own_socket",
+        "queue",
+        "warm",
     )
 
     def __init__(
@@ -70,14 +70,14 @@ class ConnectionOutput:
     ) -> None:
         """If the peer leaves more than `memory_bytes_max` unread, `push` raises PeerTooSlow."""
         self._memory_bytes_max = memory_bytes_max
-        self._socket = own_socket
-        self._loop = loop
+        self.own_socket = own_socket
+        self.loop = loop
         self._on_drained = on_drained
         self._on_broken = on_broken
-        self._warm = warm
+        self.warm = warm
         self._warmed: FileRegion | None = None
         """The region that a thread has just read. It is sent even if it is cold again."""
-        self._queue: deque[_Piece] = deque()
+        self.queue: deque[_Piece] = deque()
         self._memory_bytes = 0
         self._is_waiting = False
         self._is_scheduled = False
@@ -89,7 +89,7 @@ class ConnectionOutput:
             piece: _Piece = chunk  # type: ignore[assignment]  # those alone are given to links
             if not len(piece):
                 continue
-            self._queue.append(piece)
+            self.queue.append(piece)
             if not isinstance(piece, FileRegion):
                 self._memory_bytes += len(piece)
         if self._memory_bytes > self._memory_bytes_max:
@@ -104,44 +104,44 @@ class ConnectionOutput:
         `on_drained` is called.
         """
         if self._is_waiting or self._is_scheduled:
-            return not self._queue
+            return not self.queue
         budget = TURN_BYTES_MAX
-        while self._queue:
+        while self.queue:
             if budget <= 0:
                 self._is_scheduled = True
-                self._loop.call_soon(self._next_turn)
+                self.loop.call_soon(self.next_turn)
                 return False
-            head = self._queue[0]
+            head = self.queue[0]
             try:
                 if not isinstance(head, FileRegion):
                     budget -= self._send_joined()
-                elif self._must_warm(head):
+                elif self.must_warm(head):
                     return False
                 else:
                     budget -= self._send_region(head, budget)
             except (BlockingIOError, InterruptedError):
                 self._is_waiting = True
-                self._loop.add_writer(self._socket.fileno(), self._writable)
+                self.loop.add_writer(self.own_socket.fileno(), self.writable)
                 return False
         return True
 
-    def _must_warm(self, head: FileRegion) -> bool:
+    def must_warm(self, head: FileRegion) -> bool:
         """Return True if the first region is cold; its first part is then being read."""
         if head is self._warmed:
             return False
         self._warmed = None
-        if not self._warm.is_cold(head):
+        if not self.warm.is_cold(head):
             return False
         if len(head) > TURN_BYTES_MAX:
             # Split it, so that the part that was read is sent before the cache can drop it.
             first = FileRegion(head.file, head.position, TURN_BYTES_MAX)
             rest_position = head.position + TURN_BYTES_MAX
-            self._queue[0] = FileRegion(head.file, rest_position, len(head) - TURN_BYTES_MAX)
-            self._queue.appendleft(first)
+            self.queue[0] = FileRegion(head.file, rest_position, len(head) - TURN_BYTES_MAX)
+            self.queue.appendleft(first)
             head = first
         self._warmed = head
         self._is_scheduled = True
-        self._warm.warm(head, self._next_turn)
+        self.warm.warm(head, self.next_turn)
         return True
 
     def _send_region(self, region: FileRegion, budget: int) -> int:
@@ -149,26 +149,26 @@ class ConnectionOutput:
         if len(region) < SENDFILE_BYTES_MIN:
             return self._send_joined()
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
-        sent = os.sendfile(self._socket.fileno(), region.fd, region.position, count)
+        sent = os.sendfile(self.own_socket.fileno(), region.fd, region.position, count)
         if sent == 0:
             raise OSError(f"{region.file.path} is shorter than the region to send")
-        self._queue.popleft()
+        self.queue.popleft()
         if sent < len(region):
             rest = FileRegion(region.file, region.position + sent, len(region) - sent)
-            self._queue.appendleft(rest)
+            self.queue.appendleft(rest)
             if self._warmed is region:
                 self._warmed = rest
         return sent
 
     def _send_joined(self) -> int:
         """Send all small pieces at the head of the queue with one call."""
-        queue = self._queue
+        queue = self.queue
         pieces: list[bytes | bytearray | memoryview] = []
         size = 0
         while queue and size < JOIN_BYTES_MAX:
             piece = queue[0]
             if isinstance(piece, FileRegion):
-                if len(piece) >= SENDFILE_BYTES_MIN or (pieces and self._warm.is_cold(piece)):
+                if len(piece) >= SENDFILE_BYTES_MIN or (pieces and self.warm.is_cold(piece)):
                     break
                 data = piece.read()
                 if len(data) < len(piece):
@@ -182,7 +182,7 @@ class ConnectionOutput:
         # More of the same answer follows, so the kernel can fill its TCP segments.
         flags = socket.MSG_MORE if queue else 0
         try:
-            sent = self._socket.send(joined, flags)
+            sent = self.own_socket.send(joined, flags)
         except (BlockingIOError, InterruptedError):
             queue.appendleft(joined)
             raise
@@ -191,12 +191,14 @@ class ConnectionOutput:
             queue.appendleft(memoryview(joined)[sent:])
         return sent
 
-    def _next_turn(self) -> None:
+    def next_turn(self) -> None:
+        """Send more in a later turn of the loop."""
         self._is_scheduled = False
         if not self._is_closed:
             self._go_on()
 
-    def _writable(self) -> None:
+    def writable(self) -> None:
+        """Send more, because the socket can take bytes again."""
         self._stop_waiting()
         self._go_on()
 
@@ -212,12 +214,12 @@ class ConnectionOutput:
     def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
-            self._loop.remove_writer(self._socket.fileno())
+            self.loop.remove_writer(self.own_socket.fileno())
 
     def close(self) -> None:
         """Drop everything and close the descriptor."""
         self._is_closed = True
         self._stop_waiting()
-        self._queue.clear()
+        self.queue.clear()
         self._memory_bytes = 0
-        self._socket.close()
+        self.own_socket.close()

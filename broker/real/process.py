@@ -23,6 +23,7 @@ from broker.config import BrokerConfig
 from broker.metadata.records import UnknownMetadataRecord
 from broker.node.broker import Broker
 from broker.node.status import BrokerStatus
+from broker.real.certificates import Certificates
 from broker.real.world import LoopWorld
 from broker.settings import ConfigError
 from broker.storage.disk import OsDisk
@@ -92,7 +93,11 @@ def main(descriptor: int) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     threading.excepthook = _thread_died
     try:
-        return _new_loop_runner().run(run(config))
+        certificates = Certificates(config, config.tls) if config.tls is not None else None
+        return _new_loop_runner().run(run(config, certificates))
+    except ConfigError as error:
+        logger.error("settings are wrong", extra=fields(faults=error))
+        return EXIT_SETTINGS
     except CANNOT_RUN as error:
         logger.error("cannot run", extra=fields(reason=error))
         return EXIT_FAILED
@@ -143,7 +148,7 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def run(config: BrokerConfig) -> int:
+async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
     """Start, serve until SIGTERM or SIGINT, stop."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
@@ -151,7 +156,11 @@ async def run(config: BrokerConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     world = LoopWorld(
-        loop, die, config.socket_request_max_bytes, config.connection_max_unread_bytes
+        loop,
+        die,
+        config.socket_request_max_bytes,
+        config.connection_max_unread_bytes,
+        certificates,
     )
     clock = world.clock
     started_ms = clock.monotonic_ms()

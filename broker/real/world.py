@@ -15,7 +15,8 @@ from typing import NoReturn
 
 from broker.config import BROKER_LISTENER, Listener
 from broker.metrics.warnings import Warnings
-from broker.real.dialling import SILENCE_MS_MAX, DialledLink
+from broker.real.certificates import Certificates
+from broker.real.dialling import SILENCE_MS_MAX, DialledLink, DialledTlsLink
 from broker.real.listening import SocketListening
 from broker.real.names import Names
 from broker.real.warmer import Warmer
@@ -42,10 +43,12 @@ class LoopWorld:
         die: Callable[[str], NoReturn],
         frame_bytes_max: int,
         unread_bytes_max: int,
+        certificates: Certificates | None = None,
     ) -> None:
         """`frame_bytes_max` is the largest request; `unread_bytes_max` limits the answers that a
-        peer leaves unread.
+        peer leaves unread. `certificates` are needed for listeners with TLS.
         """
+        self._certificates = certificates
         self.clock = SystemClock()
         self.chance = Random(os.urandom(32))
         self.turn_ns = perf_counter_ns
@@ -79,13 +82,15 @@ class LoopWorld:
             self._warnings,
             # A client's machine can be unreachable for longer than another broker's.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
+            self._certificates,
         )
 
     def dial(
         self, address: Address, receiver: Receiver, *, asks_resolver: bool = True
     ) -> DialledLink:
         """Connect to another broker."""
-        link = DialledLink(
+        engine = self._certificates.to_broker(address.host) if self._certificates else None
+        link = (DialledLink if engine is None else DialledTlsLink)(
             self._loop,
             receiver,
             self._warmer,
@@ -93,6 +98,8 @@ class LoopWorld:
             self._unread_bytes_max,
             address,
         )
+        if engine is not None and isinstance(link, DialledTlsLink):
+            link.secure(engine)
         link.begin(self._names, asks_resolver=asks_resolver)
         return link
 

@@ -20,6 +20,7 @@ from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetada
 from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
+from protocol.client.tls import TlsSettings, client_context
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import FindCoordinatorRequest, FindCoordinatorResponse
@@ -80,9 +81,13 @@ class Cluster:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
         reconnect_backoff_ms: tuple[int, int] = RECONNECT_BACKOFF_MS,
+        tls: TlsSettings | None = None,
         clock: Callable[[], int] = monotonic_ms,
         rng: random.Random | None = None,
     ) -> None:
+        """`tls` is for clusters whose listener has the security protocol SSL. Raises TlsFileError
+        if one of its files cannot be used.
+        """
         self.bootstrap_servers = parse_bootstrap_servers(bootstrap_servers)
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
@@ -90,7 +95,9 @@ class Cluster:
         self.rng = rng or random.Random()
         self._reconnect_backoff_ms = reconnect_backoff_ms
         self._link_settings = LinkSettings(
-            client_id, connect_timeout_ms=min(request_timeout_ms, METADATA_TIMEOUT_MS)
+            client_id,
+            connect_timeout_ms=min(request_timeout_ms, METADATA_TIMEOUT_MS),
+            tls=None if tls is None else client_context(tls),
         )
         self._cache = MetadataCache(metadata_max_age_ms)
         self._addresses: dict[int, tuple[str, int]] = {}

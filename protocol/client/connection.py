@@ -9,6 +9,7 @@ would block all others.
 import asyncio
 import logging
 import os
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from protocol.client.errors import (
     RequestTimedOut,
     raise_for,
 )
+from protocol.client.tls import reason_of
 from protocol.client.versions import CLIENT_SOFTWARE_NAME, FIRST_API_VERSIONS_VERSION, Versions
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
@@ -90,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._is_secured = False
         self._frames = FrameBuffer(response_bytes_max)
         self._correlation_id = 0
         self._waiting: deque[_Waiting] = deque()
@@ -108,8 +111,9 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> "Connection":
-        """Connect and negotiate versions.
+        """Connect, over TLS if there is a context for it, and negotiate versions.
 
         Raises BrokerUnreachable if that does not succeed within `timeout_ms`.
         """
@@ -120,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(lambda: connection, host, port, ssl=tls)
                 await connection._negotiate(timeout_ms)
         except TimeoutError as error:
             connection.close()
@@ -222,6 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the loop when the connection is established."""
         # This is a cast, because transports of other loops have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        self._is_secured = transport.get_extra_info("sslcontext") is not None
         if self.is_closed:
             self._transport.abort()
 
@@ -287,7 +292,12 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         if isinstance(request, ByVersion):
             request = request.build(version)
-        for chunk in encode_request_chunks(request, version, correlation_id, self.client_id):
+        chunks = encode_request_chunks(request, version, correlation_id, self.client_id)
+        if self._is_secured:
+            # Each write would be a record of its own.
+            self._transport.writelines(chunks)
+            return
+        for chunk in chunks:
             self._transport.write(chunk)
 
     def _on_frame(self, frame: memoryview) -> None:
@@ -346,6 +356,8 @@ class Connection(asyncio.BufferedProtocol):
 
 def _reason(error: OSError | UnicodeError) -> str:
     """Return the system's error text, because asyncio's own text repeats the peer's name."""
+    if isinstance(error, ssl.SSLError) or (isinstance(error, ConnectionError) and not error.args):
+        return reason_of(error)
     number = error.errno if isinstance(error, OSError) else None
     # Negative numbers come from the address lookup and have their own text.
     return os.strerror(number) if number is not None and number > 0 else str(error)

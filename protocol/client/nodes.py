@@ -5,6 +5,7 @@ only their callers know whether that is safe.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ class LinkSettings:
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     response_bytes_max: int = RESPONSE_BYTES_MAX
     in_flight_max: int = IN_FLIGHT_MAX
+    tls: ssl.SSLContext | None = None
 
 
 class NodeLink:
@@ -113,6 +115,7 @@ class NodeLink:
                 timeout_ms=self._settings.connect_timeout_ms,
                 response_bytes_max=self._settings.response_bytes_max,
                 in_flight_max=self._settings.in_flight_max,
+                tls=self._settings.tls,
             )
         except BrokerUnreachable:
             self._retry_at_ms = self._clock() + self._backoff.next_ms()

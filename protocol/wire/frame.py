@@ -30,6 +30,8 @@ FIRST_READ_BYTES = 16 << 10
 SIZE_BYTES = 4
 
 _SIZE = Packed(">i")
+_TLS_HELLO = 0x160301
+"""How a TLS connection begins: a record of a handshake, and a version."""
 _ROOM_BYTES_MIN = 16 << 10
 _SMALL_READS_BEFORE_SHRINKING = 32
 
@@ -128,9 +130,10 @@ class FrameBuffer:
                     return
                 (size,) = _SIZE.unpack_from(self._buffer, self._start)
                 if not 0 <= size <= self.frame_bytes_max:
-                    raise FrameTooLarge(
-                        f"a frame of {size} bytes, at most {self.frame_bytes_max} are read"
-                    )
+                    text = f"a frame of {size} bytes, at most {self.frame_bytes_max} are read"
+                    if size >> 8 == _TLS_HELLO:
+                        text = "a client speaks TLS to a listener without it"
+                    raise FrameTooLarge(text)
                 self._needed = SIZE_BYTES + size
                 if self._needed > self._usual:
                     self._small_reads = 0

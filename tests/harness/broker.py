@@ -15,10 +15,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from broker.config import TlsFiles
 from protocol.status import PartStatus, fetch_status
 from tests.harness.namespaces import Loopback, Within
 from tests.harness.ports import free_port
@@ -44,11 +46,13 @@ class BrokerProcess:
         voters: Mapping[int, int] | None = None,
         broker_port: int | None = None,
         within: Within | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """`voters`: all brokers of a cluster of several, and where each has its BROKER listener.
 
         `broker_port`: where this one really listens, if the port that the others are told is that
-        of a proxy. `within`: where it runs, if not on the loopback.
+        of a proxy. `within`: where it runs, if not on the loopback. `tls`: the files with which it
+        has one more listener, NET, over TLS, and BROKER over TLS as well.
         """
         self.folder = folder
         self.node_id = node_id
@@ -58,6 +62,7 @@ class BrokerProcess:
         self.host_port = free_port()
         self.mill_port = free_port()
         self.status_port = free_port()
+        self.net_port = free_port() if tls is not None else 0
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
         """How long the last start took until the broker was ready."""
@@ -65,6 +70,7 @@ class BrokerProcess:
         self._voters = dict(voters or {})
         self._broker_port = broker_port
         self._within = within or Loopback()
+        self._tls = tls
         self.host = self._within.host_of(node_id)
 
     @property
@@ -78,6 +84,11 @@ class BrokerProcess:
         return f"{self.host}:{self.mill_port}"
 
     @property
+    def net_bootstrap(self) -> str:
+        """Listener NET, which has TLS."""
+        return f"{self.host}:{self.net_port}"
+
+    @property
     def pid(self) -> int:
         assert self.process is not None, "the broker is not running"
         return self.process.pid
@@ -85,6 +96,10 @@ class BrokerProcess:
     def settings_object(self) -> dict[str, Any]:
         """What the process reads from its settings descriptor."""
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
+        secured: set[str] = set()
+        if self._tls is not None:
+            ports["NET"] = self.net_port
+            secured = {"NET", "BROKER"}
         told = dict(ports)
         if self._voters:
             told["BROKER"] = self._voters[self.node_id]
@@ -100,9 +115,11 @@ class BrokerProcess:
                     "port": port,
                     "advertised_host": self.host,
                     "advertised_port": told[name],
+                    "security_protocol": "SSL" if name in secured else "PLAINTEXT",
                 }
                 for name, port in ports.items()
             },
+            "tls": asdict(self._tls) if self._tls is not None else None,
             "voters": {
                 str(node_id): {"host": self._within.host_of(node_id), "port": port}
                 for node_id, port in self._voters.items()

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.harness.broker import BrokerProcess
+from tests.harness.certificates import TestAuthority
 from tests.harness.links import Links
 from tests.harness.namespaces import Namespaces
 from tests.harness.ports import free_port
@@ -28,11 +29,13 @@ class ClusterProcesses:
         folders: Mapping[int, Path] | None = None,
         with_links: bool = False,
         namespaces: Namespaces | None = None,
+        authority: TestAuthority | None = None,
     ) -> None:
         """`folders`: where a broker lies that does not lie in `folder`, on a disk of its own.
 
         `with_links`: what the brokers say to each other goes through `links`. `namespaces`: each
-        runs in one of these, and they take the place of links.
+        runs in one of these, and they take the place of links. `authority`: each has one more
+        listener with TLS, and they speak to each other over TLS.
         """
         ports = {node_id: free_port() for node_id in range(1, size + 1)}
         proxies = Links(ports) if with_links else None
@@ -48,6 +51,7 @@ class ClusterProcesses:
                 voters=told,
                 broker_port=port,
                 within=namespaces,
+                tls=None if authority is None else authority.write(f"broker-{node_id}"),
             )
             for node_id, port in ports.items()
         }
@@ -65,6 +69,11 @@ class ClusterProcesses:
     def mill_bootstrap(self) -> str:
         """The same by listener MILL, which the mill's own parts use."""
         return ",".join(one.mill_bootstrap for one in self.brokers.values())
+
+    @property
+    def net_bootstrap(self) -> str:
+        """The same by listener NET, which has TLS."""
+        return ",".join(one.net_bootstrap for one in self.brokers.values())
 
     @property
     def node_ids(self) -> list[int]:

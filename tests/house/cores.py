@@ -21,6 +21,8 @@ PURE = {
         "cluster/membership",
         "cluster/membership_effects",
         "cluster/reports",
+        "real/handshakes",
+        "real/tls_engine",
         "alarm",
         "budget",
         "purgatory",

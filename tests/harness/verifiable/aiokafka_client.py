@@ -4,6 +4,7 @@ python -m tests.harness.verifiable.aiokafka_client BOOTSTRAP TOPIC
 """
 
 import asyncio
+import ssl
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,18 @@ from aiokafka.errors import KafkaError
 from tests.harness.verifiable import words
 
 
+def _security() -> dict[str, Any]:
+    ca = words.trusted_ca()
+    if ca is None:
+        return {}
+    return {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cafile=ca)}
+
+
 async def produce(bootstrap: str, topic: str) -> None:
     """Idempotently, until told to end; every record gets its answer."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
+    )
     await producer.start()
     async for number in words.paced_async(words.PACE_S):
         await _send(producer, topic, number, -1)
@@ -43,7 +53,9 @@ async def transact(bootstrap: str, topic: str) -> None:
     async for transaction in words.paced_async(words.TRANSACTION_PACE_S):
         try:
             if producer is None:
-                producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic)
+                producer = AIOKafkaProducer(
+                    bootstrap_servers=bootstrap, transactional_id=topic, **_security()
+                )
                 await producer.start()
             await producer.begin_transaction()
             for number in words.numbers_of(transaction):
@@ -76,6 +88,7 @@ async def consume(bootstrap: str, topic: str) -> None:
     """Both topics as the only member of a group, with a commit behind every batch."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
+        **_security(),
         group_id=f"{topic}-readers",
         isolation_level="read_committed",
         auto_offset_reset="earliest",

@@ -16,9 +16,16 @@ from tests.harness import kafka_python
 from tests.harness.verifiable import words
 
 
+def _security() -> dict[str, Any]:
+    ca = words.trusted_ca()
+    return {} if ca is None else {"security_protocol": "SSL", "ssl_cafile": ca}
+
+
 def produce(bootstrap: str, topic: str) -> None:
     """Idempotently, until told to end; every record gets its answer."""
-    producer = KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5)
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
+    )
     for number in words.paced(words.PACE_S):
         future = producer.send(topic, b"%d" % number, partition=number % words.PARTITIONS)
         future.add_callback(partial(_acknowledged, topic, number))
@@ -46,6 +53,7 @@ def consume(bootstrap: str, topic: str) -> None:
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        **_security(),
     )
     consumer.subscribe([topic], listener=_Assigned())
     while not words.READS_NO_MORE.is_set():

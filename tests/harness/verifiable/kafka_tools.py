@@ -18,6 +18,10 @@ from tests.harness.verifiable import words
 RETRIES = f"enable.idempotence=true\nretries={2**31 - 1}\nlinger.ms=5\n"
 
 
+def _security() -> str:
+    return "".join(f"{key}={value}\n" for key, value in words.java_security().items())
+
+
 def produce(bootstrap: str, topic: str) -> None:
     """Idempotently, until told to end; every record gets its answer."""
     with tempfile.TemporaryDirectory() as folder:
@@ -26,7 +30,7 @@ def produce(bootstrap: str, topic: str) -> None:
             tools.command(
                 VERIFIABLE_PRODUCER,
                 *("--topic", topic, "--acks", "-1", "--throughput", str(round(1 / words.PACE_S))),
-                *("--command-config", tools.file("producer.properties", RETRIES)),
+                *("--command-config", tools.file("producer.properties", RETRIES + _security())),
             )
         )
         words.when_writing_ends(tool.terminate)
@@ -44,8 +48,9 @@ def consume(bootstrap: str, topic: str) -> None:
     """As the only member of a group, with a commit behind every batch."""
     with tempfile.TemporaryDirectory() as folder:
         tools = KafkaTools(Path(folder), bootstrap)
-        group = ("--group-id", f"{topic}-readers", "--reset-policy", "earliest")
-        tool = _start(tools.command(VERIFIABLE_CONSUMER, "--topic", topic, *group, "--verbose"))
+        group = ("--group-id", f"{topic}-readers", "--reset-policy", "earliest", "--verbose")
+        settings = ("--command-config", tools.file("consumer.properties", _security()))
+        tool = _start(tools.command(VERIFIABLE_CONSUMER, "--topic", topic, *group, *settings))
         words.when_reading_ends(tool.terminate)
         for event in _events(tool, "consume", topic):
             if event["name"] == "record_data":

@@ -24,9 +24,14 @@ until it needs it again, and kcat ends when all have been lost in turn, though a
 Kafka 4.3.1 as with us."""
 
 
+def _connection() -> list[str]:
+    security = [f"{key}={value}" for key, value in words.librdkafka_security().items()]
+    return [*CONNECTED, *(word for setting in security for word in ("-X", setting))]
+
+
 def produce(bootstrap: str, topic: str) -> None:
     """Idempotently: a process for each partition, for one chooses partitions by itself."""
-    options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *CONNECTED)
+    options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *_connection())
     kcats = [
         subprocess.Popen(
             ["kcat", "-b", bootstrap, "-P", "-t", topic, "-p", str(partition), *options],
@@ -60,7 +65,7 @@ def produce(bootstrap: str, topic: str) -> None:
 def consume(bootstrap: str, topic: str) -> None:
     """As the only member of a group, which commits by itself."""
     # A line at a time, or what it says of itself would stand in the middle of a record.
-    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *CONNECTED]
+    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *_connection()]
     kcat = subprocess.Popen(
         [*command, "-f", f"{RECORD}\\n", "-X", "auto.offset.reset=earliest", topic],
         stdin=subprocess.DEVNULL,

@@ -17,7 +17,12 @@ CALL_S = 15.0
 def produce(bootstrap: str, topic: str) -> None:
     """Idempotently, until told to end; every record gets its answer."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            **words.librdkafka_security(),
+        }
     )
     for number in words.paced(words.PACE_S):
         producer.produce(
@@ -46,7 +51,13 @@ def transact(bootstrap: str, topic: str) -> None:
     for transaction in words.paced(words.TRANSACTION_PACE_S):
         try:
             if producer is None:
-                producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+                producer = Producer(
+                    {
+                        "bootstrap.servers": bootstrap,
+                        "transactional.id": topic,
+                        **words.librdkafka_security(),
+                    }
+                )
                 _again(producer.init_transactions, topic)
             _one_transaction(producer, topic, transaction)
         except KafkaException as error:
@@ -96,6 +107,7 @@ def consume(bootstrap: str, topic: str) -> None:
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            **words.librdkafka_security(),
         }
     )
 

@@ -14,6 +14,7 @@ from protocol.client.consumer_settings import ConsumerSettings, OffsetReset, Reb
 from protocol.client.errors import ClientError, ConnectionLost
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.producer import Producer
+from protocol.client.tls import TlsSettings
 from protocol.errors import ApiError
 from protocol.types import TopicPartition
 from tests.harness.verifiable import words
@@ -118,7 +119,9 @@ async def main() -> None:
     """All three at once."""
     bootstrap, topic = words.begin()
     of_its_own, in_transactions = words.topics_of(topic)
-    cluster = Cluster(bootstrap, client_id="verifiable")
+    ca = words.trusted_ca()
+    tls = None if ca is None else TlsSettings(ca=ca)
+    cluster = Cluster(bootstrap, client_id="verifiable", tls=tls)
     await cluster.start(START_MS)
     reading = asyncio.create_task(consume(cluster, topic))
     await asyncio.gather(produce(cluster, of_its_own), transact(cluster, in_transactions))

@@ -28,7 +28,7 @@ from tests.harness.broker import ROOT
 from tests.harness.checker import Report, Rules, check
 from tests.harness.history import Outcome, Place, ReadLog, SendLog
 from tests.harness.recorded import read_everything
-from tests.harness.verifiable.words import PARTITIONS, PER_TRANSACTION, topics_of
+from tests.harness.verifiable.words import CA_VARIABLE, PARTITIONS, PER_TRANSACTION, topics_of
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
@@ -79,7 +79,11 @@ class _Sent:
 class Verifiable:
     """One client at work."""
 
-    def __init__(self, family: Family, bootstrap: str, folder: Path) -> None:
+    def __init__(
+        self, family: Family, bootstrap: str, folder: Path, ca: Path | None = None
+    ) -> None:
+        """`ca`: what the client trusts, if the bootstrap servers have TLS."""
+        security = {} if ca is None else {CA_VARIABLE: str(ca)}
         self.family = family
         self.errors: Counter[str] = Counter()
         """What reached the application, as `doing exception`."""
@@ -94,7 +98,7 @@ class Verifiable:
         self._process = subprocess.Popen(
             [*family.command(folder / family.name), bootstrap, family.name],
             cwd=ROOT,
-            env=os.environ | dict(family.environment()),
+            env=os.environ | dict(family.environment()) | security,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

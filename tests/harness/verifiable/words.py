@@ -22,6 +22,9 @@ ABORT_EVERY = 5
 POLL_S = 0.2
 POLL_COUNT = 500
 
+CA_VARIABLE = "VERIFIABLE_CA"
+"""The environment variable with the file of the CA, if the brokers have TLS."""
+
 WRITES_NO_MORE = threading.Event()
 READS_NO_MORE = threading.Event()
 _speaking = threading.Lock()
@@ -84,6 +87,26 @@ def begin() -> tuple[str, str]:
     threading.Thread(target=listen, daemon=True).start()
     _, bootstrap, topic = sys.argv
     return bootstrap, topic
+
+
+def trusted_ca() -> str | None:
+    """The file of the CA of brokers with TLS; None for plain connections."""
+    return os.environ.get(CA_VARIABLE)
+
+
+def librdkafka_security() -> dict[str, str]:
+    """Its settings for the kind of connection."""
+    ca = trusted_ca()
+    return {} if ca is None else {"security.protocol": "SSL", "ssl.ca.location": ca}
+
+
+def java_security() -> dict[str, str]:
+    """The same for Java's clients."""
+    ca = trusted_ca()
+    if ca is None:
+        return {}
+    store = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
+    return {"security.protocol": "SSL", **store}
 
 
 def in_threads(

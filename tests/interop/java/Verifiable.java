@@ -192,9 +192,19 @@ public final class Verifiable {
         }
     }
 
+    /** The settings for brokers with TLS, if the environment names their CA. */
+    private static Map<String, String> security() {
+        String ca = System.getenv("VERIFIABLE_CA");
+        return ca == null ? Map.of() : Map.of(
+                "security.protocol", "SSL",
+                "ssl.truststore.type", "PEM",
+                "ssl.truststore.location", ca);
+    }
+
     private static KafkaProducer<String, String> producer(String transactionalId) {
         Properties settings = new Properties();
         settings.putAll(Map.of("bootstrap.servers", bootstrap, "linger.ms", "5"));
+        settings.putAll(security());
         if (transactionalId != null) {
             settings.put("transactional.id", transactionalId);
         }
@@ -209,6 +219,7 @@ public final class Verifiable {
                 "isolation.level", "read_committed",
                 "auto.offset.reset", "earliest",
                 "enable.auto.commit", "false"));
+        settings.putAll(security());
         return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 }

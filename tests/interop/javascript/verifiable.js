@@ -1,10 +1,13 @@
 // kafkajs as a verifiable client: what it says is described in tests/harness/verifiable/words.py.
 const { Kafka, logLevel } = require('kafkajs')
 
+const fs = require('fs')
 const [bootstrap, topic] = process.argv.slice(2)
+const trusted = process.env.VERIFIABLE_CA
 const kafka = new Kafka({
   clientId: 'verifiable',
   brokers: bootstrap.split(','),
+  ssl: trusted ? { ca: [fs.readFileSync(trusted)] } : false,
   logLevel: logLevel.NOTHING,
 })
 const PARTITIONS = 3

@@ -17,6 +17,36 @@ def faults_of(text: str, environ: dict[str, str] | None = None) -> list[str]:
 
 
 TABLE = [
+    (
+        "network: {open: [kafka]}",
+        "mill.yaml:1:17: network.open: found [kafka] without network.names",
+        "the names or addresses that clients dial",
+    ),
+    (
+        "network: {open: [kafka], names: [localhost], listen: 0.0.0.0}",
+        "mill.yaml:1:54: network.listen: found '0.0.0.0'",
+        "other machines must not reach the brokers before there is authentication",
+    ),
+    (
+        "network: {open: [kafka], names: ['mill:9192']}",
+        "mill.yaml:1:34: network.names[0]: found 'mill:9192'",
+        "a host name or an IP address, without a port",
+    ),
+    (
+        "network: {open: [page]}",
+        "mill.yaml:1:18: network.open[0]: found 'page'",
+        "kafka: nothing else can be opened yet",
+    ),
+    (
+        "network: {tls: {certificate: mill.pem}}",
+        "mill.yaml:1:30: network.tls.certificate: found it alone",
+        "both certificate and key (key is missing)",
+    ),
+    (
+        "network: {open: [kafka], names: [a]}\ncluster: {bootstrap_servers: 'a:1'}",
+        "mill.yaml:1:17: network.open: found [kafka]",
+        "the brokers of cluster.bootstrap_servers are not this mill's",
+    ),
     # what is written, how the one fault begins, a word that must stand in the rest
     ("stream: {trigr: 100ms}", "mill.yaml:1:10: stream.trigr: found", "did you mean trigger?"),
     ("colector: {}", "mill.yaml:1:1: colector: found", "did you mean collector?"),

@@ -204,6 +204,23 @@ def test_an_incomplete_object_is_a_fault_not_a_crash() -> None:
             BrokerConfig.from_json({key: RAW[key] for key in RAW if key != missing})
 
 
+@pytest.mark.parametrize(
+    ("name", "protocol", "tls", "fault"),
+    [
+        ("NET", "SASL_SSL", None, "security_protocol: found 'SASL_SSL', expected PLAINTEXT or SSL"),
+        ("NET", "SSL", None, "tls: found None, expected certificate and key"),
+        ("BROKER", "SSL", {"certificate": "a", "key": "b"}, "tls.ca: found None, expected a CA"),
+    ],
+)
+def test_a_listener_with_tls_needs_its_files(
+    name: str, protocol: str, tls: dict[str, str] | None, fault: str
+) -> None:
+    listener = {**RAW["listeners"]["HOST"], "security_protocol": protocol}
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_json({**RAW, "listeners": {name: listener}, "tls": tls})
+    assert fault in str(caught.value)
+
+
 def test_the_metadata_log_keeps_kafkas_spelling() -> None:
     settings = {"retention.ms": 5, "cleanup.policy": ["delete", "compact"], "flush.ms": "07"}
     assert topic_settings_text(settings) == {

@@ -195,3 +195,11 @@ def test_small_reads_leave_a_buffer_small() -> None:
     for _ in range(100):
         assert feed(buffer, framed(bytes(5_000))) == [bytes(5_000)]
     assert buffer.capacity_bytes == FIRST_READ_BYTES
+
+
+def test_pitfall_30_the_beginning_of_tls_is_named() -> None:
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    buffer = FrameBuffer(100 << 20)
+    buffer.get_buffer()[: len(hello)] = hello
+    with pytest.raises(FrameTooLarge, match="a client speaks TLS to a listener without it"):
+        list(buffer.received(len(hello)))

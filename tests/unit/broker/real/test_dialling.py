@@ -438,7 +438,7 @@ def test_links_of_brokers_do_not_wait_long_for_an_acknowledgement(runner: asynci
     could be acknowledged, the kernel asks."""
 
     def patience(link: DialledLink) -> tuple[int, int]:
-        ours: socket.socket = link._transport.get_extra_info("socket")  # type: ignore[union-attr]  # linked
+        ours: socket.socket = link.transport.get_extra_info("socket")  # type: ignore[union-attr]  # linked
         asks = ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         every_s = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) if asks else 0
         return ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT), every_s

@@ -1,0 +1,86 @@
+"""`millrace cert`: the mill's own CA, and the certificates of its brokers."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.help_lines import group_of_commands
+from appliance.cli.options import EnvelopeOption
+from appliance.mill.certificates import WARN_DAYS, ShownCertificate, renew, shown
+from appliance.mill.parts import broker_names
+from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say
+
+app = group_of_commands("The mill's own CA, and the certificates of its brokers.")
+
+
+@app.command()
+def show(as_json: EnvelopeOption = False) -> None:
+    """The certificates with their names and ends; exit code 3 when one ends within 60 days."""
+    mill, _ = context.load_mill()
+    now = datetime.now(UTC)
+    found = shown(mill.home, broker_names(mill.config))
+    if not found:
+        raise CommandError(
+            f"this mill has no certificates; `{context.typed('cert renew')}` makes them",
+            Exit.NOT_FOUND,
+        )
+    if as_json:
+        print_json("cert/1", [_row(one, now) for one in found])
+    else:
+        heads = ["OF", "NAMES", "ENDS", "DAYS_LEFT", "FILE"]
+        print_table(heads, [_cells(one, now) for one in found], right=frozenset({3}))
+    due = [one.owner for one in found if one.fault or one.days_left(now) < WARN_DAYS]
+    if due:
+        say(f"due: {', '.join(due)}; `{context.typed('cert renew')}` makes new ones")
+        raise typer.Exit(Exit.CONDITION)
+
+
+@app.command("renew")
+def renew_certificates(
+    broker: Annotated[
+        str | None, typer.Option("--for", help="Only this broker, such as broker-2.")
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", help="A name or IP address besides those of network.names; repeatable."
+        ),
+    ] = None,
+    as_json: EnvelopeOption = False,
+) -> None:
+    """Make new certificates for the brokers, and the CA if there is none; works when stopped."""
+    mill, _ = context.load_mill()
+    brokers = broker_names(mill.config)
+    if not brokers:
+        raise CommandError("this mill has no brokers of its own: cluster.bootstrap_servers is set")
+    if broker is not None and broker not in brokers:
+        raise CommandError(f"--for {broker}: expected one of {', '.join(brokers)}", Exit.USAGE)
+    chosen = brokers if broker is None else (broker,)
+    names = (*mill.config.network.names, *(name or ()))
+    written = renew(mill.home, chosen, names, datetime.now(UTC))
+    if as_json:
+        print_json("cert/1", [{"file": str(path)} for path in written])
+        return
+    for path in written:
+        out(str(path.relative_to(mill.home.folder)))
+    say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
+
+
+def _row(one: ShownCertificate, now: datetime) -> dict[str, object]:
+    return {
+        "of": one.owner,
+        "file": str(one.path),
+        "names": list(one.names),
+        "ends_at": None if one.fault else one.ends_at.isoformat(),
+        "days_left": None if one.fault else one.days_left(now),
+        "fault": one.fault or None,
+    }
+
+
+def _cells(one: ShownCertificate, now: datetime) -> list[str]:
+    if one.fault:
+        return [one.owner, one.fault, "-", "-", str(one.path)]
+    ends = one.ends_at.strftime("%Y-%m-%d")
+    return [one.owner, ", ".join(one.names) or "-", ends, str(one.days_left(now)), str(one.path)]

@@ -1,0 +1,153 @@
+"""The mill's own certificate authority: a key that signs the certificates of its brokers.
+
+Pure: the time comes as an argument, and results are bytes in PEM format. `certificates` writes the
+files. The library is `cryptography`, which is here for MySQL's passwords already (decision 0126).
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_DAYS = 3_650
+LEAF_DAYS = 397
+"""The longest life that common clients accept."""
+
+STAGGER_DAYS = 30
+"""Certificates of brokers end so far apart, because brokers whose certificates end together lose
+their quorum together.
+"""
+
+SKEW = timedelta(days=1)
+"""Certificates are valid from a day before they are made, for machines whose clocks are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRequest:
+    """The contents of a certificate for one broker."""
+
+    common_name: str
+    organisation: str
+    names: Sequence[str]
+    """The host names and IP addresses by which clients reach it."""
+    days: int = LEAF_DAYS
+
+
+def new_authority(cluster_id: str, now: datetime) -> KeyPair:
+    """Return a new authority. It can sign certificates of brokers, but no other authorities."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("Millrace CA", cluster_id)
+    public = key.public_key()
+    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    builder = (
+        _dated(x509.CertificateBuilder(), now, AUTHORITY_DAYS)
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(public)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        # Python 3.13 refuses an authority without this one (VERIFY_X509_STRICT).
+        .add_extension(_issued_by(identifier), critical=False)
+    )
+    return _signed(builder, key, key)
+
+
+def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair:
+    """Return a new certificate and key. It serves as a server and as a client."""
+    signer = load_pem_private_key(authority.key, None)
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise ValueError("the key of the CA is not of an elliptic curve")
+    if signer.public_key() != issuer.public_key():
+        raise ValueError("the key of the CA does not belong to its certificate")
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key()
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    builder = (
+        _dated(x509.CertificateBuilder(), now, request.days)
+        .subject_name(_name(request.common_name, request.organisation))
+        .issuer_name(issuer.subject)
+        .public_key(public)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in request.names]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(_issued_by(identifier), critical=False)
+    )
+    return _signed(builder, key, signer)
+
+
+def _dated(builder: x509.CertificateBuilder, now: datetime, days: int) -> x509.CertificateBuilder:
+    return builder.not_valid_before(now - SKEW).not_valid_after(now + timedelta(days=days))
+
+
+def _name(common_name: str, organisation: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    """Clients compare an IP address with IP names only."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _issued_by(identifier: x509.SubjectKeyIdentifier) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _signed(
+    builder: x509.CertificateBuilder,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+) -> KeyPair:
+    certificate = builder.serial_number(x509.random_serial_number()).sign(signer, hashes.SHA256())
+    return KeyPair(
+        certificate.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )

@@ -1,0 +1,173 @@
+"""TLS of one connection without its socket: ciphertext in, plain bytes out, and the reverse.
+
+Room: real. Pure: OpenSSL works on two memory buffers (`ssl.MemoryBIO`), and `tls_link` moves bytes
+between them and the socket. asyncio's own TLS wraps the transport, but answers are written on the
+bare descriptor (`output`), where they would be sent in plain text (decision 0125).
+
+Order of calls: `feed` and `shake` until `is_established`, then `feed`, `read_into` and `seal`.
+After every call, what `take_sealed` returns must be sent. After a TlsError the connection must be
+closed, and the alert that `take_sealed` then returns tells the peer why.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+HANDSHAKE_BYTES_MAX = 64 << 10
+"""The most bytes of a peer before the handshake is complete. A chain of certificates has a few KiB.
+"""
+
+HANDSHAKE_RECORD = 0x16
+"""The first byte of every TLS connection, in all versions."""
+
+PeerCheck = Callable[[dict[str, Any] | None], str]
+"""Gets the peer's verified certificate, and returns the reason to refuse it, or an empty string."""
+
+
+class TlsError(OSError):
+    """The handshake failed, or received bytes cannot be decrypted. The text is for the log.
+
+    An OSError, as `ssl.SSLError` is: for a link it is a failure of its socket.
+    """
+
+
+class TlsEngine:
+    """One side of one TLS connection, from the first byte to the end."""
+
+    __slots__ = (
+        "_check_peer",
+        "_handshake_bytes",
+        "_incoming",
+        "_is_server",
+        "_outgoing",
+        "_tls",
+        "has_ended",
+        "is_established",
+    )
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_name: str | None = None,
+        check_peer: PeerCheck | None = None,
+    ) -> None:
+        """`server_name` is the name that the server's certificate must have; None on the server."""
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._is_server = server_name is None
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, self._is_server, server_hostname=server_name
+        )
+        self._check_peer = check_peer
+        self._handshake_bytes = 0
+        self.is_established = False
+        """True when the handshake is complete and the peer is the expected one."""
+        self.has_ended = False
+        """True when the peer has said that it sends no more (close_notify)."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Received bytes that were not read yet."""
+        return self._incoming.pending + self._tls.pending()
+
+    def feed(self, data: memoryview) -> None:
+        """Take received bytes. Raises TlsError if the peer does not speak TLS at all."""
+        if not self.is_established:
+            if not self._handshake_bytes and data[0] != HANDSHAKE_RECORD:
+                raise TlsError(_without_tls(bytes(data[:8]), is_server=self._is_server))
+            self._handshake_bytes += len(data)
+            if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+                raise TlsError(f"a handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
+        self._incoming.write(data)
+
+    def shake(self) -> bool:
+        """Continue the handshake with what was fed; True when it is complete. Raises TlsError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            raise TlsError(error_text(error)) from error
+        if self._check_peer is not None:
+            refusal = self._check_peer(self._tls.getpeercert())
+            if refusal:
+                raise TlsError(refusal)
+        self.is_established = True
+        return True
+
+    def read_into(self, room: memoryview) -> int:
+        """Decrypt into `room` and return the number of bytes; 0 if there are none. Raises TlsError.
+
+        Call it until it returns 0, because one read of the socket can bring several records.
+        """
+        count = 0
+        try:
+            while count < len(room) and self.held_bytes:
+                # With a buffer it returns a number, which typeshed does not say for SSLObject.
+                read = cast(int, self._tls.read(len(room) - count, room[count:]))
+                if not read:
+                    self.has_ended = True
+                    break
+                count += read
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.has_ended = True
+        except ssl.SSLError as error:
+            raise TlsError(error_text(error)) from error
+        return count
+
+    def seal(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Return the ciphertext of these bytes. Raises TlsError."""
+        try:
+            done = self._tls.write(data)
+            if done < len(data):
+                # OpenSSL makes one record at a time.
+                view = memoryview(data)
+                while done < len(view):
+                    done += self._tls.write(view[done:])
+        except ssl.SSLError as error:
+            raise TlsError(error_text(error)) from error
+        return self._outgoing.read()
+
+    def say_end(self) -> None:
+        """Tell the peer that nothing more will be sent (close_notify)."""
+        # Always raised, because the peer has not answered yet.
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+
+    def release(self) -> None:
+        """Free OpenSSL's memory now; the engine cannot be used any more."""
+        del self._tls, self._incoming, self._outgoing
+
+    @property
+    def has_sealed(self) -> bool:
+        """True if bytes of the handshake, an alert or another message of TLS wait to be sent."""
+        return self._outgoing.pending > 0
+
+    def take_sealed(self) -> bytes:
+        """Return the bytes that TLS itself wants to send."""
+        return self._outgoing.read()
+
+
+def error_text(error: Exception) -> str:
+    """Return OpenSSL's reason, without its module and line number."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is refused: {error.verify_message}"
+    reason = getattr(error, "reason", None)
+    if not reason:
+        return str(error)
+    text = str(reason).lower().replace("_", " ")
+    return f"the other side has refused: {text}" if " alert " in f" {text} " else text
+
+
+def _without_tls(first: bytes, *, is_server: bool) -> str:
+    if not is_server:
+        return "the other side does not speak TLS; check the port and its security protocol"
+    if first.split(b" ")[0] in (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS"):
+        return "an HTTP request came to a listener for Kafka clients over TLS"
+    return "a client without TLS came to a TLS listener; set security.protocol=SSL in it"

@@ -1,0 +1,194 @@
+"""A link over TLS: the driver of `tls_engine`, between the socket and the frames.
+
+Room: real. The loop reads ciphertext into one buffer that all links of the loop share, because it
+is passed on before the next read. Plain bytes go into the link's own frame buffer. While the
+receiver has paused, neither the socket nor the decrypted bytes are read. Plain bytes can wait in
+the engine while the socket is silent, so `resume` delivers them first.
+
+The receiver is linked when the connection is there, so the limits on connections count handshakes
+too. What the receiver sends waits for the end of the handshake. A connection whose handshake takes
+longer than `HANDSHAKE_S_MAX` is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+
+from broker.real.connection import SocketLink
+from broker.real.handshakes import Handshakes
+from broker.real.output import ConnectionOutput
+from broker.real.tls_engine import TlsEngine, TlsError
+from broker.real.tls_output import TlsOutput
+from broker.world import End
+
+HANDSHAKE_S_MAX = 10.0
+
+READ_BYTES = 64 << 10
+"""The most ciphertext of one read. OpenSSL's buffer of a busy connection grows to this size."""
+
+HANDSHAKE_READ_BYTES = 16 << 10
+"""The same during the handshake, because the read that ends it can bring frames as well, and all of
+it counts towards the limit of a handshake.
+"""
+
+_SCRATCH = memoryview(bytearray(READ_BYTES))
+_SMALL_SCRATCH = _SCRATCH[:HANDSHAKE_READ_BYTES]
+
+
+class TlsLink(SocketLink):
+    """One TLS connection, accepted or dialled. Call `secure` before it is connected."""
+
+    _engine: TlsEngine
+    _handshakes: Handshakes | None
+    _limit: asyncio.TimerHandle | None = None
+    _is_held = False
+    """True while the handshake waits for its turn, and nothing is read."""
+
+    def secure(self, engine: TlsEngine, handshakes: Handshakes | None = None) -> None:
+        """Use TLS. `handshakes` are those of a listener; the dialling side has none and begins."""
+        self._engine = engine
+        self._handshakes = handshakes
+
+    # The loop calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.is_closed:
+            return
+        self._limit = self.loop.call_later(HANDSHAKE_S_MAX, self._late)
+        if self._handshakes is None:
+            self.shake_on()
+
+    def new_output(self, own_socket: socket.socket) -> ConnectionOutput:
+        return TlsOutput(
+            own_socket,
+            self.loop,
+            self.socket_drained,
+            self.socket_broken,
+            self.warmer,
+            self.unread_bytes_max,
+            self._engine,
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _SCRATCH if self._engine.is_established else _SMALL_SCRATCH
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.is_closed:
+            return
+        try:
+            self._engine.feed(_SCRATCH[:nbytes])
+        except TlsError as error:
+            self._fail(error)
+            return
+        if self._engine.is_established:
+            self._deliver()
+        elif self._handshakes is None:
+            self.shake_on()
+        else:
+            self._handshakes.step(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_handshake()
+        super().connection_lost(exc)
+
+    # The handshake.
+
+    def hold(self) -> None:
+        """Read nothing more until `shake_on`."""
+        self._is_held = True
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def shake_on(self) -> None:
+        """Continue the handshake with the received bytes, and then with reading."""
+        if self.is_closed:
+            return
+        self._is_held = False
+        try:
+            is_done = self._engine.shake()
+        except TlsError as error:
+            self._fail(error)
+            return
+        self.send(())
+        if is_done:
+            self._end_handshake()
+            # The peer can have sent its first frames together with the end of the handshake.
+            self._deliver()
+        self._read_socket()
+
+    def _end_handshake(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+            if self._handshakes is not None:
+                self._handshakes.leave(self)
+
+    def _late(self) -> None:
+        self._fail(TlsError(f"the handshake was not complete after {HANDSHAKE_S_MAX:g} s"))
+
+    def give_way(self) -> None:
+        """Close, because other connections wait for this handshake's place."""
+        self._fail(TlsError("the handshake was slow while others waited for its place"))
+
+    def _fail(self, error: TlsError) -> None:
+        """Close the connection. The alert that says why is sent if the socket takes it at once."""
+        if not self.is_closed:
+            self.send(())
+            self.give_up(f"TLS: {error}")
+
+    # Reading.
+
+    def _deliver(self) -> None:
+        """Pass on the decrypted frames until the receiver pauses."""
+        try:
+            while not (self.is_paused or self.is_closed):
+                count = self._engine.read_into(self.frames.get_buffer())
+                if not count:
+                    break
+                self.receiver.take(self.frames.received(count))
+        except TlsError as error:
+            self._fail(error)
+        if self.is_closed:
+            return
+        if self._engine.has_sealed:
+            # TLS itself answers some messages, such as an update of the keys.
+            self.send(())
+        if self._engine.has_ended and not self.is_paused:
+            self.report_end(End.EOF)
+
+    def _resumed(self) -> None:
+        self._deliver()
+        self._read_socket()
+
+    def _read_socket(self) -> None:
+        if self.transport is not None and not (self.is_paused or self.is_closed):
+            self.transport.resume_reading()
+
+    # The receiver calls these.
+
+    @property
+    def held_bytes(self) -> int:
+        return self.frames.capacity_bytes + self._engine.held_bytes
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self._engine.held_bytes or self._engine.has_ended:
+            if self._engine.is_established:
+                # In the next turn, because the receiver can call this while it takes frames.
+                self.loop.call_soon(self._resumed)
+        elif not self._is_held:
+            self._read_socket()
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self._end_handshake()
+        if self.output is not None and self._engine.is_established and not self.is_stalled:
+            self._engine.say_end()
+            with suppress(OSError):
+                self.output.send()
+        super().close()
+        self._engine.release()

@@ -1,0 +1,60 @@
+"""TLS of our client: which servers it believes, and how it proves who it is.
+
+Room: client. The certificate of a broker must be signed by a trusted CA and must have the name that
+was dialled. There is no setting to skip these checks. The loop does the rest: unlike the broker,
+the client writes through asyncio's transports, so asyncio's own TLS fits (decision 0125).
+"""
+
+import ssl
+from dataclasses import dataclass
+
+
+class TlsFileError(Exception):
+    """A file of the settings cannot be used; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Files in PEM format."""
+
+    ca: str | None = None
+    """The CAs to trust; None means those of the system."""
+    certificate: str | None = None
+    """The client's certificate, for brokers that ask for one."""
+    key: str | None = None
+    """Its private key; None means that it is in the same file."""
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the context for all connections of a client. Raises TlsFileError."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+    except OSError as error:
+        raise TlsFileError(
+            f"{settings.ca}: {reason_of(error)}; expected certificates in PEM format"
+        ) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.certificate is not None:
+        try:
+            # With an empty passphrase OpenSSL does not ask for one on the terminal.
+            context.load_cert_chain(settings.certificate, settings.key, password="")
+        except OSError as error:
+            files = " and ".join(filter(None, (settings.certificate, settings.key)))
+            raise TlsFileError(
+                f"{files}: {reason_of(error)}; expected a certificate and its key in PEM format"
+            ) from error
+    return context
+
+
+def reason_of(error: OSError) -> str:
+    """Return the reason of a failed handshake or file, without OpenSSL's own notation."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError) or error.args == ():
+        # asyncio raises an empty ConnectionResetError when the handshake is cut off.
+        return "the connection ended during the TLS handshake; does this port speak TLS?"
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "WRONG_VERSION_NUMBER":
+            return "the broker does not speak TLS on this port"
+        return str(error.reason or error).lower().replace("_", " ")
+    return str(error.strerror or error)

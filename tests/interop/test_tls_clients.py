@@ -1,0 +1,230 @@
+"""Clients of all families over TLS: three brokers, which use TLS among themselves, and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from protocol.client.cluster import Cluster
+from protocol.client.errors import BrokerUnreachable
+from protocol.client.tls import TlsSettings
+from tests.harness import families
+from tests.harness.broker import BrokerProcess
+from tests.harness.certificates import TestAuthority, new_test_authority
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.seed import seeded
+from tests.harness.tally import tell
+from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
+from tests.harness.verifiable.process import Family, Verifiable
+from tests.harness.wait import wait_until
+from tests.interop.test_three_brokers_clients import (
+    SETTINGS,
+    create_topics,
+    judge,
+    killed_by_turns,
+)
+
+pytestmark = pytest.mark.live
+
+IN_SHORT = (*families.IN_SHORT, families.KAFKA_PYTHON)
+
+
+def run(folder: Path, wanted: Sequence[Family], kills: int) -> None:
+    authority = new_test_authority(folder / "tls")
+    with (
+        ClusterProcesses(folder / "cluster", SETTINGS, authority=authority) as cluster,
+        ExitStack() as stack,
+    ):
+        create_topics(cluster, wanted)
+        clients = []
+        for family in wanted:
+            try:
+                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file)
+            except pytest.skip.Exception as reason:
+                tell(f"{family.name}: not run, {reason}")
+                continue
+            clients.append(stack.enter_context(client))
+        killed_by_turns(cluster, clients, kills, 0.0, seeded("families over TLS"))
+        for one in clients:
+            one.finish()
+        judge(cluster, clients, kills)
+        assert "TLS" not in cluster.log_text(), "a handshake failed"
+
+
+def test_families_go_on_over_tls_while_the_controller_is_killed(tmp_path: Path) -> None:
+    run(tmp_path, IN_SHORT, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_families_go_on_over_tls_while_brokers_are_killed(tmp_path: Path) -> None:
+    run(tmp_path, families.ALL, 3)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
+    return new_test_authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, authority: TestAuthority
+) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), tls=authority.write()) as running:
+        yield running
+
+
+def test_kafkas_console_tools(
+    broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
+) -> None:
+    tools = KafkaTools(tmp_path, broker.net_bootstrap)
+    settings = tools.file(
+        "client.properties",
+        "security.protocol=SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={authority.file}\n",
+    )
+    told = ("--command-config", settings)
+    tools.run(CONSOLE_PRODUCER, "--topic", "console", *told, stdin="one\ntwo\n")
+    read = ("--from-beginning", "--max-messages", "2")
+    found = tools.run(CONSOLE_CONSUMER, "--topic", "console", *read, *told)
+    assert found.split()[:2] == ["one", "two"]
+
+
+def test_kcat(broker: BrokerProcess, authority: TestAuthority) -> None:
+    options = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={authority.file}"]
+    kcat = ["kcat", "-b", broker.net_bootstrap, *options, "-t", "kcat"]
+    subprocess.run([*kcat, "-P"], input=b"one\ntwo\n", check=True, timeout=30)
+    read = subprocess.run(
+        [*kcat, "-C", "-e", "-q"], capture_output=True, check=True, timeout=30, text=True
+    )
+    assert read.stdout.split() == ["one", "two"]
+
+
+def reached(bootstrap: str, tls: TlsSettings | None) -> int:
+    """The number of brokers that our client finds."""
+
+    async def ask() -> int:
+        cluster = Cluster(bootstrap, client_id="me", tls=tls)
+        try:
+            await cluster.start(5_000)
+            return len(cluster.current.brokers)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def test_our_client_believes_its_ca_alone(
+    broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
+) -> None:
+    assert reached(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
+    other = new_test_authority(tmp_path)
+    with pytest.raises(BrokerUnreachable, match="certificate is refused: unable to get local"):
+        reached(broker.net_bootstrap, TlsSettings(ca=str(other.file)))
+
+
+def test_a_client_without_tls_is_sent_away_and_the_log_says_why(broker: BrokerProcess) -> None:
+    with pytest.raises(BrokerUnreachable, match="closed the connection"):
+        reached(broker.net_bootstrap, None)
+    assert "a client without TLS came to a TLS listener" in broker.log_text()
+
+
+def test_tls_on_a_plain_listener_is_named_in_the_log(
+    broker: BrokerProcess, authority: TestAuthority
+) -> None:
+    with pytest.raises(BrokerUnreachable):
+        reached(broker.bootstrap, TlsSettings(ca=str(authority.file)))
+    assert "a client speaks TLS to a listener without it" in broker.log_text()
+
+
+def test_a_client_that_dials_another_name_is_refused_by_itself(
+    tmp_path: Path, authority: TestAuthority
+) -> None:
+    """librdkafka compares the name by default; ours as well."""
+    leaf = authority.leaf(names=("127.0.0.1",))
+    with BrokerProcess(tmp_path, tls=authority.write("by-address", leaf)) as broker:
+        by_name = f"localhost:{broker.net_port}"
+        with pytest.raises(BrokerUnreachable, match="Hostname mismatch"):
+            reached(by_name, TlsSettings(ca=str(authority.file)))
+        admin = AdminClient(
+            {
+                "bootstrap.servers": by_name,
+                "security.protocol": "SSL",
+                "ssl.ca.location": str(authority.file),
+                "broker.address.family": "v4",
+                "log_level": 0,
+            }
+        )
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=3)
+        assert reached(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
+
+
+def test_a_certificate_is_replaced_under_a_client_that_stays(
+    tmp_path: Path, authority: TestAuthority
+) -> None:
+    """The old connection goes on, and a new one is shown the new certificate."""
+    files = authority.write("replaced")
+    with BrokerProcess(tmp_path, tls=files) as broker:
+        trusting = TlsSettings(ca=str(authority.file))
+
+        async def talk() -> None:
+            cluster = Cluster(broker.net_bootstrap, client_id="me", tls=trusting)
+            await cluster.start(5_000)
+            connection = await cluster.connection(1)
+            authority.write("replaced")
+            assert await asyncio.to_thread(reached, broker.net_bootstrap, trusting) == 1
+            assert "certificate replaced" in broker.log_text()
+            assert await cluster.connection(1) is connection
+            await cluster.metadata(refresh=True)
+            await cluster.close()
+
+        asyncio.run(talk())
+
+
+@pytest.mark.parametrize("spoiled", ["certificate", "key"])
+def test_a_broker_does_not_start_with_a_certificate_that_it_cannot_use(
+    tmp_path: Path, authority: TestAuthority, spoiled: str
+) -> None:
+    files = authority.write(f"spoiled-{spoiled}")
+    Path(getattr(files, spoiled)).write_text("nonsense")
+    broker = BrokerProcess(tmp_path, tls=files)
+    with pytest.raises(SystemExit, match="broker ended with 2"):
+        broker.start()
+    assert f"tls.{spoiled}: found" in broker.log_text()
+    assert "in PEM format" in broker.log_text()
+
+
+def test_idle_connections_stay_within_their_memory(
+    tmp_path: Path, authority: TestAuthority
+) -> None:
+    """Two hundred, and their share of the 130 MiB that a thousand may take."""
+    with BrokerProcess(tmp_path, tls=authority.write("idle")) as broker:
+        process = psutil.Process(broker.pid)
+        before = process.memory_info().rss
+
+        async def hold() -> int:
+            trusting = TlsSettings(ca=str(authority.file))
+            clusters = [
+                Cluster(broker.net_bootstrap, client_id="idle", tls=trusting) for _ in range(20)
+            ]
+            for one in clusters:
+                await one.start(10_000)
+                for number in range(9):
+                    await one.connection(1, one.new_purpose(str(number)))
+            grown = process.memory_info().rss - before
+            for one in clusters:
+                await one.close()
+            return grown
+
+        grown = asyncio.run(hold())
+        assert grown < 200 * (130 << 20) // 1_000
+        wait_until(lambda: broker.status().details["connections"] == 0, 20, "all are closed")

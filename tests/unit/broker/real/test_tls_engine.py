@@ -1,0 +1,246 @@
+"""TLS without sockets: two engines that are given each other's bytes, also one by one."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+
+from broker.config import TlsFiles
+from broker.real.certificates import BrokerIdentity, Contexts
+from broker.real.tls_engine import HANDSHAKE_BYTES_MAX, TlsEngine, TlsError
+from tests.harness.certificates import CLUSTER_ID, TestAuthority, new_test_authority
+
+
+def client_context(authority: TestAuthority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority.file)
+
+
+def pair(files: TlsFiles, authority: TestAuthority) -> tuple[TlsEngine, TlsEngine]:
+    """A client and a server that have not spoken yet."""
+    contexts = Contexts(files, among_brokers=False)
+    client = TlsEngine(client_context(authority), server_name="localhost")
+    return client, TlsEngine(contexts.clients)
+
+
+def shake(client: TlsEngine, server: TlsEngine) -> None:
+    """Let both go on until neither has anything to say."""
+    client.shake()
+    while client.has_sealed or server.has_sealed:
+        for one, other in ((client, server), (server, client)):
+            if one.has_sealed:
+                other.feed(memoryview(one.take_sealed()))
+                if not other.is_established:
+                    other.shake()
+
+
+def read(engine: TlsEngine, room_bytes: int = 1000) -> bytes:
+    room, found = memoryview(bytearray(room_bytes)), bytearray()
+    while count := engine.read_into(room):
+        found += room[:count]
+    return bytes(found)
+
+
+def test_bytes_arrive_as_they_were_in_both_directions(authority: TestAuthority) -> None:
+    client, server = pair(authority.write(), authority)
+    shake(client, server)
+    assert client.is_established
+    assert server.is_established
+    content = os.urandom(300_000)
+    for one, other in ((client, server), (server, client)):
+        sealed = one.seal(content)
+        assert content[:100] not in sealed
+        other.feed(memoryview(sealed))
+        assert read(other) == content
+        assert other.held_bytes == 0
+
+
+def test_pitfall_29_what_a_record_holds_comes_without_another_byte(
+    authority: TestAuthority,
+) -> None:
+    """Less room than a record: the rest lies in OpenSSL, where no socket tells of it."""
+    client, server = pair(authority.write(), authority)
+    shake(client, server)
+    server.feed(memoryview(client.seal(b"0123456789")))
+    room = memoryview(bytearray(4))
+    got = []
+    while count := server.read_into(room):
+        got.append(bytes(room[:count]))
+    assert got == [b"0123", b"4567", b"89"]
+
+
+def test_a_record_cut_anywhere_is_read_when_it_is_whole(authority: TestAuthority) -> None:
+    client, server = pair(authority.write(), authority)
+    shake(client, server)
+    sealed = memoryview(client.seal(b"a frame"))
+    for position in range(len(sealed) - 1):
+        server.feed(sealed[position : position + 1])
+        assert read(server) == b""
+    server.feed(sealed[-1:])
+    assert read(server) == b"a frame"
+
+
+def test_a_changed_byte_is_noticed(authority: TestAuthority) -> None:
+    client, server = pair(authority.write(), authority)
+    shake(client, server)
+    sealed = bytearray(client.seal(b"a frame"))
+    sealed[-1] ^= 1
+    server.feed(memoryview(sealed))
+    with pytest.raises(TlsError):
+        read(server)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\0\0\0\x20\0\x12\0\x04", "a client without TLS"),
+        (b"GET / HTTP/1.1\r\n", "an HTTP request"),
+        (b"\x16\x03\x01\0\x05hello", "handshake"),
+    ],
+)
+def test_pitfall_30_what_does_not_speak_tls_is_named(
+    authority: TestAuthority, sent: bytes, said: str
+) -> None:
+    _, server = pair(authority.write(), authority)
+
+    def begin() -> None:
+        server.feed(memoryview(sent))
+        server.shake()
+
+    with pytest.raises(TlsError) as caught:
+        begin()
+    # The last one is a record that holds no message of a handshake.
+    assert said in str(caught.value) or sent[0] == 0x16
+
+
+def test_a_handshake_without_end_is_refused_by_its_bytes(authority: TestAuthority) -> None:
+    _, server = pair(authority.write(), authority)
+    # A hello of 16 MiB that comes in records of 16 KiB; OpenSSL would say when it has them.
+    record = b"\x16\x03\x01\x40\x00" + b"\x01\xff\xff\xff" + bytes((16 << 10) - 4)
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            server.feed(memoryview(record))
+
+    send(HANDSHAKE_BYTES_MAX // len(record))
+    with pytest.raises(TlsError, match="a handshake of more than"):
+        send(1)
+
+
+def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> None:
+    files = authority.write()
+    old = client_context(authority)
+    with pytest.deprecated_call():
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    # OpenSSL itself offers such versions only at this level.
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    client = TlsEngine(old, server_name="localhost")
+    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    client.shake()
+    server.feed(memoryview(client.take_sealed()))
+    with pytest.raises(TlsError, match="unsupported protocol"):
+        server.shake()
+
+
+def test_tls_1_2_works_for_clients(authority: TestAuthority) -> None:
+    files = authority.write()
+    older = client_context(authority)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    client = TlsEngine(older, server_name="localhost")
+    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    shake(client, server)
+    server.feed(memoryview(client.seal(b"a frame")))
+    assert read(server) == b"a frame"
+
+
+def test_pitfall_31_an_end_that_is_told_and_what_comes_behind_it(
+    authority: TestAuthority,
+) -> None:
+    client, server = pair(authority.write(), authority)
+    shake(client, server)
+    last = client.seal(b"the last frame")
+    client.say_end()
+    server.feed(memoryview(last + client.take_sealed()))
+    assert read(server) == b"the last frame"
+    assert server.has_ended
+    # A half close: the other direction still works.
+    client.feed(memoryview(server.seal(b"its answer")))
+    assert read(client) == b"its answer"
+
+
+def test_the_refused_side_learns_why(authority: TestAuthority, tmp_path: Path) -> None:
+    other = new_test_authority(tmp_path / "other")
+    client, server = pair(authority.write(), other)
+    client.shake()
+    server.feed(memoryview(client.take_sealed()))
+    server.shake()
+    client.feed(memoryview(server.take_sealed()))
+    with pytest.raises(TlsError, match="the certificate is refused: unable to get local issuer"):
+        client.shake()
+    server.feed(memoryview(client.take_sealed()))
+    with pytest.raises(TlsError, match=r"the other side has refused: .*unknown ca"):
+        server.shake()
+
+
+def brokers(one: TlsFiles, other: TlsFiles) -> tuple[TlsEngine, TlsEngine]:
+    """Two brokers: the first dials the second."""
+    check = BrokerIdentity(CLUSTER_ID, (1, 2))
+    dialling = Contexts(one, among_brokers=True).dialling
+    accepting = Contexts(other, among_brokers=True).accepting
+    assert dialling is not None
+    assert accepting is not None
+    client = TlsEngine(dialling, server_name="localhost", check_peer=check)
+    return client, TlsEngine(accepting, check_peer=check)
+
+
+def test_brokers_know_each_other_by_certificate(authority: TestAuthority) -> None:
+    client, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+    shake(client, server)
+    assert client.is_established
+    assert server.is_established
+    server.feed(memoryview(client.seal(b"a vote")))
+    assert read(server) == b"a vote"
+
+
+@pytest.mark.parametrize(
+    ("common_name", "organisation", "said"),
+    [
+        ("collector", CLUSTER_ID, "a certificate of .*collector"),
+        ("broker-3", CLUSTER_ID, "expected one of"),
+        ("broker-1", "another-cluster-id-0001", "a certificate of cluster"),
+    ],
+)
+def test_pitfall_14_only_a_broker_of_this_cluster_is_one(
+    authority: TestAuthority, common_name: str, organisation: str, said: str
+) -> None:
+    """Our CA may sign other certificates one day; none of them makes a broker."""
+    wrong = authority.leaf(common_name, organisation=organisation)
+    client, server = brokers(authority.write("wrong", wrong), authority.write("broker-2"))
+    with pytest.raises(TlsError, match=said):
+        shake(client, server)
+    assert not server.is_established
+
+
+def test_pitfall_14_a_client_without_a_certificate_is_no_broker(
+    authority: TestAuthority,
+) -> None:
+    _, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+    client = TlsEngine(client_context(authority), server_name="localhost")
+    with pytest.raises(TlsError, match="peer did not return a certificate"):
+        shake(client, server)
+    assert not server.is_established
+
+
+def test_brokers_speak_tls_1_3_only(authority: TestAuthority) -> None:
+    files = authority.write("broker-1")
+    older = client_context(authority)
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    older.load_cert_chain(files.certificate, files.key)
+    _, server = brokers(files, authority.write("broker-2"))
+    client = TlsEngine(older, server_name="localhost")
+    client.shake()
+    server.feed(memoryview(client.take_sealed()))
+    with pytest.raises(TlsError, match="unsupported protocol"):
+        server.shake()

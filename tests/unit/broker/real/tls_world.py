@@ -1,0 +1,111 @@
+"""A TLS listener of a broker on real sockets, and clients for it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from broker.config import BrokerConfig, Listener, TlsFiles
+from broker.real.certificates import Certificates
+from broker.real.world import LoopWorld
+from tests.harness.certificates import CLUSTER_ID, TestAuthority
+from tests.unit.broker.real.test_dialling import LOOPBACK, PATIENCE_S, Heard, _die, port_of
+
+FRAME_BYTES_MAX = 1 << 20
+UNREAD_BYTES_MAX = 8 << 20
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Listening:
+    """A TLS listener of a broker, whose receivers note what they hear."""
+
+    def __init__(
+        self,
+        authority: TestAuthority,
+        name: str = "NET",
+        receiver: Callable[[], Heard] = Heard,
+    ) -> None:
+        with socket.create_server((LOOPBACK, 0)) as free:
+            self.port = port_of(free)
+        self.authority = authority
+        self.made: list[Heard] = []
+        self._receiver = receiver
+        self.world = self._world(authority.write("broker-1"), name)
+        self.listening = self.world.listen(name, self.address, self._take)
+        self.listening.open()
+
+    @property
+    def address(self) -> Listener:
+        return Listener(
+            host=LOOPBACK,
+            port=self.port,
+            advertised_host=LOOPBACK,
+            advertised_port=self.port,
+            security_protocol="SSL",
+        )
+
+    def _world(self, files: TlsFiles, name: str) -> LoopWorld:
+        config = BrokerConfig(
+            part="broker-1",
+            node_id=1,
+            cluster_id=CLUSTER_ID,
+            log_dir="",
+            listeners={name: self.address},
+            status_host="",
+            status_port=0,
+            tls=files,
+            voters={1: (LOOPBACK, 1), 2: (LOOPBACK, 2), 3: (LOOPBACK, 3)},
+        )
+        certificates = Certificates(config, files)
+        loop = asyncio.get_running_loop()
+        return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, certificates)
+
+    def other_broker(self, files: TlsFiles) -> LoopWorld:
+        """The world of another broker, which dials this one."""
+        return self._world(files, "BROKER")
+
+    def _take(self) -> Heard:
+        self.made.append(self._receiver())
+        return self.made[-1]
+
+    async def client(self) -> ssl.SSLSocket:
+        """A client whose handshake is complete."""
+        context = ssl.create_default_context(cafile=self.authority.file)
+        client: ssl.SSLSocket = await in_thread(
+            lambda: context.wrap_socket(self.plain(), server_hostname=LOOPBACK)
+        )
+        return client
+
+    def plain(self) -> socket.socket:
+        """A client that has not said anything."""
+        return socket.create_connection((LOOPBACK, self.port), PATIENCE_S)
+
+    def close(self) -> None:
+        self.listening.close()
+        for one in self.made:
+            if one.link is not None:
+                one.link.close()
+        self.world.stop()
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+async def received(client: socket.socket, count: int) -> bytes:
+    def read() -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            more = client.recv(count - len(data))
+            assert more, f"the other side ended after {len(data)} bytes"
+            data += more
+        return bytes(data)
+
+    return bytes(await in_thread(read))

@@ -1,0 +1,137 @@
+"""Our client over TLS: which brokers it believes, and the words of its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from protocol.client.connection import Connection
+from protocol.client.errors import BrokerUnreachable
+from protocol.client.tls import TlsFileError, TlsSettings, client_context
+from tests.harness.certificates import TestAuthority, new_test_authority
+
+LOOPS = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> TestAuthority:
+    return new_test_authority(tmp_path)
+
+
+def refusal(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    server: ssl.SSLContext | None,
+    client: TlsSettings,
+) -> str:
+    """The words of a client that cannot connect to a silent server with this context."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if server is None:
+            # As a broker without TLS does, when it has read the size of the frame.
+            await reader.read(4)
+            writer.close()
+        else:
+            await reader.read()
+            writer.close()
+
+    async def run() -> str:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as there:
+            port = there.sockets[0].getsockname()[1]
+            with pytest.raises(BrokerUnreachable) as caught:
+                await Connection.open(
+                    "127.0.0.1", port, client_id="me", timeout_ms=5_000, tls=client_context(client)
+                )
+            return str(caught.value)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(run())
+
+
+def server_context(authority: TestAuthority, names: tuple[str, ...]) -> ssl.SSLContext:
+    files = authority.write(pair=authority.leaf(names=names))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+@LOOPS
+def test_a_broker_of_another_ca_is_refused(
+    authority: TestAuthority, tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    other = new_test_authority(tmp_path / "other")
+    server = server_context(authority, ("127.0.0.1",))
+    said = refusal(new_loop, server, TlsSettings(ca=str(other.file)))
+    assert "the broker's certificate is refused: unable to get local issuer certificate" in said
+
+
+@LOOPS
+def test_pitfall_28_a_broker_of_another_name_is_refused(
+    authority: TestAuthority, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """An IP address is dialled, and only a host name is in the certificate."""
+    server = server_context(authority, ("localhost",))
+    said = refusal(new_loop, server, TlsSettings(ca=str(authority.file)))
+    assert "the broker's certificate is refused: IP address mismatch" in said
+
+
+@LOOPS
+def test_pitfall_30_a_broker_without_tls_is_named(
+    authority: TestAuthority, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    said = refusal(new_loop, None, TlsSettings(ca=str(authority.file)))
+    assert "the connection ended during the TLS handshake; does this port speak TLS?" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file or directory"), (b"nonsense", "expected certificates in PEM format")],
+)
+def test_a_ca_file_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TlsFileError, match=said) as caught:
+        client_context(TlsSettings(ca=str(path)))
+    assert str(path) in str(caught.value)
+
+
+def test_a_client_certificate_and_the_key_of_another(authority: TestAuthority) -> None:
+    files, other = authority.write(), authority.leaf()
+    Path(files.key).write_bytes(other.key)
+    with pytest.raises(TlsFileError, match="key values mismatch; expected a certificate and its"):
+        client_context(TlsSettings(ca=files.ca, certificate=files.certificate, key=files.key))
+
+
+def test_a_client_shows_its_certificate_to_a_broker_that_asks_for_one(
+    authority: TestAuthority,
+) -> None:
+    server = server_context(authority, ("127.0.0.1",))
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.load_verify_locations(authority.file)
+    files = authority.write("client")
+    seen: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(str(writer.get_extra_info("peercert")["subject"]))
+        writer.close()
+
+    async def run() -> None:
+        shown = TlsSettings(ca=files.ca, certificate=files.certificate, key=files.key)
+        async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as there:
+            port = there.sockets[0].getsockname()[1]
+            with pytest.raises(BrokerUnreachable):
+                await Connection.open(
+                    "127.0.0.1", port, client_id="me", timeout_ms=5_000, tls=client_context(shown)
+                )
+
+    asyncio.run(run())
+    assert "('commonName', 'client')" in seen[0]
