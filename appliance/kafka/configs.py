@@ -128,7 +128,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def source_name(number: int) -> str:
-    """Return Kafka's name of a source."""
+    """Return Kafka's name of the source of a setting."""
     try:
         return ConfigSource(number).name
     except ValueError:

@@ -85,7 +85,10 @@ async def look(
 
 
 class DeadLetterReplay:
-    """One replay. Entering it fences every other replay of the cluster."""
+    """The replay of dead letters by one command.
+
+    When it starts, it fences every other replay of the cluster.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -59,7 +59,7 @@ class ProcessRecord:
         return True
 
     def write(self, path: Path) -> None:
-        """Write the record to a file."""
+        """Write the identity of the process to a file."""
         write_atomically(path, json.dumps(asdict(self)).encode() + b"\n")
 
 

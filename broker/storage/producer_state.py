@@ -72,9 +72,8 @@ class ProducerStateManager:
         self._refused_next = RefusedNext()
         self._before: dict[int, KnownProducer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
-        """Epoch and sequence of the first batch of producers that could begin with any sequence,
-        since the last `keep`.
-        """
+        """The epoch and the sequence of the first batch of each producer that could begin with any
+        sequence. Only producers since the last `keep` are in it, by producer id."""
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:

@@ -59,8 +59,8 @@ class InPlace:
         return NextRead(tailer.request(size))
 
     def _wait(self, generation: Generation, size: int, now_ms: int) -> NextRead:
-        """Skip the NULs that have not changed for long enough, and all NULs found before they
-        were."""
+        """Skip NULs that have not changed for the quiet time, and all NULs found before these
+        NULs."""
         tailer = generation.tailer
         assert tailer is not None
         assert tailer.doubt is not None

@@ -95,7 +95,8 @@ class Waker:
         return Waking.AWAKE
 
     def renew(self, generation: Generation, handle: Handle, held: OpenStat) -> Waking:
-        """Continue at the same position with the rules of another input, or with changed rules."""
+        """Continue to read a file at the same position by the rules of another input, or by changed
+        rules."""
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
         if encoding is None:

@@ -15,9 +15,9 @@ from collector.send.dead_letters import LINE_HEADER
 REPLAYED = "replayed"
 SHOWN_BYTES = 60
 LINE_END_BYTES_MAX = 4
-"""The bytes of CR LF in UTF-16.
+"""The size of the longest line end, CR LF in a UTF-16 line.
 
-The length of a letter includes its line end; its value does not.
+The length stored in a dead letter includes the line end, but the letter's value does not.
 """
 
 Headers = Iterable[tuple[str, bytes | None]]
@@ -116,7 +116,7 @@ def letter_of(
 
 
 def repaired(letter: Letter, repair: Repair) -> bytes:
-    """Return the line to put back. Raises Unrepairable."""
+    """Return the line that replaces a dead letter. Raises Unrepairable if there is none."""
     if letter.topic is None:
         raise Unrepairable("the letter does not name the topic of its line")
     edited = None if repair.edits is None else repair.edits.get(letter.place)

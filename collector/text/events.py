@@ -50,10 +50,10 @@ def continues(event: Block, block: Block, rules: EventRules) -> bool:
 
 
 def joined(event: Block, first: Block) -> Block:
-    """Return one record of an open event and the one-record block that continues it.
+    """Join an open event and the one-record block that continues the event. Return them as one
+    record.
 
-    The record has the second block's range in the source. The first block is handed out together
-    with it.
+    The record has the second block's range in the source file.
     """
     data = bytes(event.data) + bytes(first.data)
     newlines = np.array([len(data) - 1], dtype=np.int64)

@@ -29,7 +29,8 @@ Found = Mapping[str, Sequence[Observed] | None]
 
 @dataclass(slots=True)
 class _Watch:
-    """One subject of one rule: since when it breaches or meets the limit, and its alert, if any."""
+    """The state of one rule for one subject: since when the subject breaches or meets the limit,
+    and its alert, if any."""
 
     ill_since_ms: int | None = None
     well_since_ms: int | None = None

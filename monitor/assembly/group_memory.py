@@ -87,7 +87,7 @@ class GroupMemories:
 
 
 class _Resting:
-    """The memory of a group in columns.
+    """The stored samples of a group, in columns.
 
     The samples of one partition are consecutive. One column has the number of samples of each
     partition.

@@ -363,7 +363,7 @@ class Spark:
 
 
 def spark(points: Sequence[Point], axis: Axis, *, slots_max: int = 48) -> Spark:
-    """Draw at most 48 points over the axis."""
+    """Draw a sparkline of at most 48 points over the time axis."""
     merge = max(1, -(-axis.count // slots_max))
     coarse = Axis(axis.begin_ms, axis.step_ms * merge, -(-axis.count // merge), GAP_MERGED)
     slots = slots_of(points, coarse)

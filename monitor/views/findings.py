@@ -176,7 +176,8 @@ def _configuration(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 SAID_ANYWAY = (Kind.PART_DOWN, Kind.PART_STUCK)
-"""The kinds that findings report without an alert, and sooner."""
+"""The kinds of alerts that are left out here, because the findings about parts already report the
+same fault, and sooner."""
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Finding]:

@@ -52,8 +52,9 @@ class Axis:
         return self.begin_ms + self.count * self.step_ms
 
     def slot_of(self, at_ms: int) -> int:
-        """Return the slot of a moment. The result is outside of 0..count-1 if the moment is not on
-        the axis.
+        """Return the index of the time slot that contains a moment.
+
+        The index is outside of 0..count-1 if the moment is not on the axis.
         """
         return (at_ms - self.begin_ms) // self.step_ms
 

@@ -149,7 +149,10 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """True if `send` can be called. It may use twice as many places as `request`."""
+        """True if `send` can be called.
+
+        `send` may have twice as many requests in flight as `request`.
+        """
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":

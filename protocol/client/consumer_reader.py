@@ -123,7 +123,10 @@ class ConsumerReader:
     def _read_at_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return a record that is already fetched, without the steps needed to wait for one."""
+        """Return a record that is already fetched.
+
+        An empty result means that the caller must wait for a fetch.
+        """
         self.check_open()
         self.check_assigned(partitions)
         if self._reading.locked():

@@ -146,7 +146,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """The address of a leader that the same answer names."""
+    """The address of a leader. Partitions of the same answer refer to it by the node id."""
 
     node_id: int = int32()
     host: str = string()

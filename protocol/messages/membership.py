@@ -76,9 +76,10 @@ class BrokerRegistrationRequest(
 class BrokerRegistrationResponse(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """The broker epoch; -1 if the controller refuses.
+    """The controller's answer to a broker registration.
 
-    `error_message` then tells the operator why.
+    `broker_epoch` is -1 if the controller refuses. Then `error_message` gives the operator the
+    reason.
     """
 
     throttle_time_ms: int = int32()

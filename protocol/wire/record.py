@@ -116,7 +116,7 @@ Place = tuple[int, int, int]
 
 
 RUN_RECORDS = 100
-"""The number of places that `scan_places` yields at a time."""
+"""The number of records whose positions `scan_places` yields at a time."""
 
 RUN_HEADERS = 500
 """A record with more headers than this is scanned in parts."""

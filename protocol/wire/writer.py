@@ -73,7 +73,8 @@ class _WriterSource:
         return name
 
     def packed(self, extra: str = "", value: str = "") -> str:
-        """Return the expression that packs the collected values, and one more value if given."""
+        """Return the expression that packs the collected values and, if `value` is given, this
+        value too."""
         run = [*self.run, (extra, value)] if extra else self.run
         codes = "".join(code for code, _ in run)
         values = ", ".join(expression for _, expression in run if expression)

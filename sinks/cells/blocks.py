@@ -63,7 +63,8 @@ def tail(definition: MetricDefinition) -> bytes:
 
 
 def opened(tuples: bytes, number: int, seq: int) -> bytes:
-    """Return the tuples of one window with its id and the merge's `seq` instead of OPENING."""
+    """Return the tuples of one window with the window's id and the merge's `seq` in place of the
+    placeholder OPENING."""
     return tuples.replace(OPENING, f"({number},{seq},".encode())
 
 

@@ -31,10 +31,10 @@ K_HASH_SQL = (
 
 
 def _quotient_sql() -> str:
-    """Return the SQL of sum divided by count, with the same places as in `values`.
+    """Return the SQL of sum divided by count, with as many decimal places as the column of values.
 
-    For a quotient below 1, the sum is first multiplied by a power of ten for the additional
-    places, because the server's division has fewer places than the column.
+    For a quotient below 1, the sum is first multiplied by a power of ten for the additional places,
+    because the server's division has fewer places than the column.
     """
     cases = []
     for more in range(0, PLACES_MAX - PLACES + 1, PLACES_STEP):

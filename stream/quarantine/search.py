@@ -92,7 +92,7 @@ def blame_of(exit_code: int | None) -> int:
 
 
 def size_of(part: Iterable[OffsetRange]) -> int:
-    """Return how many offsets a part covers."""
+    """Return the number of offsets in a part of a batch."""
     return sum(one.end - one.start for one in part)
 
 
