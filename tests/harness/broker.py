@@ -170,18 +170,21 @@ class BrokerProcess:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait until the process has ended by itself; returns the exit code, negative a signal."""
+        """Wait until the process ends without a signal of ours; return the exit code, negative for
+        a signal."""
         assert self.process is not None, "the broker is not running"
         code = self.process.wait(STOP_DEADLINE_S)
         self.process = None
         return code
 
     def freeze(self) -> None:
-        """SIGSTOP, and wait until the loop stands still: from then on it answers nobody."""
+        """Send SIGSTOP and wait until the loop stands still. From then on the broker answers no
+        request."""
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self.process.pid}/stat")
-        # Only the main thread sends; one that waits for the device stops when that is over.
+        # Only the main thread sends; a thread that waits for the device stops when its call
+        # returns.
         wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", 20, "frozen")
 
     def _end(self, number: signal.Signals) -> int:
@@ -236,7 +239,7 @@ class BrokerProcess:
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 

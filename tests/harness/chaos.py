@@ -156,8 +156,8 @@ class Campaign:
         """Cut the power of the disk that holds the data, and of the broker, so many times."""
 
         def cut() -> None:
-            # Without power the processor stands still, too: what a sync says that runs while the
-            # file system is shut down is not to be believed, so nobody may hear it.
+            # Without power the processor stands still, too. A sync that runs while the file system
+            # is shut down returns a wrong result, so no client may get an acknowledgement from it.
             self.broker.freeze()
             disk.cut_power()
             self.broker.kill9()
@@ -236,6 +236,6 @@ class Campaign:
             return
         if self.broker.process is not None:
             self.broker.kill9()
-        # Their threads must end even if nobody answers them any more.
+        # Their threads must end even if no broker answers them any more.
         for one in self._clients():
             one.abandon()

@@ -48,7 +48,7 @@ class Fault(StrEnum):
     OFFSET_BACK = "offset back"
     """A committed offset is older than one whose commit was acknowledged, or was never asked."""
     STALE_KEY = "stale key"
-    """A compacted log's last record of a key is older than one that was acknowledged."""
+    """A compacted log's last record of a key is older than an acknowledged record of that key."""
 
 
 SHOWN_MAX = 20
@@ -148,7 +148,7 @@ def check(
 ) -> Report:
     """Judge a history. At least one of `reads` must be full, or nothing could be called lost."""
     rules = rules or Rules()
-    assert any(one.is_full for one in reads), "somebody must read everything at the end"
+    assert any(one.is_full for one in reads), "a reader must read everything at the end"
     report = Report()
     _count(report, sends, reads, commits)
     by_place: dict[Place, dict[bytes, _Sent]] = {}
@@ -271,7 +271,8 @@ class _Partition:
                 self._add(Fault.STALE_KEY, detail)
 
     def _check_acknowledged_offsets(self) -> None:
-        """An acknowledgement is a claim about an offset: nobody else may stand or be there."""
+        """Check that each acknowledged offset has exactly the record that was acknowledged for
+        it."""
         claimed: dict[int, _Sent] = {}
         for value, one in self.sent.items():
             if one.outcome != Outcome.OK:

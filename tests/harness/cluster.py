@@ -119,7 +119,7 @@ class ClusterProcesses:
         return [one.status().details for one in self.running]
 
     def controller_id(self) -> int | None:
-        """Whom all running brokers take for the controller, if they agree and it runs."""
+        """The id of the controller, if all running brokers name the same one and it runs."""
         named = {one.get("controller_id") for one in self.details()}
         running = {one.node_id for one in self.running}
         return named.pop() if len(named) == 1 and named <= running else None
@@ -136,7 +136,7 @@ class ClusterProcesses:
                 self._proxies.start()
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self._end()
             raise
 

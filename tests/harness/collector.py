@@ -119,7 +119,7 @@ class CollectorProcess:
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 

@@ -158,8 +158,8 @@ class Faults:
     def cut_power(self, disk: Ext4Image) -> None:
         """All brokers lose the power of the disk that they share, and come back with it."""
         ended = self.cluster.running
-        # What a sync says while the file system is shut down is not to be believed, so nobody may
-        # hear it.
+        # A sync that runs while the file system is shut down returns a wrong result, so no client
+        # may get an acknowledgement from it.
         for one in ended:
             one.freeze()
         disk.cut_power()

@@ -106,7 +106,7 @@ class Fuzz:
         self.key_counts: dict[int, int] = {}
 
     def connection(self) -> list[bytes]:
-        """What one connection sends: some frames that can be read, and often one that cannot."""
+        """The frames of one connection: some valid ones, and often an invalid one after them."""
         frames = [self.sensible() for _ in range(self.random.randint(1, 10))]
         kind = self.random.random()
         if kind < 0.6:

@@ -126,10 +126,11 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
 
 
 def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:
-    """Fail unless every share is one that was stored, and nothing was given twice; how many.
+    """Fail unless every share given was stored and none was given twice; return the number of
+    shares.
 
-    For one topic, and for protocols that give whole shares. A generation of -1 is none: the member
-    was out of the group again before it could look.
+    The shares are of one topic, and of protocols that give whole shares. A generation of -1 means
+    none: the member was out of the group again before it could look.
     """
     stored: dict[tuple[int, str], set[frozenset[int]]] = {}
     for event in log:

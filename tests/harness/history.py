@@ -77,7 +77,8 @@ class SendLog:
         self.outcomes[number] = Outcome.FAILED
 
     def end(self, transaction: int, outcome: Outcome) -> None:
-        """A transaction was committed (OK), aborted (FAILED), or nobody knows."""
+        """Record that a transaction was committed (OK), aborted (FAILED), or has an unknown
+        outcome."""
         self.ends[transaction] = outcome
 
 

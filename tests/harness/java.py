@@ -83,7 +83,7 @@ class JavaClients:
         return ended.stdout
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """How to start a program, for whoever wants to watch it while it runs."""
+        """The command line of a program, for a test that watches the program while it runs."""
         return [
             "java",
             "-Xmx256M",

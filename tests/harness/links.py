@@ -5,9 +5,9 @@
         links.cut(1, 2)        # nothing that 1 says reaches 2 any more
         links.heal()           # what was held back arrives, late
 
-A link that is cut is no link that is closed: both ends stand, bytes wait. `reset` closes. Who has
-dialled is read from the client id of the first request; a link on which nothing is said (a probe)
-is led on without a name and cannot be cut.
+A cut link is not a closed link: both ends stay connected, and bytes wait. `reset` closes a link.
+The client id of the first request names the broker that dialled. A link that carries no request (a
+probe) is forwarded without a name and cannot be cut.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Expected:
             self.addresses.setdefault(window, set()).add(line.address)
 
     def finish(self) -> dict[Cell, Decimal]:
-        """All cells of the metrics in METRICS but the one that is estimated."""
+        """All cells of the metrics in METRICS except the estimated one."""
         shares: dict[tuple[int, int], list[int]] = {}
         totals: dict[Cell, int] = {}
 

@@ -47,7 +47,7 @@ class _Mount:
         if not os.path.ismount(self.folder):
             return
         try:
-            wait_until(self._unmounted, UNMOUNT_S, f"nobody uses {self.folder} any more")
+            wait_until(self._unmounted, UNMOUNT_S, f"no process uses {self.folder} any more")
         except AssertionError:
             _run("umount", "-l", str(self.folder))
             raise
@@ -121,7 +121,8 @@ class Ext4Image(_Mount):
             os.close(folder)
 
     def return_power(self) -> None:
-        """Mount again; nobody may have a file open. ext4 replays what its journal holds."""
+        """Mount the file system again; no process may have a file open. ext4 replays its
+        journal."""
         self.unmount()
         self.mount()
 

@@ -2,10 +2,10 @@
 
     with Namespaces((1, 2, 3)) as spaces:
         spaces.host_of(1)      # where the first is reached by everybody
-        spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and nobody is told
+        spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and 1 gets no error
         spaces.heal()
 
-What `links` cuts is held back by a process that goes on acknowledging. Here nobody answers at all,
+What `links` cuts is held back by a process that goes on acknowledging. Here no answer comes at all,
 as when a cable is pulled: TCP itself has to give up. The process that makes them must be in a
 namespace of its own (`unshare --net`), which then routes between the others; so nothing of the
 machine's own network is changed, and all of it is gone with the process.
@@ -88,7 +88,7 @@ class Namespaces:
                 self.cut(other, node_id)
 
     def heal(self) -> None:
-        """Let everything pass again; what was lost is sent anew by TCP, or its link is given up."""
+        """Let everything pass again. TCP sends lost packets again, or it gives up the link."""
         while self._cut:
             self._rule("del", *self._cut.pop())
 
@@ -97,10 +97,10 @@ class Namespaces:
         raise NotImplementedError
 
     def reset(self, one: int, other: int) -> None:
-        """Close nothing: a cable that was pulled tells nobody."""
+        """Close nothing, because a pulled cable closes no connection."""
 
     def shut(self, node_id: int) -> None:
-        """A kernel refuses by itself what is dialled where nobody listens."""
+        """Do nothing: the kernel refuses a dial to a port without a listener."""
 
     def serve(self, node_id: int) -> None:
         """Nor has anything to be done for a broker that listens again."""

@@ -34,7 +34,7 @@ FOR_EVER: dict[str, object] = {
     "transactional.id.expiration.ms": 2**31 - 1,
     "producer.id.expiration.ms": 2**31 - 1,
 }
-"""The archives grow old, and what they hold must not: settings of whoever opens one."""
+"""Settings for opening an archive: the archives grow old, and their contents must not expire."""
 
 DEADLINE_S = 30.0
 
@@ -120,7 +120,7 @@ def main(archive: Path) -> None:
         broker.kill9()
         with tarfile.open(archive, "w:xz") as packed:
             for path in sorted(broker.log_dir.iterdir()):
-                # Room set aside, and nothing in it; a broker makes it anew.
+                # The reserve file has no contents, and a broker creates it again.
                 if path.name != RESERVE_NAME:
                     packed.add(path, path.name)
     print(json.dumps({"archive": str(archive), "bytes": archive.stat().st_size}))

@@ -1,12 +1,12 @@
 """Consume, transform, produce in transactions by librdkafka, under a recorder.
 
 A transformer reads one topic as a member of a group, writes every record once to another, and
-commits its offsets in the same transaction. What goes wrong is met as librdkafka's manual asks: a
-retriable error is tried again, an abortable one aborts the transaction and rereads what it held, a
-fatal one ends this producer and begins another with the same transactional id.
+commits its offsets in the same transaction. It treats errors as librdkafka's manual asks: it
+retries a retriable error; it aborts the transaction after an abortable error and rereads its
+records; it ends the producer after a fatal error and begins another with the same transactional id.
 
-An output's value is its input's, `|`, and the number of the attempt that wrote it: so every value
-is unique, and the attempts that were aborted can be told from the one that was not.
+An output's value is its input's, `|`, and the number of the attempt that wrote it. So every value
+is unique, and its number tells the committed attempt from the aborted ones.
 """
 
 import random
@@ -233,5 +233,5 @@ class RecordedTransformer:
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop, whoever is waited for."""
+        """Stop, even if an answer is outstanding."""
         self._stopping.set()

@@ -150,7 +150,7 @@ class StreamProcess:
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """SIGKILL the driver, and wait until it is gone; the JVM follows by itself."""
+        """Send SIGKILL to the driver and wait until it is gone; the JVM then ends automatically."""
         self._end(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
@@ -159,7 +159,7 @@ class StreamProcess:
         self.process.send_signal(number)
 
     def wait_exit(self, deadline_s: float) -> int:
-        """Wait until it has ended by itself; returns the exit code."""
+        """Wait until the process ends without a signal of ours; return the exit code."""
         assert self.process is not None, "the stream is not running"
         process, self.process = self.process, None
         return process.wait(deadline_s)
@@ -184,7 +184,7 @@ class StreamProcess:
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 

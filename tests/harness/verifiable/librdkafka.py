@@ -53,7 +53,7 @@ def transact(bootstrap: str, topic: str) -> None:
             words.failed("transact", topic, error.args[0])
             producer = None
     if producer is not None:
-        # The end of a transaction does not wait for the application to hear of its records.
+        # The end of a transaction does not wait until the application gets the delivery reports.
         producer.flush()
 
 

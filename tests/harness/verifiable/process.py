@@ -103,7 +103,7 @@ class Verifiable:
             start_new_session=True,
         )
         self._said = folder / f"{family.name}.jsonl"
-        """All of it, for whoever looks into a failure."""
+        """The whole output, for the analysis of a failure."""
         self._listener = threading.Thread(target=self._listen, name=f"listens to {family.name}")
         self._listener.start()
 
@@ -227,7 +227,8 @@ class Verifiable:
         for number in sorted(sent.keys() | standing):
             one = sent.get(number)
             if one is None and self.family.chooses_partitions:
-                # Whoever chose its partition did not say it: the checker calls it a phantom.
+                # The client that chose the partition did not report it: the checker calls it a
+                # phantom.
                 continue
             partition = number % PARTITIONS if one is None else one.partition
             transaction = -1 if topic == self.family.name else number // PER_TRANSACTION

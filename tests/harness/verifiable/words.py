@@ -31,7 +31,7 @@ def say(name: str, **fields: object) -> None:
     """One line, whole, whichever thread it comes from."""
     line = json.dumps({"name": name, **fields})
     with _speaking:
-        # In one piece, also where Python is told to buffer nothing.
+        # Write the line in one piece, also when Python runs unbuffered.
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
@@ -107,7 +107,8 @@ def in_threads(
 
 
 def _end_of_all(ended: threading.ExceptHookArgs) -> None:
-    """A fault of the client: whoever waits for it is to see at once that it has ended."""
+    """End the process after a fault of the client, so that the waiting test sees the end at
+    once."""
     threading.__excepthook__(ended)
     sys.stderr.flush()
     os._exit(1)
@@ -132,7 +133,7 @@ def _when(event: threading.Event, do: Callable[[], object]) -> None:
 
 
 def paced(pace_s: float) -> Iterator[int]:
-    """Numbers from 0 on at a pace, until nothing more is to be written."""
+    """Yield the numbers from 0 on at a pace, until the test asks for no more."""
     number = 0
     while not WRITES_NO_MORE.wait(pace_s):
         yield number
@@ -140,7 +141,7 @@ def paced(pace_s: float) -> Iterator[int]:
 
 
 async def paced_async(pace_s: float) -> AsyncIterator[int]:
-    """The same, for a loop that has other things to do meanwhile."""
+    """The same for an asyncio loop, which does other work between the numbers."""
     number = 0
     while not WRITES_NO_MORE.is_set():
         yield number
@@ -149,7 +150,7 @@ async def paced_async(pace_s: float) -> AsyncIterator[int]:
 
 
 def is_kept(transaction: int) -> bool:
-    """Whether this transaction is to be committed."""
+    """Return True if this transaction must be committed."""
     return transaction % ABORT_EVERY != ABORT_EVERY - 1
 
 
