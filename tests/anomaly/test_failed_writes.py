@@ -141,8 +141,8 @@ def test_a_power_cut_after_a_clean_start_is_not_taken_for_a_clean_stop() -> None
 
 
 def test_kafka_10471_a_death_while_logs_are_loaded_is_not_taken_for_a_clean_stop() -> None:
-    """Whoever deletes the marker behind the loading believes, at the next start, logs that the
-    first one was about to change."""
+    """A marker that is deleted after the logs are loaded would make the next start trust logs that
+    the first start was about to change."""
     for is_power_cut in (False, True):
         node = Node(SETTINGS)
         node.put(batch(b"a"))

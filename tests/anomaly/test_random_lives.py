@@ -137,7 +137,7 @@ class Life:
         )
 
     def end(self) -> None:
-        """Let a transaction end, mostly one that is open."""
+        """End a transaction, usually an open one."""
         opened, _, _ = self.model.transactions()
         producer = self.chance.choice(list(opened) or list(TRANSACTIONAL))
         is_commit = self.chance.random() < 0.5

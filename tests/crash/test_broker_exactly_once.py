@@ -37,7 +37,7 @@ SETTINGS = {
     "log.segment.bytes": 200_000,
     "group.initial.rebalance.delay.ms": 0,
     "log.flush.offset.checkpoint.interval.ms": 300,
-    # The coordinators' own topics are cleaned meanwhile.
+    # In the meantime the cleaner compacts the coordinators' own topics.
     "log.cleaner.backoff.ms": 200,
     "offsets.topic.segment.bytes": 30_000,
     "transaction.state.log.segment.bytes": 30_000,

@@ -135,7 +135,7 @@ class Transactions:
         assert not self._thread.is_alive(), "a transaction does not end"
 
     def judge(self) -> None:
-        """Each value is there once for whoever reads what is committed."""
+        """Check that a committed read returns each value exactly once."""
         place = (COPIED, 0)
         read = read_everything(self._bootstrap, [place], is_read_committed=True)
         assert [value for _, value in read.records(place)] == self._committed

@@ -241,7 +241,7 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
             with (first.home / "watched/text/a.log").open("ab", buffering=0) as log:
 
                 def ended() -> list[CollectorProcess]:
-                    # Whoever has nothing to commit does not hear that he was fenced.
+                    # A fenced collector that has nothing to commit gets no error.
                     written.append(b"a %08d" % len(written))
                     log.write(written[-1] + b"\n")
                     return [one for one in pair if one.process and one.process.poll() is not None]

@@ -1,4 +1,4 @@
-"""The file systems of these tests, looked into by somebody else."""
+"""A file system of these tests can be unmounted although another process has its folder open."""
 
 import os
 import threading

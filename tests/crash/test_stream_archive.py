@@ -1,7 +1,7 @@
-"""Raw lines are archived over kills, and counted from there when the topic has lost them.
+"""The stream archives raw lines over kills and recounts them after the topic has deleted them.
 
-A recount from the archive is the judge: a line that is there twice would count twice, and one that
-is missing not at all.
+A recount from the archive finds faults: a line archived twice counts twice, and a missing line does
+not count.
 """
 
 import sys

@@ -149,7 +149,7 @@ def test_executors_do_the_work_for_live_lines_and_for_old_ones(rig: Rig) -> None
         rig.send(LIVE)
         rig.check_exact()
     read = rig.read_by_executors(made_up + rig.sent)
-    assert set(read) <= {"0", "1"}, f"by nobody else: {read}"
+    assert set(read) <= {"0", "1"}, f"other readers: {read}"
     two_per_s = rig.counted_per_s(LARGE)
     more = rig.read_by_executors(made_up + rig.sent) - read
     assert min(more["0"], more["1"]) >= LARGE // 4, f"executors share {LARGE} lines: {more}"

@@ -62,7 +62,8 @@ def section(*metrics: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Rig:
-    """A stream over a broker and both sinks, and what was sent. Whoever waits here restarts it."""
+    """A stream over a broker and both sinks, and the lines sent to it. Its waits restart the
+    stream."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -74,10 +75,10 @@ class Rig:
     seen: list[PartStatus] = field(default_factory=list)
 
     def send(self, lines: int, marked: dict[int, bytes]) -> None:
-        """So many lines, some of them replaced by others.
+        """Send `lines` lines, of which `marked` replaces some.
 
-        They come in transactions, some of them aborted: markers and what nobody may see take
-        offsets, too.
+        The lines come in transactions, and some of these are aborted. Markers and aborted records
+        therefore take offsets too.
         """
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "quarantine"}

@@ -1,8 +1,8 @@
-"""Three real brokers in network namespaces, between which packets are lost, one way too.
+"""Three real brokers in network namespaces, between which packets are lost, also in one direction.
 
-Of links that a proxy holds back (`test_three_brokers_faults`) each end goes on hearing that all it
-says was taken. Here nothing is acknowledged: the kernel's own time-outs end a link, which is then
-dialled anew in vain. What was acknowledged to clients is read by everybody, once, in order.
+When a proxy holds a link back (`test_three_brokers_faults`), each end still gets TCP
+acknowledgements. Here it gets none: the kernel's own time-outs end a link, and a new dial fails.
+Every reader gets each acknowledged record once and in order.
 """
 
 from __future__ import annotations
