@@ -1,8 +1,8 @@
 """`python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`: a site until it is killed.
 
-Its clock goes on, so that every tick is another page. ROOT is its `root_path`. Who shows the token
-may order; plans are of logs and groups that are made up here, and nothing is carried out. With a
-token there are two more clusters: one of three brokers with one down, and one that is away.
+Its clock goes on, so that every tick is another page. ROOT is its `root_path`. TOKEN permits
+orders; plans are of made-up logs and groups, and no order is carried out. With a token there are
+two more clusters: three brokers of which one is down, and a cluster that is away.
 """
 
 import sys

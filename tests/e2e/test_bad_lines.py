@@ -1,4 +1,4 @@
-"""What nobody wants to find in a log, and servers that stand still: nothing lost, doubled, hidden.
+"""Broken lines and servers that freeze: the mill loses, doubles and hides nothing.
 
 Everything goes through the whole mill. Each test has files of its own name, so that the one mill
 serves all of them.
@@ -159,7 +159,8 @@ def test_a_line_of_a_hundred_megabytes_comes_in_pieces(
 def test_sparks_connector_has_read_all_of_it_without_a_warning(
     mill_at_work: TempMill, reading: Reading
 ) -> None:
-    """What it logs about the broker is a defect of the broker, so long as nobody stops one."""
+    """An error that the mill logs about the broker is a broker defect while no test stops a
+    broker."""
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "everything is read")
     log = (mill_at_work.home.logs / "stream.log").read_text()
     said = [line for line in log.splitlines() if re.search(r" (WARN|ERROR|FATAL) spark ", line)]

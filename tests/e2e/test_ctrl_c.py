@@ -79,7 +79,7 @@ def started(home: Path, *arguments: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", "appliance", *arguments],
         cwd=CODE,
         env={"PATH": os.environ["PATH"], "MILLRACE_HOME": str(home)},
-        # An end of a pipe that nobody writes to: as a terminal at which nobody types.
+        # A pipe without a writer behaves like a terminal without input.
         stdin=subprocess.PIPE,
         stdout=(home / "out").open("w"),
         stderr=(home / "err").open("w"),

@@ -197,7 +197,7 @@ def test_no_long_word_makes_a_phone_scroll_sideways(catching_up: Scene, chrome: 
 
 def test_axe_sees_what_is_wrong(catching_up: Scene, chrome: Any) -> None:
     chrome.get(catching_up.url + "/groups")
-    # The page renews its header and its main part by itself, and what was put there would go.
+    # The page replaces its header and its main part automatically, which would remove the button.
     run(chrome, "document.querySelector('footer').append(document.createElement('button'))")
     assert [one.partition(" ")[0] for one in violations(chrome)] == ["button-name"]
 

@@ -1,4 +1,4 @@
-"""The supervisor has real processes stand still for a moment, whoever dies meanwhile."""
+"""The supervisor pauses real processes and resumes them, even if it or another process dies."""
 
 import signal
 from pathlib import Path

@@ -231,7 +231,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     said = mill.run("up")
     assert said.code == 0
     assert "monitor restarts with `./millrace up --apply`" in said.err
-    # What is told is what runs, not what the file says meanwhile.
+    # The answer names the running configuration, not that of the file saved since.
     assert f"http://127.0.0.1:{old}" in said.err
     assert pids(mill) == before
 

@@ -1,4 +1,4 @@
-"""Where a file goes through a set: the order of that is nobody's decision.
+"""Find the places where a file iterates over a set, because the order of a set is arbitrary.
 
 What a set is, is read off the file alone: literals, calls, what is annotated as one, and what is
 made of these. `sorted`, `len` and the like do not look at the order.

@@ -119,7 +119,7 @@ def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
 
 
 def test_setup_compiles_every_room_the_mill_runs() -> None:
-    """A room that is forgotten there is compiled anew at each start."""
+    """Python would compile a room missing there again at each start."""
     text = (tree.ROOT / "setup" / "setup.sh").read_text()
     compiled = re.findall(r"^rooms=\((.*)\)$", text, re.MULTILINE)
     assert [line.split() for line in compiled] == [sorted(set(tree.ROOMS) - {"bench", "tests"})]
