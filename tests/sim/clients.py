@@ -109,9 +109,9 @@ class Client:
 
 
 def settled(request: Message | Callable[[], Message], code_of: Any, *expected: ErrorCode) -> Asking:
-    """Ask until the answer's code is one of these (or NONE); returns the answer.
+    """Ask until the answer's code is NONE or one of `expected`; return the answer.
 
-    Whatever else comes must be retriable. A request that is a function is made anew each time.
+    Every other code must be retriable. A request given as a function is made again for each try.
     """
     wanted = (ErrorCode.NONE, *expected)
     while True:
@@ -251,8 +251,8 @@ class Transacted:
 
 
 class Transformed:
-    """What one worker has made of a partition: each record carried over in a transaction, together
-    with its offset, and begun anew where that was aborted."""
+    """The output of one worker for a partition: it writes each record and its offset in one
+    transaction, and it repeats an aborted transaction."""
 
     def __init__(
         self, name: str, group: str, source: TopicPartition, target: TopicPartition, count: int,

@@ -56,7 +56,7 @@ class Way:
         network.timeline.later(network, due_ms - now_ms, self.pump)
 
     def pump(self) -> None:
-        """Let arrive what is due, and let the sender hear of it."""
+        """Deliver what is due, and report it to the sender."""
         network, source = self._network, self._source
         target = source.other
         assert target is not None, "nothing is sent before the link stands"
@@ -127,7 +127,7 @@ class SimLink:
         self._has_ended = False
         self._is_mute = False
         self._is_broken = False
-        """Whether the kernel knows the link no more: who sends to it is told so."""
+        """True after the kernel forgot the link: a send on it then fails."""
 
     # The network does this.
 

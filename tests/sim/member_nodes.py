@@ -1,8 +1,8 @@
-"""Nodes that belong to a cluster: metadata nodes that register, send heartbeats, and judge each
-other where they have the controller.
+"""Nodes that belong to a cluster: metadata nodes that register and send heartbeats; the controller
+among them fences the silent ones.
 
-`MemberCluster` watches what must hold at every commit: the epochs of an id's registrations rise,
-and one that has ended never comes back into service.
+`MemberCluster` checks at every commit that the epochs of an id's registrations rise and that an
+ended registration never comes back into service.
 """
 
 from __future__ import annotations
@@ -159,12 +159,13 @@ class Placed:
 
 
 class MemberCluster(MetadataCluster):
-    """Three nodes that belong together."""
+    """Three such nodes."""
 
     def __init__(self, seed: str) -> None:
         self.incarnations = 0
         self.epochs: dict[int, dict[int, Uuid]] = {}
-        """By id, the epochs under which it was registered, in their order, and by whom."""
+        """By id: the broker epochs of its registrations in order, each with the incarnation that
+        registered."""
         self.refusals: list[str] = []
         self._in_service: set[tuple[int, int]] = set()
         self.fenced: set[tuple[int, int]] = set()
@@ -200,11 +201,11 @@ class MemberCluster(MetadataCluster):
     def image(self) -> MetadataImage:
         """What the controller knows."""
         active = self.active()
-        assert active is not None and active.metadata is not None, "nobody decides"
+        assert active is not None and active.metadata is not None, "no controller is active"
         return active.metadata.image
 
     def in_service(self) -> set[int]:
-        """Whom the controller has in service; nobody while nobody decides."""
+        """The ids of the brokers that the controller has in service; empty without a controller."""
         if self.active() is None:
             return set()
         return {one.node_id for one in self.image().brokers.values() if not one.is_fenced}
@@ -218,9 +219,9 @@ class MemberCluster(MetadataCluster):
         return self.now_ms - began_ms
 
     def is_settled(self) -> bool:
-        """Whether all are in service and know it, and nothing that was decided is on its way.
+        """Return True if all nodes are in service and know it, and no decision is under way.
 
-        A controller that was cut off may have fenced somebody, which comes true when it is back.
+        A controller that was cut off can have fenced a broker, which takes effect when it is back.
         """
         if self.in_service() != {one.node_id for one in self.nodes}:
             return False
@@ -257,7 +258,7 @@ class MemberCluster(MetadataCluster):
         super().mend()
 
     def follower(self) -> MemberNode:
-        """One that has no controller."""
+        """A node that is not the controller."""
         active = self.active()
         return next(one for one in self.members if one is not active and one.metadata)
 

@@ -225,7 +225,7 @@ class Watched:
 
 
 class MetadataCluster:
-    """Three nodes, and whoever gives them orders."""
+    """Three metadata nodes, and a client that gives them orders."""
 
     def __init__(self, seed: str, size: int = 3) -> None:
         self.chance = Random(seed)
@@ -239,13 +239,13 @@ class MetadataCluster:
         self.leaders: dict[int, int] = {}
         """Epoch -> node."""
         self.given: set[int] = set()
-        """Where each block of producer ids began that somebody was given."""
+        """The first id of each block of producer ids that was given out."""
         self.refused_count = 0
         for node in self.nodes:
             node.start()
 
     def node(self, node_id: int) -> MetadataNode:
-        """One of them."""
+        """Make one of the nodes."""
         return MetadataNode(self, node_id)
 
     @property
@@ -266,26 +266,26 @@ class MetadataCluster:
         node.metadata.submit(AllocateProducerIds(node.node_id, 0), given, refused)
 
     def active(self) -> MetadataNode | None:
-        """Whoever decides now, if anybody does."""
+        """Return the active controller's node, or None."""
         return next(
             (one for one in self.running if one.metadata and one.metadata.controller.is_active),
             None,
         )
 
     def run_for(self, duration_ms: int, *, order_every_ms: int = 40) -> None:
-        """Let time pass, with orders to whoever takes them."""
+        """Let time pass and send orders to the active controller."""
         for _ in range(duration_ms // order_every_ms):
             self.network.timeline.run_for(order_every_ms)
             if (node := self.active()) is not None:
                 self.order(node)
 
     def run_until_active(self, limit_ms: int) -> MetadataNode:
-        """Let time pass until somebody decides."""
+        """Let time pass until a controller is active."""
         for _ in range(limit_ms // 10):
             self.network.timeline.run_for(10)
             if (node := self.active()) is not None:
                 return node
-        raise AssertionError(f"nobody leads after {limit_ms} ms")
+        raise AssertionError(f"no controller leads after {limit_ms} ms")
 
     def misbehave(self) -> None:
         """One fault, or the end of one."""
@@ -295,7 +295,8 @@ class MetadataCluster:
             try:
                 node.start()
             except DiskError:
-                # A process that must begin its log anew ends on a full disk, and is started again.
+                # A process that must create its log again ends on a full disk, and is started
+                # again.
                 assert node.disk.refuses is not None
                 node.kill()
             return

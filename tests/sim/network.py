@@ -41,7 +41,7 @@ class Mix:
 
 
 class Network:
-    """All hosts, whoever lives there, and the links between them."""
+    """All hosts, their processes, and the links between them."""
 
     def __init__(self, seed: int | str, mix: Mix | None = None) -> None:
         self.timeline = Timeline()
@@ -207,7 +207,7 @@ class Network:
             if one.is_open and one.address.port == address.port
         ]
         if world is None and self._listens_on(address):
-            # Nobody will ever take it: its end comes as soon as the listener's does.
+            # No process will accept this link: it ends as soon as the listening socket does.
             link.mute()
             link.world.later(self.delay_ms(), link.stand)
             link.world.later(LISTENS_ON_MS, lambda: link.arrived(End.RESET))
@@ -221,7 +221,7 @@ class Network:
         )
         self._links[other] = None
         link.other, other.other = other, link
-        # The kernel accepts; the process hears of it in its next turn, if it has one.
+        # The kernel accepts the link; a running process learns of it in its next turn.
         if world.held is None:
             other.stand()
         else:

@@ -104,7 +104,7 @@ class Node:
         self.is_full = False
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
-        """Requests that were not answered yet, by id: whom they ask."""
+        """Request id -> the node asked, for requests without an answer so far."""
         self.open_calls: dict[int, Call] = {}
         self.pieces = bytearray()
         self.timer_ms = -1

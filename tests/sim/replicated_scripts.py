@@ -130,7 +130,8 @@ def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
 
 
 def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
-    """A deposed leader with segments that nobody else has, at the moment when it has been cut."""
+    """Return a deposed leader whose log has segments that no other replica has, just after
+    truncation."""
     cluster, leader, others = settled(seed)
     before = end_of(leader)
     for other in others:
@@ -195,8 +196,9 @@ def cut_short(step: int) -> None:
 
 
 def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
-    """It would vouch for what is cut. Only with `flush=interval` can a log part from its leader's
-    while a thread still syncs it: else all of it is synced before anybody is asked for more."""
+    """A sync under way would set the recovery point above the truncated log. Only with
+    `flush=interval` can a log diverge from its leader's during a sync: otherwise it is synced
+    before any request asks for more."""
     cluster, deposed, (second, third) = settled("sync under way")
     before = end_of(deposed)
     cluster.settings["flush.messages"] = "2"
@@ -267,7 +269,7 @@ def a_follower_below_the_leaders_start_begins_anew() -> None:
 
 
 def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
-    """A high watermark wakes nobody; a parked fetch is answered when its time is up."""
+    """A new high watermark wakes no parked fetch; the fetch is answered when its time is up."""
     cluster, leader, others = settled()
     cluster.pass_time(2_000)
     asked = [requests_of(node, 1) for node in others]
@@ -280,12 +282,13 @@ def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
 
 
 def requests_of(node: ReplicatedNode, leader: int) -> int:
-    """How often a node has fetched from a leader in this life."""
+    """Return how often a node has fetched from a leader in this life."""
     return node.followers._lines[leader].fetch._last_request_id
 
 
 def followers_write_while_the_leader_still_syncs() -> None:
-    """They are woken in the turn of the write, once for all of it, and before the leader's sync."""
+    """The write wakes both followers in its own turn, once for all records, before the leader
+    syncs."""
     cluster, leader, others = settled()
     before = end_of(leader)
     cluster.pass_time(30)
@@ -296,7 +299,7 @@ def followers_write_while_the_leader_still_syncs() -> None:
     until(cluster, lambda: all(node.durable_end(0) == before + 10 for node in others))
     assert leader.durable_end(0) == before
     assert log_of(leader).high_watermark == before
-    # The one that acknowledges waits at the leader by now.
+    # By now the fetch that acknowledges the write is parked at the leader.
     cluster.pass_time(20)
     assert all(
         requests_of(node, 1) - number <= 2 for node, number in zip(others, asked, strict=True)

@@ -1,4 +1,4 @@
-"""A replica that is damaged below what was vouched for: others bring it back, or nobody does."""
+"""A replica is damaged below its recovery point: it copies from in-sync brokers, if any exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "offsets.topic.replication.factor": 3,
 }
 VOUCHED_MS = 1_000
-"""After which a checkpoint vouches for what was written."""
+"""After this time a checkpoint covers all written records."""
 RECORDS = 5
 LOG = f"{FOLDER}/t-0/{0:020d}.log"
 ASIDE = f"{FOLDER}/t-0.00000001-damaged"
@@ -84,7 +84,7 @@ def test_a_damaged_replica_is_put_aside_and_fetched_again(is_leader: bool) -> No
     assert others == [first, first]
     assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
     assert problems(hurt) == []
-    # What is put aside is nobody's partition, and nothing is told to be missing.
+    # The folder set aside is no partition, and the broker reports no missing partition.
     hurt.kill()
     hurt.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")

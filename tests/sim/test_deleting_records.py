@@ -24,7 +24,8 @@ TOPIC = "t"
 RECORDS = 10
 FIRST_KEPT = 5
 FOLLOWED_MS = 1_200
-"""A follower hears of a start by the end of the fetch under way, and tells its own by the next."""
+"""By then a follower knows a new start from the fetch under way and has reported its own by the
+next."""
 
 
 class Scene:
@@ -55,7 +56,7 @@ class Scene:
 
     @property
     def follower(self) -> WholeBroker:
-        """One that has no controller, so that others can decide without it."""
+        """A broker that is not the controller, so that others can decide without it."""
         active = self.cluster.active()
         return next(one for one in self.cluster.nodes if one not in (self.leader, active))
 

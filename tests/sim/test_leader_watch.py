@@ -1,5 +1,5 @@
-"""A voter that fetches from its leader over a network with faults: who is dead is taken for dead in
-time, and who lives is not."""
+"""A voter that fetches from its leader over a faulty network takes a dead leader for dead in time,
+and never a living one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders whose controller is lost behind them: carried out once, and nobody waits for the dead."""
+"""Orders whose controller dies: they are carried out at most once, and no client waits for ever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELETING = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)])
 
 
 class Order:
-    """An order that a client at one broker has given, and what it is told."""
+    """An order that a client gave at one broker, and the answers to it."""
 
     def __init__(self, node: WholeBroker, order: Any) -> None:
         self.told: list[ErrorCode] = []
@@ -96,7 +96,7 @@ def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
     controller.kill()
     code = order.answered(cluster, ELECTED_MS)
     if code is ErrorCode.NONE:
-        # It is committed, though this broker may hear of that from the next controller only.
+        # The deletion is committed, but this broker can learn that from the next controller only.
         cluster.run_until(lambda: not is_there(node), ELECTED_MS, "the topic is gone here")
     else:
         assert code is ErrorCode.REQUEST_TIMED_OUT

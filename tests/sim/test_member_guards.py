@@ -60,8 +60,8 @@ class Unaware(LivedAlarm):
 
 
 def _stall_rule(patch: Patch) -> None:
-    """Of the sessions alone: the quorum's timer would have the controller resign as it wakes, and
-    whoever is elected then gives everybody a fresh session."""
+    """Take the rule from the sessions alone. With the quorum's timer too, the controller would
+    resign as it wakes, and the next controller would give every broker a fresh session."""
     patch.setattr(liveness_driver, "LivedAlarm", Unaware)
 
 
@@ -74,13 +74,13 @@ def _stalls_unnoticed(patch: Patch) -> None:
 
 
 def _barrier(patch: Patch) -> None:
-    """The lease as well: whoever stood still for so long that others lead has outlived it."""
+    """Take the lease away too, because a lease ends before another broker can lead."""
     _no_lease(patch)
     _stalls_unnoticed(patch)
 
 
 def _idempotent_registration(patch: Patch) -> None:
-    """Who registers again is taken for another process under the same id."""
+    """Take a second registration for that of another process under the same id."""
 
     def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)

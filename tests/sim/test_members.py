@@ -49,7 +49,7 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
 
 
 def test_a_broker_whose_links_were_lost_is_known_again_at_once() -> None:
-    """Else nobody would hear of its death before its next heartbeat."""
+    """Otherwise the controller would learn of its death only at its next missed heartbeat."""
     cluster = settled("links lost")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
@@ -97,7 +97,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_comes_back_when_the_cut_is_heale
     took_ms = cluster.pass_until(
         lambda: lost.node_id not in cluster.in_service(), 6_000, "it is fenced"
     )
-    # Its link is silent, then the probe is; the time to reconnect runs meanwhile.
+    # Its link is silent, and then the probe; the time to reconnect runs in parallel.
     assert SILENCE_MS_MAX <= took_ms <= SILENCE_MS_MAX + RECONNECT_MS + 600
     cluster.network.timeline.run_for(READ_LEASE_MS)
     assert not lost.membership.may_read
@@ -128,11 +128,11 @@ def test_a_new_controller_fences_only_the_one_that_died() -> None:
 
 
 def test_a_controller_that_stood_still_fences_nobody() -> None:
-    """Shorter than the others wait for it, and on waking every session seems to be over."""
+    """Every session seems to have expired when it wakes."""
     cluster = settled("controller stalled")
     leader = cluster.leader()
     before = [len(one.heard) for one in cluster.members]
-    # Alone it stands still: nobody else may lead meanwhile.
+    # Freeze the others as well, because otherwise one of them would lead in the meantime.
     for node in cluster.members:
         if node is not leader:
             cluster.network.freeze(node.host)
@@ -263,7 +263,9 @@ def live(seed: str) -> MemberCluster:
     cluster.settle()
     told = [len(one.heard) for one in cluster.members]
     cluster.network.timeline.run_for(SESSION_TIMEOUT_MS + HEARTBEAT_MS)
-    assert [len(one.heard) for one in cluster.members] == told, "somebody was fenced in peace"
+    assert [len(one.heard) for one in cluster.members] == told, (
+        "a broker was fenced without a fault"
+    )
     assert cluster.in_service() == {1, 2, 3}
     assert not cluster.refusals, cluster.refusals
     return cluster

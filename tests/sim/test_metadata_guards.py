@@ -1,5 +1,5 @@
-"""Guards of what the controller decides, each taken out and missed: by a node that decides while
-nobody hears it. Numbers are those of the list of 47 (`docs/guards.md`)."""
+"""Remove each guard of the controller's decisions; a node that decides while cut off shows the gap.
+The numbers are those of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.sim.test_metadata_nodes import SETTLED_MS
 Patch = pytest.MonkeyPatch
 
 ELECTED_MS = 8_000
-"""Within this somebody leads again."""
+"""By then a controller is active again."""
 
 
 class Play:
-    """Three nodes, of which the first to decide is heard by nobody from then on."""
+    """Three nodes. The first controller is cut off from the other two from then on."""
 
     def __init__(self) -> None:
         self.cluster = MetadataCluster("nobody hears")
@@ -37,16 +37,16 @@ class Play:
             self.cluster.network.cut(other.host, self.alone.host)
 
     def another(self) -> MetadataNode:
-        """Whoever decides in its stead."""
+        """Wait for and return the next controller, which is another node."""
         for _ in range(ELECTED_MS // 10):
             self.cluster.network.timeline.run_for(10)
             for node in self.others:
                 if node.metadata is not None and node.metadata.controller.is_active:
                     return node
-        raise AssertionError("nobody else leads")
+        raise AssertionError("no other node leads")
 
     def settle(self) -> None:
-        """Everybody knows all, and nothing that was given is missing."""
+        """Check that all nodes have everything, and that no block that was given is missing."""
         self.cluster.mend()
         self.cluster.run_until_active(ELECTED_MS)
         self.cluster.run_for(500)
@@ -55,7 +55,7 @@ class Play:
 
 
 def an_order_is_decided_and_never_committed() -> None:
-    """Another controller decides the same for somebody else."""
+    """The next controller makes the same decision for another client."""
     play = Play()
     play.cluster.order(play.alone)
     play.cluster.order(play.another())
@@ -63,7 +63,8 @@ def an_order_is_decided_and_never_committed() -> None:
 
 
 def who_has_decided_for_nothing_decides_again() -> None:
-    """What it had decided was cut off, and others have decided since: it builds on theirs."""
+    """Its uncommitted decisions were truncated, and others have decided since: it builds on
+    theirs."""
     play = Play()
     play.cluster.order(play.alone)
     another = play.another()
@@ -142,7 +143,7 @@ def _block_committed_before_use(patch: Patch) -> None:
 
 
 def _nothing(reply: range | ApiError) -> None:
-    """Nobody waits for it."""
+    """Ignore the reply."""
 
 
 Missed = tuple[Callable[[Patch], None], Callable[[], None], str]

@@ -49,7 +49,7 @@ class Answering:
                 process.world.later(delay_ms, partial(self._answer, header.correlation_id))
 
     def _answer(self, number: int) -> None:
-        # The node's life is said where it fits, so that who asked knows whom he has asked.
+        # An unused field carries the node's life, so that the test knows which process answered.
         answer = ApiVersionsResponse(throttle_time_ms=self._process.life)
         self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
 

@@ -95,17 +95,17 @@ def without_sync_before_fetch(patch: Patch) -> None:
 
 
 def without_check_quorum(patch: Patch) -> None:
-    """46: a leader that nobody reaches leads on."""
+    """46: a leader without reachable followers keeps leading."""
     patch.setattr(Leader, "_check_quorum_at_ms", lambda self: NEVER_MS)
 
 
 def without_pre_vote(patch: Patch) -> None:
-    """47: whoever misses its leader raises the epoch at once."""
+    """47: a voter that misses its leader raises the epoch at once."""
     patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
 
 
 def voters_of_any(content: bytes) -> VoterSet:
-    """What `check_snapshot` would be if it did not ask for a footer."""
+    """A `check_snapshot` that does not ask for a footer."""
     for header, batch in iterate_batches(content):
         for _, record in control_records.read_control_batch(batch) if header.is_control else ():
             if isinstance(record, control_records.Voters):
@@ -114,7 +114,7 @@ def voters_of_any(content: bytes) -> VoterSet:
 
 
 def nothing(patch: Patch) -> None:
-    """The guard is not in the core: the world is told to do without."""
+    """Change no code: this guard is not in the core, and the world works without it."""
 
 
 @dataclass(frozen=True)

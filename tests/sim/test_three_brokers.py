@@ -92,7 +92,7 @@ class Life:
         self.judge()
 
     def client(self, script: Script, partition: int | None) -> Client:
-        """One that goes to the partition's leader, or wherever."""
+        """A client that asks the partition's leader, or any broker without a partition."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -153,7 +153,7 @@ class Life:
             node.disk.refuses = None
             if node.is_frozen:
                 node.thaw()
-        # Whoever was about to stop comes back when it has.
+        # A broker that was about to stop ends first, and is started again then.
         self.cluster.run_until(
             lambda: not any(node.is_stopping for node in self.cluster.nodes), END_MS_MAX, "stopped"
         )

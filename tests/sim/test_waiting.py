@@ -1,4 +1,4 @@
-"""For whom a broker says it waits, in `/healthz` and `/status`."""
+"""A broker names the brokers for which it waits, in `/healthz` and `/status`."""
 
 from __future__ import annotations
 

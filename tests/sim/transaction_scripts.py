@@ -124,7 +124,7 @@ class Stage(TransactedLife):
         )
         yield from settled(request, lambda answer: answer.error_code)
 
-    # What there is.
+    # The state of the brokers.
 
     def replica(self, node: WholeBroker) -> Replica:
         """The partition as a node has it."""
@@ -210,7 +210,7 @@ def deposed(seed: str) -> Stage:
 
 
 def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
-    """They would end the next transaction of the producer, which is to be aborted."""
+    """Such markers would end the producer's next transaction, which the producer aborts."""
     stage = deposed("before it knows")
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -218,11 +218,11 @@ def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
 
 
 def a_deposed_coordinator_sends_its_markers_when_it_knows() -> None:
-    """The same, under an epoch that it may have learned from the metadata meanwhile."""
+    """The same, under an epoch that it can have learned from the metadata in the meantime."""
     stage = deposed("when it knows")
     stage.join(stage.coordinator, stage.controller)
     stage.until(lambda: not stage.believes_to_coordinate(stage.coordinator), "it knows")
-    # What was under way before is given up by then.
+    # By then it has given up the requests that were under way.
     stage.cluster.run_for(2 * ANSWER_MS_MAX)
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -236,7 +236,7 @@ def end_aborted(stage: Stage) -> None:
 
 
 def a_batch_arrives_when_its_transaction_has_ended() -> None:
-    """It would open a transaction which nobody ends."""
+    """The batch would open a transaction that no client ends."""
     stage = Stage("late")
     stage.do(stage.add())
     stage.do(stage.write(b"first"))
@@ -256,7 +256,8 @@ def a_batch_arrives_when_its_transaction_has_ended() -> None:
 
 
 def a_marker_is_not_committed_yet() -> None:
-    """It may vanish with its leader: until it is committed it lets nobody read on."""
+    """The marker can vanish with its leader: a read_committed client passes it only once
+    committed."""
     stage = decided("not committed")
     for other in (stage.coordinator, stage.controller):
         # The marker arrives at the leader, and no follower can write it.

@@ -124,7 +124,7 @@ class WholeBroker:
 
 
 class Stopping:
-    """What `real/process` does when it is told to stop."""
+    """The steps of `real/process` when a broker stops."""
 
     def __init__(self, node: WholeBroker, broker: Broker, world: SimWorld) -> None:
         self._node = node
@@ -182,7 +182,7 @@ class WholeCluster:
         raise AssertionError(f"not after {limit_ms} ms: {what}")
 
     def active(self) -> WholeBroker | None:
-        """Whoever decides now, if anybody does."""
+        """The node that is the active controller, or None."""
         return next(
             (
                 node
@@ -193,7 +193,7 @@ class WholeCluster:
         )
 
     def voters(self) -> list[tuple[int, ...]]:
-        """Whom each running broker takes for the voters; none before it has joined."""
+        """The voter ids known to each running broker; empty for a broker that has not joined."""
         return [
             () if node.metadata is None else tuple(node.metadata.quorum.voters)
             for node in self.running

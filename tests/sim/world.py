@@ -1,9 +1,9 @@
 """A world made of a heap of events: time, turns and chance come from one seed.
 
-Nothing happens by itself. `turn` runs what was wanted for the next turn, `run_for` lets time pass
-from one event to the next. A thread's job is an event like any other: it is done, and reported,
-when its time has come. Several worlds may share one timeline, and a network (`network`): each is
-then one life of a process, and when that is over nothing it wanted happens any more.
+Nothing happens without an event. `turn` runs what was wanted for the next turn, `run_for` lets time
+pass from one event to the next. A thread's job is an event like any other: it is done, and
+reported, when its time has come. Several worlds may share one timeline and a network (`network`).
+Each world is then one life of a process, and none of its events happens after its end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Died(AssertionError):
 
 
 class Life(Protocol):
-    """Whoever wants something to happen."""
+    """The owner of events."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, so that nothing it wanted happens any more."""
+        """True after its end, when none of its events happens any more."""
 
     @property
     def held(self) -> list[Callable[[], object]] | None:
@@ -215,7 +215,7 @@ class SimWorld:
         return made
 
     def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
-        assert self._network is not None, "a world without a network calls nobody"
+        assert self._network is not None, "a world without a network cannot dial"
         return self._network.dial(self, address, receiver, asks_resolver)
 
     def look_up(self, host: str) -> None:

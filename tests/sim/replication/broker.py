@@ -60,7 +60,7 @@ class Write:
 
 
 class Broker:
-    """One node: its disk survives, the rest begins anew with every incarnation."""
+    """One node: its disk survives, and everything else starts again with every incarnation."""
 
     def __init__(self, cluster: Cluster, node_id: int, partitions: range, chance: Random) -> None:
         self.cluster = cluster
@@ -86,14 +86,14 @@ class Broker:
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = Serving(self)
         self.busy: dict[int, None] = {}
-        """Logs that are being truncated: they have no role meanwhile."""
+        """Logs that are being truncated; they have no role until then."""
         self.unsynced: dict[int, None] = {}
         self.is_syncing = False
         self.marks: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
         """Leader -> the request whose answer is awaited."""
         self.pumps: dict[int, int] = {}
-        """Leader -> when `_pump` comes by itself."""
+        """Leader -> the time of the next call of `_pump`."""
 
     # Life and death.
 

@@ -97,7 +97,8 @@ class Cluster:
         assert committed[write.offset] == write.entry, "what is acknowledged is committed"
 
     def write(self, partition: int, node_id: int | None = None) -> Write | None:
-        """A record to whoever takes it, one that takes itself for the leader by mistake as well."""
+        """Write a record to any broker that accepts it, even one that wrongly believes that it
+        leads."""
         nodes = list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
         if node_id is None:
             self.chance.shuffle(nodes)

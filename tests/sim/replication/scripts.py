@@ -44,7 +44,7 @@ class Play:
         self.cluster.run_for(for_ms)
 
     def lead(self, node_id: int) -> None:
-        """The controller moves the leadership; the new leader hears of it."""
+        """Let the controller move the leadership, and wait until the new leader knows."""
         self.cluster.controller.prefer(P, node_id)
         self.until(lambda: self.leads(node_id))
 
@@ -165,7 +165,7 @@ def kip_966_the_last_replica_standing_commits_nothing() -> None:
 
 
 def a_zombie_leader_acknowledges_nothing() -> None:
-    """Cut off from all, it goes on taking writes; nobody fetches in its epoch."""
+    """Cut off from all, it goes on accepting writes, but no follower fetches in its epoch."""
     play = Play()
     play.acknowledged(1, 3)
     for other in (CONTROLLER, 2, 3):
@@ -180,7 +180,7 @@ def a_zombie_leader_acknowledges_nothing() -> None:
 
 
 def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
-    """Till then the slow member may be elected."""
+    """Until then the controller could still elect the slow member."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(1, CONTROLLER)
@@ -195,7 +195,7 @@ def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
 
 
 def an_unclear_answer_keeps_the_maximal_isr() -> None:
-    """The controller lets node 3 in, and the leader does not hear of it for long."""
+    """The controller adds node 3 to the ISR, and the leader learns of it much later."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -203,7 +203,8 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
     play.acknowledged(1, 3)
     play.node(3).start()
     play.until(lambda: 3 in play.cluster.controller.parts[P].isr)
-    # Committed; neither the answer nor the log reaches the leader, nor node 3 anybody but it.
+    # Committed; neither the answer nor the log reaches the leader, and node 3 reaches only the
+    # leader.
     assert play.node(1).states[P].in_sync_replicas == (1, 2)
     assert play.node(1).states[P].maximal_in_sync_replicas == (1, 2, 3)
     play.cut(CONTROLLER, 1, REPLICA_LAG_TIME_MAX_MS * 2)
@@ -216,9 +217,10 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
 
 
 def an_answer_comes_before_the_log_that_it_rests_on() -> None:
-    """The minimum is raised, then the others leave: eligible, for alone nothing may be committed.
+    """The minimum rises, and then the other replicas leave the ISR. They stay eligible, because a
+    single replica may not commit.
 
-    The leader hears that they have left before it hears of the minimum.
+    The leader learns of the new ISR before it learns of the new minimum.
     """
     play = Play()
     play.cluster.controller.set_min_isr(P, 1)
@@ -276,7 +278,8 @@ def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
 
 
 def what_the_leader_has_deleted_cannot_be_compared() -> None:
-    """A log that parts below the leader's start and ends at it looks like one that does not."""
+    """A log that diverges below the leader's log start offset and ends at it looks like an equal
+    log."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -386,7 +389,7 @@ def trap_8_a_follower_joins_under_load() -> None:
     play.cluster.network.lag(1, 3, 10)
     deadline_ms = play.cluster.events.now_ms + 5_000
     while 3 not in play.cluster.controller.parts[P].isr:
-        assert play.cluster.events.now_ms < deadline_ms, "nobody joins under load"
+        assert play.cluster.events.now_ms < deadline_ms, "node 3 does not join under load"
         play.write(1)
         play.wait(1)
     play.heal()

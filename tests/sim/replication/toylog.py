@@ -1,5 +1,5 @@
-"""A log of small records in memory, with a part that would survive a power cut and one that would
-not. Its leader epochs are the broker's own."""
+"""A log of small records in memory: a part would survive a power cut, and the rest would not. Its
+leader epochs are the broker's own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ToyLog:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record, also after the epochs were made anew."""
+        """The epoch of the last record, also after the list of epochs was rebuilt."""
         return self.leader_epochs.latest
 
     def end_offset_for(
