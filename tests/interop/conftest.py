@@ -27,8 +27,8 @@ LATE = (
     r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"
     r"|retrying. Error: <class .*UnknownTopicOrPartitionError|Marking the coordinator dead"
 )
-"""Each of several brokers learns by itself of a topic that another has just made, a moment later,
-also of the one for offsets: the Python clients say so of Kafka as well, and ask again."""
+"""Each of several brokers learns of another broker's new topic a moment later, also of the offsets
+topic. The Python clients report that of Kafka as well, and ask again."""
 
 
 @pytest.fixture

@@ -63,7 +63,8 @@ class Player:
         self.parked = "join"
 
     def sync(self, version: int = 5, **changes: Any) -> None:
-        """SyncGroup, not waited for; whoever leads gives each member a share named after it."""
+        """Send SyncGroup without waiting for the answer; the leader gives each member a share of
+        its name."""
         shares = [
             SyncGroupRequestAssignment(member_id=one.member_id, assignment=one.name.encode())
             for one in self.stage.players.values()

@@ -1,6 +1,6 @@
 """Groups of several client families: ours, librdkafka, kafka-python and aiokafka.
 
-Whoever of them leads assigns for the others, so each has to read what the others write.
+The group's leader, of whatever family, assigns for the others, so each must read what others write.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ AIOKAFKA = {"range": AiokafkaRange, "roundrobin": AiokafkaRobin}
 
 
 class Member:
-    """What a scenario sees of a member, whoever made it."""
+    """The state of a member as a scenario sees it, for every client family."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int]] = set()

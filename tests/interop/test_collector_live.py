@@ -28,7 +28,8 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 QUEUED_EVENTS_MAX = Path("/proc/sys/fs/inotify/max_queued_events")
-"""How many events a process may leave unread; what comes then is lost, and that is told."""
+"""The number of events that a process can leave unread; later events are lost, and the kernel
+reports it."""
 
 
 @pytest.fixture(scope="module")

@@ -410,7 +410,7 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is BatchOutcome.REPLAYED
     for statement in str(refused.value).split("`")[1::2]:
         query(mysql_server, settings, statement)
-    # The driver that met the end is the one that goes on.
+    # The same driver continues after the fault.
     assert sinks.apply(third) is BatchOutcome.MERGED
     again = [FoldRow("m", TEN + 20, ("a",), 4)]
     assert sinks.apply(batch(3, *again)) is BatchOutcome.MERGED

@@ -147,7 +147,7 @@ def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
     assert (notice.place, notice.cells, notice.from_s) == (("m", MINUTE), 1, NOW_S + NOTICE_S)
     purge_all(sink, NOW_S + NOTICE_S - 1)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # What comes late until then is counted where it belongs: somebody may still say `forever`.
+    # Until then late events are counted in their windows, because the user can still set `forever`.
     assert sink.apply(batch(1, OLD_S)).left_out == 0
     assert stage.windows()[MINUTE] == [2, 1, 1]
     purge_all(sink, NOW_S + NOTICE_S)
@@ -231,14 +231,14 @@ def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
         " after it is applied, from "
     )
     assert stage.run(read_terms)["m", MINUTE].keep_s == 90 * DAY_S, "asking changes nothing"
-    # Once it is taken over the day stands, whoever asks later.
+    # Once the change is accepted, its day stays the same at each later start.
     (notice,) = stage.open(MONTH, NOW_S - DAY_S).notices
     [said] = deletions(ours)
     assert said == f"{words(notice)}; `./millrace stream purge` deletes them at once"
 
 
 def test_a_notice_that_was_not_told_is_not_ended(stage: Stage) -> None:
-    """Whoever says yes to a list means that list, and not what was saved while he read it."""
+    """A consent applies to the list shown, not to a configuration saved in the meantime."""
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     stage.open(SHIPPED)
     [told] = stage.run(read_terms).values()

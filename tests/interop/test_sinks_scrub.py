@@ -1,4 +1,5 @@
-"""A Redis that lost a part or shows another number is mended; one that is right is not written."""
+"""The scrub repairs a Redis that lost a part or shows another number; it writes nothing
+otherwise."""
 
 import contextlib
 import dataclasses

@@ -123,7 +123,8 @@ def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
         ]
 
     try:
-        # How fast they go on is the machine's affair: only one that stands still is at fault.
+        # The machine sets the pace of the clients, so only a client without progress fails the
+        # test.
         wait_until(lambda: not behind(), PROGRESS_DEADLINE_S, what, progress=behind)
     except AssertionError as late:
         said = [f"{one.family.name}: {one.errors} {one.shown}" for one in clients]

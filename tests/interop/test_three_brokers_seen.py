@@ -80,7 +80,7 @@ def monitor(cluster: ClusterProcesses, tmp_path: Path) -> Iterator[MonitorProces
 
 
 def follower(cluster: ClusterProcesses) -> BrokerProcess:
-    """One that has not the controller."""
+    """Return a broker that is not the controller."""
     controller = cluster.wait_for_controller()
     return next(one for one in cluster.running if one is not controller)
 
@@ -126,7 +126,7 @@ def test_within_three_seconds_of_a_kill_it_is_said_who_is_down_and_what_that_mea
         30,
         "and in sync",
     )
-    tell(f"page: who is down after {said_ms} ms, what that means after {meant_ms} ms")
+    tell(f"page: the dead broker after {said_ms} ms, its effects after {meant_ms} ms")
 
 
 def test_the_monitor_goes_on_beside_a_broker_that_says_nothing(

@@ -233,9 +233,10 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
 
 
 def a_slow_member_is_refused(is_idle: bool) -> Scenario:
-    """One member has read; before it sends its offsets, another has its partitions or some of them.
+    """A member has read; before it sends its offsets, another member gets all or some of its
+    partitions.
 
-    The slow one is in the next generation by then, or has left because nobody polled it.
+    The slow member is in the next generation by then, or has left because no poll came in time.
     """
     name = "slow-idle" if is_idle else "slow-member"
 
