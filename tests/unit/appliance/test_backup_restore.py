@@ -43,12 +43,12 @@ def mill_in(folder: Path, text: str = TEXT) -> Mill:
 
 
 def ignored(what: str, done: int, of: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress of a copy."""
 
 
 @pytest.fixture
 def mill(tmp_path: Path) -> Mill:
-    """One that has run and is stopped."""
+    """A mill that has run and is stopped."""
     found = mill_in(tmp_path / "old")
     initialise(found.home, 1)
     for path, data in {
@@ -105,7 +105,7 @@ def test_a_replica_is_vouched_for_under_the_kernel_that_runs(tmp_path: Path) -> 
     assert decode_running(note.read_bytes()) == (9, boot_id())
     note.write_bytes(b"\0\0\0")
     renew_boot_id(note)
-    assert note.read_bytes() == b"\0\0\0", "what says nothing vouches for nothing"
+    assert note.read_bytes() == b"\0\0\0", "a torn note stays as it is"
 
 
 def flip(path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
         "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
         "first, or use --force"
     )
-    # The one that is away is not asked, and may be restarted.
+    # The check does not ask the broker that is away, and that broker may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
     refuse_needed_broker(home, "broker-3", "restarted")
     refuse_needed_broker(home, "stream", "stopped")

@@ -13,7 +13,7 @@ LOG = f"{0:020}.log"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log, and a file of somebody's."""
+    """A log folder, and a file that the mill did not write."""
     made = tmp_path / "t-0"
     made.mkdir()
     (made / LOG).write_bytes(batch(b"v", key=b"k"))

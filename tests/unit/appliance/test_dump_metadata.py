@@ -70,7 +70,7 @@ def test_a_snapshot_under_the_name_of_another_is_found(snapshot: Path) -> None:
 
 
 def test_a_log_that_no_snapshot_reaches_is_found(snapshot: Path) -> None:
-    """Whoever reads the metadata begins with the newest snapshot and goes on in the log."""
+    """A replay of the metadata begins with the newest snapshot and goes on in the log."""
     snapshot.unlink()
     [found] = check_folder(snapshot.parent).findings
     assert found.what == "the log begins at offset 120, the newest snapshot ends at 0"

@@ -83,7 +83,7 @@ def test_nothing_is_taken_over_but_what_was_checked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(*arguments: Any) -> Any:
-        """Check what was read, while somebody saves once more."""
+        """Check the configuration that was read, while the file is saved once more."""
         try:
             return load_bytes(*arguments)
         finally:

@@ -1,4 +1,5 @@
-"""What a shorter `keep` would delete is told before it is taken over, also where MySQL is away."""
+"""The mill names what a shorter `keep` would delete before it applies it, also while MySQL is
+away."""
 
 import json
 from pathlib import Path

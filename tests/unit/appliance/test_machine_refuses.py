@@ -162,7 +162,7 @@ def test_brokers_elsewhere_are_not_started_by_make_up(
 
 
 def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
-    """Whoever follows first and starts the mill then saw nothing at all."""
+    """A `logs --follow` that began before the mill started would otherwise show nothing at all."""
     config(tmp_path, METRIC)
     logs = tmp_path / "data" / "logs"
     with subprocess.Popen(

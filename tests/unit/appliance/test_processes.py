@@ -175,7 +175,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
 
 @contextmanager
 def files_of(bytes_max: int) -> Iterator[None]:
-    """No file can be written beyond so many bytes: what a full disk is to whoever writes."""
+    """Limit the size of each file, because a write then fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:

@@ -1,4 +1,5 @@
-"""What each part is told: accepted by its own model, complete, and without surplus secrets."""
+"""Each part gets settings that its own model accepts, that are complete, and without surplus
+secrets."""
 
 import json
 import os
@@ -139,7 +140,7 @@ def test_without_containers_everything_is_on_loopback(tmp_path: Path) -> None:
 def test_pitfall_41_clients_outside_are_given_an_address_of_ipv4_not_a_name(
     tmp_path: Path, in_containers: bool
 ) -> None:
-    """librdkafka may try `localhost` by IPv6 first, where nobody listens."""
+    """librdkafka may try `localhost` by IPv6 first, where no broker listens."""
     listeners: Any = as_sent(mill(tmp_path, in_containers=in_containers), "broker-1")["listeners"]
     assert ip_address(listeners["HOST"]["advertised_host"]) == ip_address("127.0.0.1")
 

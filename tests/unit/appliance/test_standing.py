@@ -84,8 +84,8 @@ def test_of_another_cluster_what_only_ours_say_is_not_known() -> None:
     assert [row["controller"] for row in rows] == [False, True, False]
     assert quorum_row(foreign, NOW) is None
     assert {row["partition_epoch"] for row in partition_rows(foreign)} == {None}
-    nobody = replace(foreign, metadata=replace(LIVE, controller_id=-1))
-    assert nobody.controller_id is None
+    without = replace(foreign, metadata=replace(LIVE, controller_id=-1))
+    assert without.controller_id is None
 
 
 def test_partitions_have_their_epochs_and_who_may_lead() -> None:

@@ -53,7 +53,7 @@ def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
     assert state_of(mill, "n") is PartPhase.WAITING
     assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
     assert list(mill.parts) == ["n"]
-    # What a probe of it finds afterwards is nobody's.
+    # The supervisor ignores the result of a later probe of it.
     assert mill.on_probe("a", ProbeResult.OK, "", 30) == []
 
 
@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
     assert state_of(mill, "b1") is PartPhase.FAILED
     assert deeds(mill.tick(1_000_000)) == [ProbePart("b2"), ProbePart("b3")]
-    # The next change goes to all of them, to the one that serves nobody first.
+    # The next change goes to all brokers, first to the broker that is down.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
     looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 1_000_020))
@@ -168,7 +168,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
         mill.on_probe("b2", ProbeResult.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
-    # One that dies by itself starts with what it was to be told, and the others wait for it.
+    # A broker that dies starts with its new settings, and the others wait for it.
     mill.on_exit("b3", -9, 25)
     assert state_of(mill, "b3") is PartPhase.STARTING
     assert comes_back(mill, "b1", 30) == []
@@ -241,7 +241,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert mill.reason_of(mill.parts["b2"]) == (
         "restarts in its turn; waits for 3 partitions that are not in sync"
     )
-    # Nobody is asked again at once, nor is the moment missed.
+    # No broker is asked again at once, and the deadline is not missed.
     assert deeds(mill.tick(31)) == []
     assert mill.next_deadline_ms == 30 + LOOK_EVERY_MS
     looked = deeds(mill.tick(30 + LOOK_EVERY_MS))
@@ -276,8 +276,8 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
 
 
 def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
-    """Three brokers are to start anew, and two partitions never come in sync; the last answer's
-    effects, and when it came."""
+    """Request a restart of three brokers while two partitions never come in sync; return the last
+    answer's effects and its time."""
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
         (look,) = (one for one in effects if isinstance(one, AskReplicas))
@@ -299,7 +299,7 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     )
     assert mill.is_healthy
     assert mill.reason_of(mill.parts["b1"]) == "not restarted, because its turn has not come"
-    # It goes on by itself only if somebody wants it, and nothing is asked meanwhile.
+    # The exchange resumes only on request, and the supervisor asks no broker until then.
     asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, ProbePart)]
     assert asked == []
     looked = exchange(mill, BROKERS, set(), now_ms + 11 * IN_SYNC_MS)

@@ -1,4 +1,4 @@
-"""`cluster.brokers: 3`: what each broker is told, and whose data folders it may be given."""
+"""`cluster.brokers: 3`: the settings of each broker, and the data folders that it may get."""
 
 import tarfile
 from pathlib import Path

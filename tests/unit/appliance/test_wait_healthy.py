@@ -1,4 +1,4 @@
-"""How long a start is waited for, and what is told meanwhile; the supervisor is played."""
+"""The time that a start may take, and the progress it reports; the test plays the supervisor."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -98,7 +98,7 @@ class Scene:
         self.log: list[CoordinatorRecord] = []
         self.held: deque[StoreGroup] = deque()
         self.is_held = False
-        """Whether what is to be stored waits for `let_store`."""
+        """True if records wait for `let_store` before they are stored."""
         self.events: list[tuple[int, Asked | StoreGroup]] = []
         """What has come out, each with its time: answered requests and stored generations."""
         self.shard = self._new_shard()

@@ -134,7 +134,8 @@ def test_the_earliest_deadline_since_the_line_was_empty() -> None:
     assert scene.journal == ["b REQUEST_TIMED_OUT", "d REQUEST_TIMED_OUT"]
     assert scene.line.next_deadline_ms == 500
     scene.line.advanced(5)
-    # Whoever had that deadline has gone: the next look finds nobody, and then there is none.
+    # The waiter with that deadline has gone: the next look finds none, and then there is no
+    # deadline.
     scene.line.expire(500)
     assert (scene.deadline_ms(), len(scene.line)) == (None, 1)
     scene.line.advanced(7)

@@ -60,7 +60,7 @@ def make_coordinators(rig: Rig) -> None:
 
 
 def settle(rig: Rig) -> None:
-    """Sync and turn until nothing more follows by itself."""
+    """Sync and turn until no more work is due."""
     rig.turn()
     while not rig.flusher.is_idle:
         rig.flusher.sync()

@@ -71,7 +71,7 @@ class Actor:
         return self._asked is None or self._asked.is_answered()
 
     def lost(self) -> None:
-        """The broker is another one: nobody will answer any more."""
+        """Mark the request as lost, because the broker restarted and will not answer it."""
         self._asked = None
 
     def step(self, now_ns: int) -> None:
@@ -140,7 +140,8 @@ class Actor:
             self.log.end(self.number, Outcome.OK if self._is_commit else Outcome.FAILED)
 
     def _give_up(self, kind: str) -> None:
-        """Somebody newer has the id. Without a commit asked for, all of it is aborted."""
+        """Another producer has taken the id. Without a requested commit the whole transaction is
+        aborted."""
         if self.number in self.log.ends and not (kind == "end" and self._is_commit):
             self.log.end(self.number, Outcome.FAILED)
         self._plan.clear()
@@ -221,7 +222,7 @@ class TxnWorld:
             self.reader.read(place, record.offset, record.value)
 
     def cut(self) -> None:
-        """The power fails; clients notice that nobody answers."""
+        """Cut the power; clients notice that the broker does not answer."""
         self.rig.power_cut(self.chance)
         for actor in self.actors:
             actor.lost()

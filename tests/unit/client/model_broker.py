@@ -105,8 +105,8 @@ class Connection:
 class World:
     """One core, partitions that are led by one of two brokers, and chance.
 
-    The two brokers share their logs, as replicas do. The one that does not lead refuses what it has
-    not handled yet, but answers it has given may still be on their way.
+    The two brokers share their logs, as replicas do. The broker that does not lead refuses requests
+    that it has not handled yet, but its earlier answers can still be on their way.
     """
 
     def __init__(self, core: ProducerCore, rng: random.Random, fault_rate: float) -> None:

@@ -42,7 +42,7 @@ EVERYTHING = frozenset(TopicPartition("t", index) for index in range(PARTITIONS)
 
 
 class Coordinator:
-    """One group: who has joined the round to come, who synced in the present one."""
+    """One group: the members that joined the next round, and those that synced in this one."""
 
     def __init__(self) -> None:
         self.state = "Empty"
@@ -77,7 +77,7 @@ class Coordinator:
         self.syncing.clear()
 
     def complete(self) -> None:
-        """The rebalance timeout is over: whoever has not joined is out."""
+        """End the rebalance timeout: a member that has not joined is out."""
         if self.state != "PreparingRebalance" or not self.joined:
             return
         self.members = {id_: self.members[id_] for id_ in self.joined}

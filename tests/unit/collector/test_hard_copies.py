@@ -157,7 +157,7 @@ def test_nor_is_one_beside_its_original(
 def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever copies it may give it to its reader only when it is whole."""
+    """A tool that copies the file may give it to its reader only when it is complete."""
     world.write(50, "a")
     world.look()
     copy(world, "a", "a.1")

@@ -88,7 +88,7 @@ class Program:
         self.append("a")
 
     def make_room(self) -> None:
-        """Nobody has the name `a.1`."""
+        """Free the name `a.1`."""
         for index in range(5, 0, -1):
             if self.world.path(f"a.{index}").exists():
                 self.move(f"a.{index}", f"a.{index + 1}")
@@ -304,7 +304,7 @@ class Program:
         world.feeder.step(world.now_ms)
         known = world.registry.at_path(str(path))
         if known is None or world.handles.get(known.name) is None:
-            # An empty one that may be a copy is not opened before it is known what it is.
+            # The collector opens an empty file that can be a copy only when it knows its source.
             return
         way = self.rng.choice(("delete", "move", "rewrite"))
         if way == "move":

@@ -35,7 +35,8 @@ def _echo_one(link: socket.socket) -> None:
 
 @pytest.fixture
 def links() -> Iterator[Links]:
-    """Broker 2 echoes; broker 1 is whoever says so."""
+    """Links between two brokers: broker 2 echoes, and a client is broker 1 if its client id says
+    so."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as server:
         threading.Thread(target=echo, args=(server,), daemon=True).start()

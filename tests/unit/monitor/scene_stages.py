@@ -23,7 +23,8 @@ class SceneStages:
         self.last_ms = 0
 
     def told(self, step: int, now_ms: int, lines: int, behind: int) -> Mapping[str, object]:
-        """What is told when a step's lines are counted; none are while the stream stands."""
+        """Return the report after a step's lines are counted; none are while the stream stands
+        still."""
         began_s = step * self._step_s
         for place in range(BATCHES_A_STEP if lines else 0):
             seconds = dict(LONG if behind > lines else SHORT)

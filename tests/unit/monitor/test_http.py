@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Script:
-    """A source that gives the same reading until it is told another one."""
+    """A source that gives the same reading until the test sets another one."""
 
     def __init__(self, one: Reading) -> None:
         self.one = one

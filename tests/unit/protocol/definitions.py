@@ -49,9 +49,9 @@ RENAMED = {
     "AlterPartitionResponsePartition": "PartitionData",
 }
 
-# Defaults in which we differ from Kafka's definitions on purpose: an error message or a
-# documentation that nobody set is null, which is what Kafka's brokers send too, and lists of
-# eligible leaders are empty, because Java clients fail on null.
+# Defaults in which we differ from Kafka's definitions on purpose. An unset error message or
+# documentation is null, which is what Kafka's brokers send too. Lists of eligible leaders are
+# empty, because Java clients fail on null.
 OUR_DEFAULTS: dict[str, Any] = {
     "error_message": None,
     "documentation": None,

@@ -100,7 +100,7 @@ class Examples:
         return pick.choice((0, 1, -1, half - 1, -half, pick.randrange(-half, half)))
 
     def unknown_tags(self) -> dict[int, bytes]:
-        """Tagged fields that nobody knows."""
+        """Tagged fields that no version defines."""
         count = self.random.choice((0, 0, 1, 3))
         return {
             self.random.randrange(100, 2**31): self.random.randbytes(self.random.randrange(200))

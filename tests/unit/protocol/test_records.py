@@ -275,7 +275,7 @@ def test_every_prefix_of_a_payload_is_a_wire_error() -> None:
 )
 def test_records_whose_lengths_contradict_each_other(record: str, why: str) -> None:
     payload = bytes.fromhex(record)
-    # A whole record follows, so that nothing ends early by itself.
+    # A whole record follows, so the payload does not end early.
     follows = bytes.fromhex("0c 00 00 00 01 01 00")
     batch = r.assemble_batch(
         payload + (follows if "left" not in why else b""),

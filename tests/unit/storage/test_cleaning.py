@@ -1,4 +1,5 @@
-"""Compaction: what goes, what stays, when it is worth while, and that nobody notices."""
+"""Compaction: which records go, which stay, when it is worth while, and that readers notice
+nothing."""
 
 from __future__ import annotations
 

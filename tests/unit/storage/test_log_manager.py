@@ -424,7 +424,7 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
     node.sim.capacity_bytes = 0
     node.reopen()
     assert values_of(node.log) == [b"a", b"b"]
-    # Nothing vouches for what was recovered, so the next start checks it again.
+    # No recovery point covers the recovered log, so the next start checks it again.
     node.reopen()
     node.sim.capacity_bytes = None
     node.manager.checkpoint().perform()

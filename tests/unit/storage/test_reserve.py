@@ -1,4 +1,4 @@
-"""The room set aside for checkpoints that make room: who may use it, and how it comes back."""
+"""The disk space reserved for checkpoints that free space: its users, and how it is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer snapshots and transaction indexes: written, trusted, doubted, made anew."""
+"""Producer snapshots and transaction indexes: written, trusted, doubted, rebuilt."""
 
 from __future__ import annotations
 
@@ -301,7 +301,8 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
 
 
 def test_what_retention_has_dropped_is_not_waited_for() -> None:
-    """The transaction index of a dropped segment, or a snapshot below the start, is nobody's."""
+    """The transaction index of a dropped segment, or a snapshot below the start, belongs to no
+    segment."""
     node = Node(SMALL, topic={"retention.bytes": "0"})
     node.sim.refuses = lambda path, operation: ".txnindex" in path
     lived(node)

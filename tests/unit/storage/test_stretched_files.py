@@ -88,7 +88,7 @@ def test_zeros_that_could_not_be_cut_off_are_cut_off_by_the_next_start(
     assert report.was_clean is is_clean
     assert (report.truncated, report.offline) == ([], {})
     assert values_of(node.log) == values
-    # Below the recovery point nothing is read, and so nothing found, that index files vouch for.
+    # Recovery does not read what the index files cover below the recovery point.
     assert len(node.sim.contents(segment.log_path)) == segment.size_bytes
 
 

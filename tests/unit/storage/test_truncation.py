@@ -1,4 +1,4 @@
-"""Truncating a log and starting it anew: nothing that was cut comes back."""
+"""Truncating a log, and restarting it at a later offset: no truncated record comes back."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
 
 
 def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
-    """Housekeeping goes on meanwhile; its checkpoint is written behind the truncation's own."""
+    """Housekeeping goes on during the truncation; its checkpoint follows that of the truncation."""
     node = filled(10)
     truncation = node.manager.begin_truncation(node.log, 5, NOW)
     assert truncation is not None

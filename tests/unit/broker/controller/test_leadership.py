@@ -109,7 +109,8 @@ def test_an_unclean_choice_is_passed_over_where_somebody_is_eligible() -> None:
 
 
 def test_who_leaves_is_eligible_only_when_too_few_remain() -> None:
-    """In-sync {1, 2, 3} may lose one and still commit: the one that left lacks what comes then."""
+    """In-sync {1, 2, 3} can lose one and still commit: the replica that left lacks later
+    records."""
     after = changed(partition(), WantedChange((ONE, TWO)), *NODES)
     assert sets(after) == ((ONE, TWO), (), ())
     after = changed(after, WantedChange((ONE,)), *NODES)

@@ -214,9 +214,11 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
 
 
 def test_a_new_controller_holds_the_id_of_who_has_registered_but_is_not_in_service_yet() -> None:
-    """Else a request of a killed process, read by the new controller, takes it from its successor.
+    """Otherwise a request of a killed process, read by the new controller, takes the id from its
+    successor.
 
-    A probe that is refused frees it at once, and one that nobody answers in the usual time."""
+    A refused probe frees the id at once, and a probe without an answer frees it after the usual
+    time."""
     scene = Scene(image_of(partition(), active=(ONE, TWO)))
     assert scene.liveness.is_live(THREE, RECONNECT_MS - 1)
     assert not scene.liveness.is_live(THREE, RECONNECT_MS)
@@ -300,12 +302,12 @@ def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
     assert answer.metadata_end_offset == scene.image.end_offset
     assert one_of(scene.image).leader == TWO
     assert ONE not in one_of(scene.image).in_sync_replicas
-    # One that is fenced leads nothing, and is in sync nowhere.
+    # A fenced broker leads nothing, and is in sync nowhere.
     scene.beats(TWO, fence=True)
     before = scene.image
     scene.beats(TWO, fence=True, damaged=damaged)
     assert scene.image == before
-    # It is not let in without a new leader epoch, in which its log is begun anew.
+    # The broker is unfenced only with a new leader epoch, in which its log starts again.
     assert not scene.beats(TWO, damaged=damaged).is_fenced
     assert one_of(scene.image).leader == THREE
     assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1

@@ -189,10 +189,12 @@ def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
         pytest.param(
             partition(isr=(TWO,), elr=(ONE, THREE), leader=TWO),
             (TWO, (TWO,), (THREE,)),
-            id="one that is eligible",
+            id="an eligible replica",
         ),
         pytest.param(
-            partition(isr=(TWO, THREE), leader=TWO), (TWO, (TWO, THREE), ()), id="one that is not"
+            partition(isr=(TWO, THREE), leader=TWO),
+            (TWO, (TWO, THREE), ()),
+            id="a replica that is not eligible",
         ),
     ],
 )
@@ -211,13 +213,13 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
 @pytest.mark.parametrize(
     ("before", "damaged"),
     [
-        pytest.param(partition(isr=(ONE,)), [0], id="nobody else in sync"),
+        pytest.param(partition(isr=(ONE,)), [0], id="no other in sync"),
         pytest.param(partition(isr=(ONE, THREE)), [0], id="only one who is fenced"),
         pytest.param(
             partition(replicas=(TWO, THREE), isr=(TWO,), leader=TWO), [0], id="no replica"
         ),
         pytest.param(partition(), [1, -1], id="no partition"),
-        pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="nobody leads"),
+        pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="no leader"),
     ],
 )
 def test_what_nobody_else_can_lead_stays_with_who_has_it(

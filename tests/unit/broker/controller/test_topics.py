@@ -263,10 +263,10 @@ def test_a_refused_topic_takes_nothing_from_the_others_of_its_request() -> None:
     codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=wide)).topics]
     assert codes == [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE]
     cluster.create("c", 1)
-    nobody = [CreatePartitionsAssignment(broker_ids=[9])]
+    unknown = [CreatePartitionsAssignment(broker_ids=[9])]
     codes = grow(
         cluster,
-        CreatePartitionsTopic(name="b", count=8, assignments=nobody),
+        CreatePartitionsTopic(name="b", count=8, assignments=unknown),
         CreatePartitionsTopic(name="c", count=2, assignments=None),
     )
     assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]

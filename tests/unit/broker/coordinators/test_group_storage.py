@@ -246,7 +246,7 @@ def ended(scene: Scene, producer_id: int, *, is_commit: bool) -> None:
 
 
 def seen(scene: Scene) -> tuple[int | None, bool]:
-    """The committed offset, and whether it may yet change by itself."""
+    """The committed offset, and True if it can still change without a request."""
     found = scene.shard.committed(GROUP, T0)
     return None if found is None else found.offset, scene.shard.offsets.is_unstable(GROUP, T0)
 
@@ -375,7 +375,7 @@ def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generat
 def test_a_static_member_that_could_not_be_stored_leaves_the_others_what_they_agreed_on(
     is_complete: bool,
 ) -> None:
-    """Whoever has come meanwhile was let in by the protocols it came back with."""
+    """A member that joined in the meantime was admitted by the protocols it came back with."""
     a = Client("a", instance="i1", protocols=("range",), session_ms=60_000)
     b = Client("b", protocols=("range", "sticky"))
     scene = Scene()

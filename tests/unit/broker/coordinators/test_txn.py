@@ -341,8 +341,8 @@ LOOK_MS = 10_000
 
 
 def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
-    """After how many milliseconds a transaction that nobody ends is aborted, where the machine's
-    clock is set by `jump_ms` meanwhile."""
+    """The time in ms after which an abandoned transaction is aborted, while the machine's clock
+    jumps by `jump_ms`."""
     opened_ms = ledger.in_state(TxnState.ONGOING).start_ms
     shard, left_ms = ledger.shard, LOOK_MS // 2
     while left_ms < HOUR_MS:

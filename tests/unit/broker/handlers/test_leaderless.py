@@ -38,7 +38,7 @@ def rig() -> Iterator[Rig]:
 
 
 def replay(rig: Rig, record: MetadataRecord) -> None:
-    """Take in a record that no controller of one node writes by itself."""
+    """Replay a record that the controller of a single node never writes."""
     rig.commit(record)
 
 

@@ -194,7 +194,7 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
 def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     fenced: tuple[int, ...], leader_id: int, named: int
 ) -> None:
-    """A client that is told of one that it cannot reach waits for it."""
+    """A client waits for a named broker that it cannot reach."""
     brokers = {
         number: BrokerImage(
             number, Uuid(int=number), 5, {"HOST": ("h", number)}, None, number in fenced

@@ -202,8 +202,8 @@ def test_a_marker_of_newer_epochs_or_behind_another_batch_is_another_marker(
 def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
     rig: Rig, between: Between
 ) -> None:
-    """This broker has not heard yet that another has its place, and vouches for a transaction that
-    is over. The batch would open one that nobody ends, or that the next one ends (KIP-890)."""
+    """The deposed coordinator does not know its successor, and confirms a transaction that is over.
+    The batch would open a transaction that no client ends, or that the next one ends (KIP-890)."""
     producer = TxnProducer(rig).ready()
     producer.add(A)
     producer.put(A, b"x")

@@ -39,7 +39,7 @@ def comes_back(image: MetadataImage) -> bool:
 
 
 def everything() -> list[MetadataRecord]:
-    """Records that give every field of an image another value than it has by itself."""
+    """Records that give every field of an image a value other than its default."""
     register = RegisterBrokerRecord(
         broker_id=3, incarnation_id=Uuid(int=3), broker_epoch=9, rack="b", log_dirs=[Uuid(int=7)]
     )

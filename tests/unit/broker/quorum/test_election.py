@@ -107,7 +107,7 @@ def test_a_vote_of_another_epoch_does_not_elect() -> None:
 
 
 def test_a_candidates_time_begins_when_its_vote_is_durable() -> None:
-    """On a disk slower than the time-out nobody could be elected otherwise."""
+    """Otherwise no candidate could be elected on a disk slower than the time-out."""
     quorum, saved = candidate()
     assert quorum.next_deadline_ms == NEVER_MS
     quorum.step(VoteSaved(saved), 5_000)
@@ -293,9 +293,9 @@ def test_an_observer_without_voters_asks_whom_it_was_told() -> None:
     ready = quorum.step(RequestAnswered(send.request_id, FetchAnswer(error, 9, 3)), 1)
     assert isinstance(quorum.role, Follower)
     assert ready.vote is not None and ready.vote.epoch == 3
-    nobody = new_quorum(FOUR, voters=VoterSet())
-    assert nobody.step(Tick(), 0).sends == []
-    assert nobody.next_deadline_ms == NEVER_MS
+    voterless = new_quorum(FOUR, voters=VoterSet())
+    assert voterless.step(Tick(), 0).sends == []
+    assert voterless.next_deadline_ms == NEVER_MS
 
 
 def test_one_voter_alone_elects_itself_in_one_chain_of_steps() -> None:

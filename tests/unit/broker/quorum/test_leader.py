@@ -192,7 +192,7 @@ def test_trap_14_the_epoch_is_compared_before_the_role() -> None:
     same = fetch_answer(ask(follower, fetch(follower, TWO, 0, -1)))
     assert same.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (same.leader_id, same.leader_epoch) == (3, 1)
-    assert isinstance(leader.role, Leader), "a fetch in a newer epoch unseats nobody"
+    assert isinstance(leader.role, Leader), "a fetch in a newer epoch deposes no leader"
 
 
 def test_a_follower_with_another_history_is_told_where_it_diverges() -> None:

@@ -109,7 +109,7 @@ def test_two_leaders_of_one_epoch_are_not_believed() -> None:
 
 
 def test_nobody_tells_a_replica_that_it_leads() -> None:
-    """A voter that started anew hears its own name from those that still follow it."""
+    """A restarted voter learns its own name from the voters that still follow it."""
     quorum = new_quorum(election=ElectionState(5, ME))
     answer = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 1, 5)).replies[0].answer
     assert answer.error is ErrorCode.INVALID_REQUEST

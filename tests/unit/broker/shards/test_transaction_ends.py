@@ -357,7 +357,7 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
 
 
 def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
-    """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
+    """Each commit begins at sequence 0, because no broker sends a commit twice or counts on."""
     producer.add_offsets("g")
     partition = rig.broker.parts.groups.find("g").replica
     topic = ProducersTopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])

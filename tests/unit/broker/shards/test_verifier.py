@@ -29,7 +29,7 @@ PLACES = [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 0)
 
 
 class Scene:
-    """A verifier without a broker: who coordinates is said here, and questions are kept."""
+    """A verifier without a broker: the test names the coordinator and keeps the questions."""
 
     def __init__(self) -> None:
         self.coordinator = OTHER

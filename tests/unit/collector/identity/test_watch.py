@@ -109,7 +109,7 @@ few_watches(pathlib.Path(sys.argv[1]))
 
 
 def few_watches(folder: Path) -> None:
-    """In a user namespace of its own, so that the limit is nobody else's."""
+    """Watch in a new user namespace, so that the limit applies to this process alone."""
     limit = Path("/proc/sys/user/max_inotify_watches")
     limit.write_text("3")
     for index in range(6):

@@ -19,7 +19,8 @@ INPUT = {"paths": ["watched/*/*.log"], "topic": "logs.{1}"}
 
 
 class Cluster:
-    """One that has topics, each with its `max.message.bytes`, and refuses to describe others."""
+    """A cluster with topics, each with its `max.message.bytes`; it refuses to describe other
+    topics."""
 
     def __init__(self) -> None:
         self.limits: dict[str, int] = {}
@@ -94,7 +95,7 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
         del cluster.limits["logs.a"]
         await brokers.make_topics(["logs.b"])
         assert brokers.partition_of("logs.b", b"key") is not None
-        assert "logs.a" not in cluster.limits, "nobody wants to write to it"
+        assert "logs.a" not in cluster.limits, "no file is routed to it"
 
     asyncio.run(play())
 

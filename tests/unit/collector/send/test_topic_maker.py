@@ -1,4 +1,5 @@
-"""Topics that files wait for: made together, and one that is refused keeps only its own waiting."""
+"""The collector creates the topics that files wait for together; a refusal delays only its own
+files."""
 
 import asyncio
 from collections.abc import Collection

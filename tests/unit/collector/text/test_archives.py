@@ -201,7 +201,8 @@ def test_read_half_way_it_goes_on_there(world: World, ending: str) -> None:
 
 @ENDINGS
 def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str) -> None:
-    """As for every archive that is resumed: else it would begin anew each time, for ever."""
+    """Every resumed archive is treated so, because otherwise it would start again each time, for
+    ever."""
     content = b"".join(b"%099d\n" % number for number in range(120_000))
     packed = PACK[ending](content)
     archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])

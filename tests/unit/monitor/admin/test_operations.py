@@ -57,7 +57,7 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
     assert plan.refusal is None
     assert "Keys go to other partitions" in plan.warnings[0]
     other = alteration(AlterTopic("logs", {"retention.ms": None, "a": "1"}, 6), 3, {}, None)
-    assert other.basis != plan.basis, "somebody has changed it meanwhile"
+    assert other.basis != plan.basis, "another administrator has changed it"
 
 
 @pytest.mark.parametrize(

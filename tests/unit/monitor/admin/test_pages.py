@@ -29,7 +29,7 @@ RESET = {"group": "g", "topics": "", "to": "start"}
 
 
 class Scripted:
-    """What the cluster would say; `plan` is looked at anew for every look."""
+    """The cluster's answers; `plan` is read again for each look at a page."""
 
     def __init__(self) -> None:
         self.plan = Plan(
@@ -207,7 +207,7 @@ def test_a_refused_plan_has_no_way_to_be_confirmed(desk: Desk) -> None:
     assert answer.status_code == 409
     assert "Refused: it has members: export-1" in answer.text
     assert 'name="ticket"' not in answer.text
-    # Whoever has come in between plan and confirmation is seen as well.
+    # A member that joined between the plan and the confirmation is seen as well.
     late = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert late.status_code == 409
     assert desk.orders.done == []

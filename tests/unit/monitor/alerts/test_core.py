@@ -1,4 +1,4 @@
-"""When alerts open and close, and what is told of them, moment by moment."""
+"""The moments when alerts open and close, and the notices sent about them."""
 
 from dataclasses import replace
 
@@ -185,7 +185,7 @@ def test_a_restart_goes_on_with_what_was_told() -> None:
     after.now_ms = film.now_ms
     after.alerts.restore(film.alerts.kept(), film.now_ms)
     assert after.show(5_000) == [True]
-    assert after.digest() is None, "nobody is told twice"
+    assert after.digest() is None, "no notice is sent twice"
     after.show(0, 0, 0, 0)
     assert after.digest() == ([], ["g"])
 

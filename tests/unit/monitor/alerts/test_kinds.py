@@ -1,4 +1,4 @@
-"""What each kind of rule finds in a mill, and that Prometheus is asked for what there is."""
+"""The findings of each kind of rule in a mill, and its queries for metrics that Prometheus has."""
 
 import json
 import re

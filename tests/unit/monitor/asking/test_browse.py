@@ -34,7 +34,7 @@ def test_a_few_ask_at_once_and_nobody_waits_for_ever(monkeypatch: pytest.MonkeyP
             for failure in await asyncio.gather(*readers, return_exceptions=True):
                 assert isinstance(failure, BrowseFailed)
                 assert "nothing was read within" in str(failure)
-            # Whoever was turned away has left the gate open for the next.
+            # A reader that was turned away has left the gate open for the next.
             with pytest.raises(BrowseFailed):
                 await browser.read(Wanted("t"), (0,))
         return heard_at_ends

@@ -1,4 +1,4 @@
-"""A cycle of questions when no broker answers: all else is told, and why that is not."""
+"""A polling cycle when no broker answers: it gets everything else, and the reason of the gap."""
 
 import asyncio
 from pathlib import Path

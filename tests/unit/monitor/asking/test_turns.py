@@ -1,4 +1,5 @@
-"""Whose turn it is in a large cluster: nobody starves, cycles are bounded, verdicts are in time."""
+"""The order of questions in a large cluster: each row gets a turn, in bounded cycles, and in
+time."""
 
 import itertools
 
@@ -116,7 +117,7 @@ def test_who_did_not_answer_is_asked_again_and_who_is_gone_is_forgotten() -> Non
     assert len(later) == 2
     assert turns.due(["a"], SETTLED + SAMPLE_EVERY_MS, rows_at_most=100) == ["a"]
     found = turns.due(["a", "b"], SETTLED + SAMPLE_EVERY_MS, rows_at_most=100)
-    assert found == ["b"], "one that comes back is a new one"
+    assert found == ["b"], "a row that comes back is a new one"
 
 
 def test_who_never_answers_keeps_nobody_from_its_turn() -> None:

@@ -122,7 +122,7 @@ def die_at_will(folder: Path, left: int, chance: Callable[[int], int]) -> None:
                 pieces += 1
         except Died:
             found = seen(folder)
-            assert len(found) == len(set(found)), "nobody ever meets a line twice"
+            assert len(found) == len(set(found)), "no reader ever meets a line twice"
         left = chance(20) + 4
     assert opened(folder).pieces.spans(0) == ((0, 70),)
     assert seen(folder) == expected(7)

@@ -1,4 +1,4 @@
-"""Which metrics share a grouping, what the JVM is told of them, and what is made of its frames."""
+"""The metrics that share a grouping, the instructions for the JVM, and the rows of its frames."""
 
 import json
 import pickle

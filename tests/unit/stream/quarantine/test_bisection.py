@@ -30,7 +30,7 @@ RANGES = [OffsetRange("logs.t", 0, 10, 42), OffsetRange("logs.t", 1, 5, 5)]
 
 
 class Doubtful(Exception):
-    """Nobody knows whose fault this is."""
+    """A failure of unknown cause."""
 
 
 class Away(OSError):
@@ -93,7 +93,7 @@ def ends(one: OffsetRange) -> tuple[int, int]:
 
 
 def guilty(*offsets: int) -> Callable[[Part], None]:
-    """Lines over which Spark fails in a way that nobody knows."""
+    """Return lines over which Spark fails with an unknown error."""
 
     def refuse(part: Part) -> None:
         for one in part:

@@ -236,7 +236,7 @@ def test_the_size_grows_again_slowly() -> None:
 
 
 class Mortal:
-    """A JVM that lines end. Each life begins anew with the deaths noted so far."""
+    """A JVM that some lines end. Each life starts again with the deaths noted so far."""
 
     def __init__(self, guilty: set[Line], sizes: tuple[int, ...]) -> None:
         self.blame: dict[Part, int] = {}
