@@ -159,7 +159,7 @@ def test_a_group_is_read_moved_and_deleted(millrace: Run) -> None:
     assert "add --execute to do it" in shown.err
     assert millrace("group", "seek", "g4", "--to", "-2", "--topic", "t4:0", "--execute").code == 0
     assert millrace("consume", "t4", "-g", "g4", "-e").out == "b\nc\n"
-    assert millrace("group", "describe", "nobody").code == 4
+    assert millrace("group", "describe", "absent").code == 4
     [state] = millrace("group", "describe", "g4", "--state", "--json").data
     assert (state["state"], state["members"]) == ("Empty", 0)
     assert millrace("group", "delete-offsets", "g4", "--topic", "t4:1", "--yes").code == 0
@@ -184,7 +184,7 @@ def test_settings_are_read_and_changed(millrace: Run) -> None:
     assert row["source"] == "DEFAULT_CONFIG"
     assert millrace("config", "set", "topic", "t5", "nonsense=1").code == 1
     assert millrace("config", "set", "topic", "t5", "--delete", "retention.ms").code == 0
-    assert millrace("config", "get", "topic", "nobody").code == 4
+    assert millrace("config", "get", "topic", "absent").code == 4
     assert len(millrace("config", "get", "broker", "1", "--all", "--json").data) > 20
 
 
@@ -226,12 +226,12 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("topic", "alter", "nobody", "-p", "5"),
-        ("topic", "alter", "nobody", "-c", "retention.ms=1"),
-        ("config", "set", "topic", "nobody", "retention.ms=1"),
-        ("config", "set", "topic", "nobody", "retention.ms=1", "--dry-run"),
+        ("topic", "alter", "absent", "-p", "5"),
+        ("topic", "alter", "absent", "-c", "retention.ms=1"),
+        ("config", "set", "topic", "absent", "retention.ms=1"),
+        ("config", "set", "topic", "absent", "retention.ms=1", "--dry-run"),
         ("config", "set", "broker", "9", "log.cleaner.threads=2"),
-        ("produce", "nobody"),
+        ("produce", "absent"),
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:

@@ -185,7 +185,7 @@ def test_a_restart_on_request_is_no_crash(tmp_path: Path) -> None:
             "another process is healthy",
         )
         assert mill.entry()["restarts"] == 0
-        assert not control.ask(mill.home.socket, {"command": "restart", "part": "nobody"})["ok"]
+        assert not control.ask(mill.home.socket, {"command": "restart", "part": "absent"})["ok"]
 
 
 def test_what_a_part_started_ends_with_it(tmp_path: Path) -> None:
@@ -306,6 +306,6 @@ def test_a_part_stopped_by_hand_waits_to_be_started(tmp_path: Path) -> None:
         assert (mill.entry()["pid"], mill.entry("b")["state"]) == (None, "healthy")
         assert mill.log("a").count("begun") == 1
         with pytest.raises(KeyError):
-            lifecycle.stop_part(mill.home, "nobody", DEADLINE_S)
+            lifecycle.stop_part(mill.home, "absent", DEADLINE_S)
         assert control.ask(mill.home.socket, {"command": "restart", "part": "a"})["ok"]
         mill.wait_healthy("a")

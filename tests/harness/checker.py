@@ -243,7 +243,7 @@ class _Partition:
             return
         missing: dict[bytes, _Sent] = {}
         readers = [one for one in self.reads if one.is_full and self.place in one.starts]
-        assert readers or not self.sent, f"nobody has read {self.place} to its end"
+        assert readers or not self.sent, f"no reader has read {self.place} to its end"
         for read in readers:
             seen = set(read.values.get(self.place, ()))
             for value, one in self.sent.items():

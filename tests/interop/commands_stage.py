@@ -119,7 +119,7 @@ def _write_plans(stage: Stage) -> None:
 
     named = [{"topic": "plain", "partition": 0}, {"topic": "logs", "partition": 1}]
     texts = {
-        "delete-nobody.json": plan(("nobody", 0, 1)),
+        "delete-absent.json": plan(("absent", 0, 1)),
         "delete-far.json": plan(("plain", 0, 99)),
         "delete-twice.json": plan(("plain", 0, 0), ("plain", 0, 1)),
         "delete-bad.json": "{",

@@ -213,9 +213,9 @@ def test_offsets_are_committed_fetched_and_shown(broker: BrokerProcess, admin: A
     assert "committer" in groups
     states = {
         name: one.result(10).state.name
-        for name, one in admin.describe_consumer_groups(["committer", "nobody"]).items()
+        for name, one in admin.describe_consumer_groups(["committer", "absent"]).items()
     }
-    assert states == {"committer": "EMPTY", "nobody": "DEAD"}
+    assert states == {"committer": "EMPTY", "absent": "DEAD"}
     asked = [ConsumerGroupTopicPartitions("committer")]
     offsets = admin.list_consumer_group_offsets(asked)["committer"].result(10).topic_partitions
     assert [(one.topic, one.partition, one.offset) for one in offsets] == [("commits", 1, 42)]

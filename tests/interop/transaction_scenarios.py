@@ -223,7 +223,7 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
                 await producer.abort_transaction()
             assert await committed() == 1
         assert consumer.membership is not None
-        zombie = GroupMembership(consumer.membership.generation_id, "somebody else")
+        zombie = GroupMembership(consumer.membership.generation_id, "another member")
         producer.begin_transaction()
         with pytest.raises(TransactionFailed, match="UNKNOWN_MEMBER_ID"):
             await producer.send_offsets_to_transaction(offsets, "loop", zombie)

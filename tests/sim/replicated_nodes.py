@@ -135,8 +135,7 @@ class ReplicatedCluster:
                 )
 
     def write(self, index: int) -> Write | None:
-        """Write a batch to any node that accepts it, even one that wrongly believes that it
-        leads."""
+        """Write a batch to any node that accepts it, even to a deposed leader."""
         nodes = list(self.nodes.values())
         self.chance.shuffle(nodes)
         for node in nodes:

@@ -97,8 +97,7 @@ class Cluster:
         assert committed[write.offset] == write.entry, "what is acknowledged is committed"
 
     def write(self, partition: int, node_id: int | None = None) -> Write | None:
-        """Write a record to any broker that accepts it, even one that wrongly believes that it
-        leads."""
+        """Write a record to any broker that accepts it, even to a deposed leader."""
         nodes = list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
         if node_id is None:
             self.chance.shuffle(nodes)

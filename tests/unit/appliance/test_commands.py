@@ -88,11 +88,11 @@ def test_a_file_in_order_is_said_to_be(tmp_path: Path, monkeypatch: pytest.Monke
         (["down"], 0, "not running"),
         (["restart", "redis"], 5, "not running"),
         (["show", "nothing"], 4, "no metric 'nothing'"),
-        (["logs", "nobody"], 4, "no log of 'nobody'"),
+        (["logs", "absent"], 4, "no log of 'absent'"),
         (["logs", "--since", "soon"], 2, "duration"),
         (["lag"], 5, "no answer"),
         (["collector", "status"], 5, "collector"),
-        (["run", "nobody"], 2, "no part 'nobody'"),
+        (["run", "absent"], 2, "no part 'absent'"),
         (["init", "--owner", "mysql"], 2, "--owner mysql"),
     ],
 )

@@ -79,7 +79,7 @@ def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.Mon
         ("starting", "starting", "stream"),
         ("starting", "127.0.0.1:8092: Connection refused", "stream"),
         ("starting", "mysql-away: not now", "stream (mysql-away: not now)"),
-        ("healthy", "starts anew", "stream (starts anew)"),
+        ("healthy", "starts again", "stream (starts again)"),
     ],
 )
 def test_what_a_part_waits_for_is_told(

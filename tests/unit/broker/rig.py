@@ -36,7 +36,7 @@ LISTENERS = {
     name: {"host": name.lower(), "port": 1, "advertised_host": name.lower(), "advertised_port": 1}
     for name in ("HOST", "MILL", "BROKER")
 }
-"""What the broker says of itself; nobody listens there."""
+"""The addresses that the broker advertises; no socket listens there."""
 
 KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
 """Arrays that are null in answers of Kafka too (pitfall 23); clients take no other null."""
@@ -139,14 +139,15 @@ class HeldSyncs(InlineWorker):
         return len(self._held)
 
     def work(self, count: int | None = None) -> None:
-        """Do so many of those held; without a number all, and what that brings with it."""
+        """Perform that many of the held jobs; without a number all, and the jobs that follow from
+        them."""
         while self._held and count != 0:
             self._held.popleft()()
             count = count if count is None else count - 1
 
 
 SYNC_NS = 1_500_000
-"""What each sync takes, as it is told."""
+"""The reported duration of each sync."""
 
 
 class Begun(NamedTuple):
@@ -157,10 +158,10 @@ class Begun(NamedTuple):
 
 
 class HeldFlusher(Flusher):
-    """Syncs when told to."""
+    """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """Tells whom the broker's own would have told. `metadata` has the metadata's syncs."""
+        """Notify the callbacks of `replaced`. `metadata` has the metadata's syncs."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
@@ -365,8 +366,7 @@ class Rig:
         assert answer.topics[0].error_code == 0, answer.topics[0]
 
     def commit(self, *records: MetadataRecord) -> None:
-        """Have the metadata's log hold these, as a decision of the controller that nobody here has
-        asked for."""
+        """Append these to the metadata log, as a controller decision that no client requested."""
         quorum = self.broker.parts.metadata.quorum
         batch = build_batch(
             [NewRecord(None, encode_record(one), self.clock.now_ms()) for one in records]

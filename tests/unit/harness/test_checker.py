@@ -318,5 +318,5 @@ def test_one_value_sent_twice_is_a_fault_of_the_test(story: Story) -> None:
 
 def test_a_partition_nobody_read_is_a_fault_of_the_test(story: Story) -> None:
     story.sends[0].invoke(("unread", 0), b"value", story.now())
-    with pytest.raises(AssertionError, match="nobody has read"):
+    with pytest.raises(AssertionError, match="no reader has read"):
         story.finish()

@@ -289,7 +289,7 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
     for seed in range(40):
         node = Node(topic={"segment.bytes": "200"})
         node.put(batch(b"of the producer", producer=(7, 0, 0)))
-        node.put(batch(b"of nobody" * 10))
+        node.put(batch(b"unrelated" * 10))
         node.flush()
         node.log.advance_log_start(1)
         node.manager.checkpoint().perform()

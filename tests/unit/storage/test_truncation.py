@@ -59,10 +59,10 @@ def test_a_target_at_or_below_the_start_takes_the_start_along(target: int) -> No
     log = node.log
     assert (log.log_start_offset, log.log_end_offset) == (target, target)
     assert (log.high_watermark, log.recovery_point) == (target, target)
-    node.put(batch(b"anew"), leader_epoch=9)
+    node.put(batch(b"next"), leader_epoch=9)
     node.flush()
     node.crash(random.Random(SEED))
-    assert (node.log.log_start_offset, values_of(node.log)) == (target, [b"anew"])
+    assert (node.log.log_start_offset, values_of(node.log)) == (target, [b"next"])
 
 
 @pytest.mark.parametrize("target", [0, 3, 7])
@@ -254,12 +254,12 @@ def test_a_reset_goes_on_at_any_offset() -> None:
         log = node.log
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
         assert log.producer_state.active() == []
-        node.put(batch(b"anew"), leader_epoch=3)
+        node.put(batch(b"next"), leader_epoch=3)
         node.flush()
         assert log.leader_epochs.entries == [(3, offset)]
         node.manager.checkpoint().perform()
         assert node.crash(random.Random(offset)).offline == {}
-        assert (node.log.log_start_offset, values_of(node.log)) == (offset, [b"anew"])
+        assert (node.log.log_start_offset, values_of(node.log)) == (offset, [b"next"])
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 15))

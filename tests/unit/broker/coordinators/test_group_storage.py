@@ -347,7 +347,7 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     """KIP-447; without a member and a generation nothing is compared, as before version 3."""
     scene, a = Scene(), Client("a", instance="i1")
     stranger = Client("x", member_id="stranger", generation=1)
-    assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
+    assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
     assert judged(scene.shard, transactional(stranger)) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.join(a)
     assert judged(scene.shard, transactional(a)) is ErrorCode.NONE, "also before it is stable"
@@ -356,7 +356,7 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     assert judged(scene.shard, transactional(twin)) is ErrorCode.FENCED_INSTANCE_ID
     old = Client("x", instance="i1", member_id=a.member_id, generation=0)
     assert judged(scene.shard, transactional(old)) is ErrorCode.ILLEGAL_GENERATION
-    assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
+    assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
     assert judged(scene.shard, transactional(a, "")) is ErrorCode.INVALID_GROUP_ID
 
 

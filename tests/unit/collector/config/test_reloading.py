@@ -139,10 +139,10 @@ def test_a_command_that_fails_says_why(followed: Followed) -> None:
 
 
 def test_a_cluster_that_is_away_is_asked_again(followed: Followed) -> None:
-    followed.fails = BrokerUnreachable("nobody there")
+    followed.fails = BrokerUnreachable("no broker there")
     followed.save(wish("b*"))
     followed.look()
-    assert "nobody there" in str(followed.reloading.problem)
+    assert "no broker there" in str(followed.reloading.problem)
     followed.fails = None
     followed.look()
     assert followed.taken == []

@@ -28,7 +28,7 @@ def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
         poller = Poller(
             brokers,
             {"stream": f"http://{away}", "collector": f"http://127.0.0.1:{server.port}"},
-            supervisor=str(tmp_path / "nobody.sock"),
+            supervisor=str(tmp_path / "absent.sock"),
             disks={"data": tmp_path},
         )
         try:
