@@ -1,4 +1,4 @@
-"""What one failed write leaves behind, looked at closely."""
+"""The effects of one failed write, each checked in detail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As many files as a mill may have, by a real collector that is killed in the middle of them.
+"""A real collector reads the largest allowed number of files and is killed in between.
 
 How long it takes until it is at work again after a kill is printed and not judged: machines differ.
 """

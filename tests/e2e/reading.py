@@ -1,4 +1,4 @@
-"""What stands in a mill's Redis, MySQL, topics and on its pages, read as a stranger reads it."""
+"""Read a mill's Redis, MySQL, topics and pages as an outside tool would read them."""
 
 import json
 import signal

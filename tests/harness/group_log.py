@@ -1,4 +1,4 @@
-"""What the offsets topic says of a group, read over the wire, and what must be true of it.
+"""The records of a group in the offsets topic, read over the wire, and their invariants.
 
 The log is the one witness that every member shares: it holds each generation with all its shares,
 and every commit, in the order in which they came into force. What the members were given is theirs

@@ -1,4 +1,4 @@
-"""What clients did to a log and what they were told: the records that `checker` judges.
+"""The operations of clients on a log and their results: the input of `checker`.
 
 Pure: no clock, no threads, no client. Each producer keeps a `SendLog`, each consumer a `ReadLog`,
 each committer of offsets a `CommitLog`. An answer that never came is no failure: such a record may

@@ -1,4 +1,4 @@
-"""What a call of our `kafka-*` commands and of Kafka's own is, and how far they agree.
+"""Calls of our `kafka-*` commands and of Kafka's own, and the comparison of their results.
 
 `tests/interop/test_commands_beside_kafka.py` has both make the calls of `kafka_cases`, on one
 broker; the table in `docs/kafka-commands.md` is made of the same list.

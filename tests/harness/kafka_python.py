@@ -1,4 +1,4 @@
-"""What a test must know of kafka-python."""
+"""Facts about kafka-python that tests need."""
 
 POLL_S = 2.0
 """How long its consumers' polls may last; they return earlier, with the first records.

@@ -1,4 +1,5 @@
-"""What the program can say: every text of its source, with `…` in place of what is filled in."""
+"""The texts that the program can print: every string of its source, with `…` for filled-in
+values."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a long test counted, shown at the end of the run also when it passes."""
+"""Counters of long tests, printed at the end of the run also when it passes."""
 
 LINES: list[str] = []
 """Kept for the terminal's summary, in the order they came."""

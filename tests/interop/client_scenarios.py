@@ -1,4 +1,4 @@
-"""What our client promises of any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our client on any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What unmodified clients complain of: a warning that one of them logs is a defect of the broker.
+"""Fail a test when an unmodified client logs a warning, because that is a defect of the broker.
 
 A module asks for it with `pytest.mark.usefixtures("no_complaints")`. A test that provokes
 complaints itself, by killing the broker or fencing a member, names them:

@@ -1,4 +1,4 @@
-"""What our consumer promises of any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our consumer on any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import contextlib

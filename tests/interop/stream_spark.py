@@ -1,4 +1,4 @@
-"""One JVM for all tests that need Spark, and lines put through the real fold."""
+"""A shared JVM for all tests that need Spark, and helpers that run lines through the real fold."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What clients may do to memory, files and each other: connections, slow readers, wide requests."""
+"""Limits on the memory and files that clients use: connections, slow readers, wide requests."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What Kafka's command lines, ours, say of what is refused: on one broker, and in few seconds.
+"""The messages of our `kafka-*` commands about refusals, on one broker and within seconds.
 
 `test_commands_beside_kafka.py` holds them against Kafka's own, and is not run with each change.
 """

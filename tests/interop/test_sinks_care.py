@@ -1,4 +1,4 @@
-"""What must hold beside the batches: idle healing, refills in steps, rankings, restored servers."""
+"""The sinks' upkeep beside batches: idle healing, refills in steps, rankings, restored servers."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""How long MySQL keeps windows: by their size, and never less than before without a notice.
+"""MySQL keeps windows by their size, and never shortens that time without a notice.
 
 The clock is the test's own, for it is about weeks.
 """

@@ -1,4 +1,4 @@
-"""What tasks tell beside the counts: when records were stamped, and where their time went."""
+"""The figures of tasks beside the counts: the records' timestamps, and the time of each stage."""
 
 import time
 from collections.abc import Sequence

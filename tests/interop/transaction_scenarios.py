@@ -1,4 +1,4 @@
-"""What our transactional producer promises of any cluster, with our consumer as the witness."""
+"""Guarantees of our transactional producer on any cluster, checked with our consumer."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What must hold after every event of the quorum's simulation, whatever fails."""
+"""Invariants of the quorum's simulation, checked after every event and under every fault."""
 
 from __future__ import annotations
 

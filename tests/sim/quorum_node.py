@@ -1,4 +1,4 @@
-"""One replica in the quorum's simulation: the core, and a driver that does what it asks."""
+"""A replica in the quorum's simulation: the core, and a driver that performs its effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node that replicates: real logs on a simulated disk, real roles, followers, fetches and
+"""A node that replicates: real logs on a simulated disk, real roles, followers, fetches and
 proposals over sessions and links of a simulated network. `replicated_nodes` has several of them.
 """
 

@@ -1,4 +1,5 @@
-"""What three simulated brokers say of their cluster in `/status` and `/metrics`, well and not."""
+"""Three simulated brokers report their cluster in `/status` and `/metrics`, with and without
+faults."""
 
 from __future__ import annotations
 

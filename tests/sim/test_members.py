@@ -1,4 +1,4 @@
-"""Who belongs to the cluster: registration, heartbeats and verdicts over a network with faults."""
+"""Membership of the cluster: registration, heartbeats and fencing over a network with faults."""
 
 import pytest
 

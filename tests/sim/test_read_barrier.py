@@ -1,4 +1,4 @@
-"""What readers are told when leaders change: nothing that is old, and no end goes back."""
+"""Readers get no stale data when leaders change, and no end offset goes back."""
 
 from __future__ import annotations
 

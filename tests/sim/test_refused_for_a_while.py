@@ -1,4 +1,4 @@
-"""What a disk refuses for a while: a log that is to be cut, or to be marked as damaged."""
+"""The disk refuses an operation for a while: a truncation, or the mark of a damaged log."""
 
 from __future__ import annotations
 

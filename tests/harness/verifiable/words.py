@@ -1,4 +1,4 @@
-"""What a verifiable client says, in the words of Kafka's VerifiableProducer and its consumer.
+"""The output of a verifiable client, in the format of Kafka's VerifiableProducer and its consumer.
 
 One JSON object a line on standard output. A client writes paced numbers to `TOPIC` and others in
 transactions to `TOPIC-tx`, number n to partition n mod `PARTITIONS`, and reads both as the only

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: all of it drawn from the run's own chance."""
+"""Random faults and their times, drawn from the run's own random generator."""
 
 from __future__ import annotations
 

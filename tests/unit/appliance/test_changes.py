@@ -1,4 +1,4 @@
-"""Which parts of a running mill another configuration concerns."""
+"""The parts of a running mill that a changed configuration affects."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What commands print, the checks before a start, the demo, and the readings."""
+"""The output of commands, the checks before a start, the demo, and the readings."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Who may be stopped: what brokers say of their copies, and what `stop` and `restart` do then."""
+"""`stop` and `restart` refuse a broker whose replicas are needed, as the brokers report them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of MySQL's rows."""
+"""`doctor` reports the number and the growth of MySQL's rows."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is said of a disk that takes nothing, and of a mill that does not run: never a traceback."""
+"""Commands report a full disk or a stopped mill, and never print a traceback."""
 
 import os
 import socket

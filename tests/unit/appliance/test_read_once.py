@@ -1,4 +1,4 @@
-"""What was read of the file and checked is what starts, whatever is saved in the meantime."""
+"""The mill starts with the file that was read and checked, even if the file is saved since."""
 
 import hashlib
 from pathlib import Path

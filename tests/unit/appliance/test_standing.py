@@ -1,4 +1,4 @@
-"""What `broker describe` and `kafka-metadata-quorum` make of what a cluster says."""
+"""`broker describe` and `kafka-metadata-quorum` print the state that a cluster reports."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the supervisor does beside its judgement: its lock, and logs on a disk that is full."""
+"""The supervisor's driver: its lock, and logs on a full disk."""
 
 import asyncio
 import os

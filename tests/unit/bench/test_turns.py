@@ -1,4 +1,4 @@
-"""Whose runs become whose figures when several are measured in turn."""
+"""The assignment of runs to figures when several subjects are measured in turn."""
 
 from collections.abc import Iterator
 from pathlib import Path

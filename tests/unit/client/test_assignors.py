@@ -1,4 +1,4 @@
-"""Who gets what: equal to Java's where that matters, even and sticky where it is free."""
+"""Assignments: equal to Java's where that matters, balanced and sticky otherwise."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""One connection against a server that follows a script: order, time, loss, nonsense, versions."""
+"""A connection to a server that follows a script: order, time, loss, nonsense, versions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What holds of a file when the collector starts over with its handles open."""
+"""The state of a file when the collector starts over with its handles open."""
 
 from pathlib import Path
 

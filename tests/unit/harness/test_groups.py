@@ -1,4 +1,4 @@
-"""Which tests stay together."""
+"""The tests that run in one worker process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is cut between two namespaces is lost one way, and passes again when it is healed."""
+"""A cut between two namespaces drops packets in one direction, until it is healed."""
 
 from __future__ import annotations
 

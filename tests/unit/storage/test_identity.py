@@ -1,4 +1,4 @@
-"""Whose data folder it is: refused by name, and known again by an id of its own."""
+"""The owner of a data folder: another owner is refused by name, and an id identifies the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One log in operation: append, write, read, roll, flush, truncate."""
+"""Operations of one log: append, write, read, roll, flush, truncate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes by age, by size and below the log start, and what never goes."""
+"""Retention by age, by size and below the log start, and the segments that always stay."""
 
 from __future__ import annotations
 

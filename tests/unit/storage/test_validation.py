@@ -1,4 +1,4 @@
-"""What a client's batch is refused for, and with which code."""
+"""The faults for which a client's batch is refused, and the code of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to answer for a JVM that ended or stands still, where two threads have it count."""
+"""The thread that answers for a JVM that ended or hangs, when two threads use it."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which offsets a recount takes next, and what its thread does when it can take none."""
+"""The next offsets of a recount, and its thread when there are none."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Where the time of batches goes: by stage, over two windows, and how old live lines are."""
+"""The time of batches by stage, over two windows, and the age of live lines."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who may lead, rule by rule; broker 1 leads three replicas unless said otherwise."""
+"""The replicas that may lead, rule by rule; broker 1 leads three replicas unless said otherwise."""
 
 from dataclasses import replace
 

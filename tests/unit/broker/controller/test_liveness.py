@@ -1,4 +1,5 @@
-"""Who is taken for dead and when; times are lived ms, and broker 1's node has the controller."""
+"""The controller fences dead brokers; times are lived ms, and broker 1's node has the
+controller."""
 
 from collections.abc import Sequence
 from dataclasses import replace

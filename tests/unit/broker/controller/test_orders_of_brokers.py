@@ -1,4 +1,4 @@
-"""What brokers ask of the controller, through the one door: decided in line, never held up."""
+"""Requests of brokers to the controller: decided in order, and never delayed."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What is kept of groups: records in Kafka's bytes, expiry by Kafka's rules, open transactions."""
+"""The stored records of groups: Kafka's bytes, expiry by Kafka's rules, open transactions."""
 
 from dataclasses import replace
 

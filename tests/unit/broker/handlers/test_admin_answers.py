@@ -1,4 +1,4 @@
-"""What the administrative APIs answer, in every version: results, and the codes of refusals."""
+"""The answers of the administrative APIs in every version: results, and the codes of refusals."""
 
 from __future__ import annotations
 

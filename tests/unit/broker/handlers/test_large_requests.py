@@ -1,4 +1,4 @@
-"""What a request with as many elements as may be costs, counted in calls and not in time.
+"""The cost of a request with the maximum number of elements, counted in calls and not in time.
 
 For every served API each array it has is filled, once with names that exist nowhere and once with
 one and the same that does. A call takes a tenth of a microsecond or two.

@@ -1,4 +1,4 @@
-"""What Metadata says of topics: which ones, what they are, and which it makes."""
+"""Metadata answers: the topics listed, their fields, and the topics created by the request."""
 
 from __future__ import annotations
 

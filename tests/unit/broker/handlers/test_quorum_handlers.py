@@ -1,4 +1,4 @@
-"""What clients learn of the quorum, and what they may ask of it."""
+"""The requests that clients may send about the quorum, and the answers."""
 
 from __future__ import annotations
 

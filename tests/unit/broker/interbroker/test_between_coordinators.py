@@ -1,4 +1,4 @@
-"""What coordinators of transactions and leaders of partitions answer each other."""
+"""The answers between coordinators of transactions and leaders of partitions."""
 
 from __future__ import annotations
 

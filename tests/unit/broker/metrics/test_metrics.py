@@ -1,4 +1,4 @@
-"""What the broker counts and times, and how Prometheus reads it."""
+"""The broker's counters and timers, and how Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker measures of itself, from where it happens to what `/metrics` and `/status` say.
+"""The broker's own measurements, from their source to `/metrics` and `/status`.
 
 Requests come in by a connection of a whole broker. Time for them is what the test says, and a
 thousandth of a millisecond for each look at the clock.

@@ -1,4 +1,4 @@
-"""What a leader says of everybody's progress."""
+"""A leader reports the progress of every replica."""
 
 from broker.quorum.events import Propose, Synced
 from broker.quorum.quorum_status import QuorumReplicaStatus, status_of

@@ -1,4 +1,4 @@
-"""How transactions end in a whole broker: markers, failures, offsets, and what is shown of it."""
+"""Transactions end in a whole broker: markers, failures, offsets, and the answers about them."""
 
 import random
 from collections.abc import Iterator

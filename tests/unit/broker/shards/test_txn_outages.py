@@ -1,4 +1,4 @@
-"""What is said of partitions that refuse the markers of decided transactions."""
+"""Reports about partitions that refuse the markers of decided transactions."""
 
 import logging
 from collections.abc import Iterator

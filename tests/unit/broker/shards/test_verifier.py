@@ -1,4 +1,4 @@
-"""How the coordinator of a transaction is asked that is another broker."""
+"""A broker asks another broker that coordinates the transaction."""
 
 from __future__ import annotations
 

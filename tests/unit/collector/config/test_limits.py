@@ -1,4 +1,4 @@
-"""Which topics' limits are raised for the lines that inputs allow."""
+"""The topics whose size limit is raised for the lines that inputs allow."""
 
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,

@@ -1,4 +1,4 @@
-"""What an order would do to a cluster that is typed in here."""
+"""The effect of an order on a cluster that the test describes."""
 
 from collections.abc import Mapping
 

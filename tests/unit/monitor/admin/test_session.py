@@ -1,4 +1,4 @@
-"""Who is let in, for how long, and that a plan is confirmed once and by its name."""
+"""Sessions of administrators: entry, expiry, and plans that are confirmed once and by name."""
 
 import itertools
 

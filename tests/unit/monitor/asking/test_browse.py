@@ -1,4 +1,4 @@
-"""What bounds the reading of messages when brokers say nothing."""
+"""Limits on the reading of messages when brokers do not answer."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which record's timestamp a reader that stands still waits for, in logs built batch by batch."""
+"""The record whose timestamp a standing reader waits for, in logs built batch by batch."""
 
 import asyncio
 from typing import Any

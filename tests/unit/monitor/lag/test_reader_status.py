@@ -1,4 +1,4 @@
-"""How a reader is doing: Burrow's vectors, and where ours differs from it on purpose."""
+"""The status of a reader: Burrow's vectors, and where ours differs from it on purpose."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the monitor makes of several brokers: up, fenced, down; their quorum, their partitions."""
+"""The monitor's view of several brokers: up, fenced, down; their quorum, their partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a disk lasts, from what was seen of its room."""
+"""The time until a disk is full, from the record of its free space."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is kept in columns comes back as it was: cells, commits, windows."""
+"""Values kept in columns come back unchanged: cells, commits, windows."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What shows over several looks: files that stand still, the share that does not parse."""
+"""Findings that need several looks: files that stand still, the share of bad lines."""
 
 from monitor.state.watches import SHARE_LINES_MIN, STILL_MS_MIN, FileMemory, ShareMemory
 

@@ -1,4 +1,4 @@
-"""One topic of the archive in its folder, whatever it died of."""
+"""One topic of the archive in its folder, after a death at any point."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One batch counted with a Spark that is played: what is tried, said, noted and given up."""
+"""The test plays Spark for one batch: the tries, messages, notes, and the lines given up."""
 
 import threading
 import time

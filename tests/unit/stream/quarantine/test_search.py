@@ -1,4 +1,4 @@
-"""Which lines a search finds guilty, how often it tries; that all others are counted once."""
+"""A search finds the lines that kill the JVM in few tries, and counts all others once."""
 
 import itertools
 import math

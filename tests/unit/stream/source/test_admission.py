@@ -1,4 +1,4 @@
-"""How a batch is divided among partitions: fairly, live ones first, and never past its size."""
+"""A batch is divided among partitions: fairly, live ones first, and never past its size."""
 
 import pytest
 

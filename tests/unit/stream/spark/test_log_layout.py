@@ -1,4 +1,4 @@
-"""What the JVM writes to stream.log: one record after the other, and no trace of a wanted end."""
+"""The JVM writes stream.log record by record, without a trace of a planned end."""
 
 import re
 import tempfile
