@@ -270,7 +270,7 @@ class Life:
         )
 
     def committed(self) -> dict[bytes, bytes | None]:
-        """What a reader of committed data makes of it, who only knows what a fetch tells."""
+        """The records that a read_committed reader keeps, judged only by the fetch answers."""
         log = self.node.log
         coming = log.aborted_transactions(log.log_start_offset, EVERYTHING)
         skipped: set[int] = set()

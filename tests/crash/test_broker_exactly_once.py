@@ -69,7 +69,7 @@ def test_transactions_of_two_members_through_many_kills(tmp_path: Path) -> None:
 
 
 def lag(bootstrap: str) -> int:
-    """How far the group is behind."""
+    """Return the lag of the group."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP} | CLIENT)
     try:
         behind = 0

@@ -39,7 +39,7 @@ SPARE_BYTES_MAX = 100_000
 """Left free by the filler, so that the last write that fits differs from fill to fill."""
 
 FULL_S_MAX = 0.3
-"""How long the disk stays full after the first refusal."""
+"""The time that the disk stays full after the first refusal."""
 
 REFUSED = "write_failures_total"
 
@@ -142,7 +142,7 @@ class Transactions:
 
 
 def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
-    """What else may be asked of a broker whose disk is full."""
+    """Order a topic, a deletion or an end of the broker, at random, while the disk is full."""
     choice = campaign.chance.choice(["nothing", "topic", "deletion", "kill", "stop"])
     if choice == "deletion":
         # Refused or done: a namesake may be asked for at once, and is there when there is room.

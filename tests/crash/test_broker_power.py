@@ -137,7 +137,8 @@ def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path
 
 
 def check_order(last: ReadLog, campaign: Campaign) -> int:
-    """What stands was sent, and each producer's stands in its order; how much has gone."""
+    """Check that every stored record was sent, in each producer's order; return how many are
+    lost."""
     standing = 0
     for place in PLACES:
         # A second copy of a batch whose answer was lost may follow the first.

@@ -66,7 +66,7 @@ for number in range(0, count, 10):
 
 
 def ledger_of(folder: Path) -> Path:
-    """Where the writer says what it has written; not watched."""
+    """The unwatched file in which the writer lists its written lines."""
     return folder.parent.parent / "written"
 
 

@@ -63,7 +63,7 @@ def config() -> str:
 
 
 def has_come(moment_s: float) -> bool:
-    """Whether the monotonic clock shows it."""
+    """Return True once the monotonic clock has reached the moment."""
     return time.monotonic() >= moment_s
 
 
@@ -190,7 +190,7 @@ def compare(reading: Reading, expected: Expected) -> None:
 
 
 def check(load: Load) -> None:
-    """What was written stands in the topic once and in order, and is counted in both sinks."""
+    """Check that each written line is in the topic once and in order, and counted in both sinks."""
     files = written_numbers(load.folder, load.base_s)
     assert sum(map(len, files.values())) == load.count
     numbers, expected = load.topic()

@@ -93,7 +93,7 @@ class Rig:
         return count / (time.monotonic() - began_s)
 
     def read_by_executors(self, count: int) -> Counter[str]:
-        """What executors have read, once they have read so many lines in all."""
+        """Wait until executors have read so many lines in all; return the lines read by each."""
         wait_until(
             lambda: self.events.records_read().total() >= count,
             EVENTS_DEADLINE_S,

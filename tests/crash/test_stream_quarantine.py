@@ -102,7 +102,7 @@ class Rig:
             producer.produce(TOPIC, line, key=f"app/{number % 5}.log".encode())
 
     def look(self) -> PartStatus | None:
-        """What the stream says of itself, kept where it is degraded; a dead one is started."""
+        """Return the stream's status, and record it if it is degraded; restart a dead stream."""
         assert self.stream.process is not None
         if (code := self.stream.process.poll()) is not None:
             assert code == 1, self.stream.log_text()[-4_000:]
@@ -127,7 +127,7 @@ class Rig:
         return int(found[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
-        """How many lines were not counted, by reason."""
+        """The number of lines not counted, by reason."""
         found = self.rows("SELECT reason, SUM(`count`) AS n FROM unparsed GROUP BY reason")
         return {str(row["reason"]): int(row["n"]) for row in found}
 
@@ -152,7 +152,7 @@ class Rig:
         return status
 
     def look_back(self) -> tuple[int, int]:
-        """What moves while the work goes on."""
+        """The figures that change while the work goes on."""
         return self.restarts, len(self.seen)
 
     def wait_searching(self, sentences: int) -> None:
@@ -191,7 +191,7 @@ def rig_of(
 
 
 def sentences(rig: Rig) -> list[str]:
-    """What was said about searches, in order."""
+    """The log's sentences about searches, in order."""
     return [
         problem.text for one in rig.seen for problem in one.problems if problem.code == "poison"
     ]

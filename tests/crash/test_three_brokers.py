@@ -96,7 +96,7 @@ def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
 
 
 def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[bytes]:
-    """What stands in the topic, read by a group of its own, until there are so many."""
+    """Read the topic with a new group until so many records have come."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,

@@ -24,7 +24,7 @@ HUGE_BYTES = 100_000_000
 PIECE_BYTES_MAX = 1 << 20
 
 SPARKS_OWN = re.compile(r" spark (SparkStringUtils|DAGScheduler) ")
-"""Who warns there of Spark's plans and jobs, not of the broker."""
+"""The loggers that warn of Spark's plans and jobs, not of the broker."""
 
 
 def watched(mill: TempMill, name: str) -> Path:
@@ -177,7 +177,7 @@ def test_a_sink_that_stands_still_costs_nothing(
     before = reading.commits()
 
     def waits(lines: int) -> bool:
-        """Whether the lag is these lines and the markers of their transactions."""
+        """Return True if the lag equals these lines and the markers of their transactions."""
         lag = reading.stream_lag()
         return lag is not None and lines < lag <= lines + reading.commits() - before
 

@@ -24,7 +24,7 @@ AT_ONCE_S = 5.0
 
 
 class Said:
-    """How a command ended, and what it printed."""
+    """The exit code of a command, and its output."""
 
     def __init__(self, code: int, out: bytes, err: str) -> None:
         self.code, self.raw, self.err = code, out, err

@@ -44,7 +44,7 @@ sinks: {{redis: {{host: 127.0.0.1, port: {redis}}}, mysql: null}}
 
 
 def answer(path: str) -> dict[str, Any]:
-    """What a monitor says to `lag` and `top`."""
+    """The answer of a monitor to `lag` and `top`."""
     group = {"group": "g", "status": "ok", "lag": 1, "known": 3, "partitions": 3}
     group |= dict.fromkeys(("time_lag_ms", "eta_s", "read_rate", "write_rate"))
     rows = [] if "health" in path or "parts" in path else [group]
@@ -133,7 +133,8 @@ def test_it_ends_with_130(home: Path, arguments: str, shows: str) -> None:
 
 
 def left_of(home: Path) -> list[str]:
-    """What runs for a mill in this folder, by the environment that all of it inherits."""
+    """Return the processes of the mill in this folder, found by the environment that they
+    inherit."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

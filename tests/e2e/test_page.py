@@ -137,7 +137,7 @@ def emulate(chrome: Any, device: dict[str, object], scheme: str = "light") -> No
 
 
 def faults_of(chrome: Any) -> list[str]:
-    """What the console or the policy objects to."""
+    """Return the errors of the console and of the content policy."""
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
 
 
@@ -308,7 +308,7 @@ WHOLE = {
 
 
 def outline(chrome: Any) -> list[str]:
-    """What a page is built of, as it is seen: headings, columns, charts; no value that moves."""
+    """Return the visible structure of a page: headings, columns, charts; no value that moves."""
     script = """[...document.querySelectorAll('main h2, main h3, main th[scope=col], main .chart, '
       + 'main summary, main .station, main form')]
       .filter((one) => one.checkVisibility())

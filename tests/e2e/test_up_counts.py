@@ -86,7 +86,7 @@ def counts(mill: TempMill, times: int) -> None:
 
 
 def lines_of(mill: TempMill, file: str) -> int:
-    """How many lines of a file are counted."""
+    """Return the number of counted lines of a file."""
     return int(in_redis(mill, "mill:lines_by_file:all").get(file, "0"))
 
 

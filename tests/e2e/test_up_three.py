@@ -43,7 +43,7 @@ def states(mill: TempMill) -> dict[str, str]:
 
 @contextmanager
 def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]]:
-    """Which brokers are in one of these states, each time that this has changed."""
+    """Collect the brokers in one of these states, each time that the set changes."""
     seen: list[frozenset[str]] = []
     is_over = threading.Event()
 

@@ -60,7 +60,7 @@ class BrokerProcess:
         self.status_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
-        """How long the last start took until the broker was ready."""
+        """The seconds that the last start took until the broker was ready."""
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
         self._broker_port = broker_port
@@ -83,7 +83,7 @@ class BrokerProcess:
         return self.process.pid
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
         told = dict(ports)
         if self._voters:
@@ -205,7 +205,7 @@ class BrokerProcess:
         return self.start()
 
     def status(self) -> PartStatus:
-        """What `/status` says."""
+        """The answer of `/status`."""
         return fetch_status(self.host, self.status_port, 5.0)
 
     def wait_for_connections(self, count: int) -> None:
@@ -232,7 +232,7 @@ class BrokerProcess:
         )
 
     def log_text(self) -> str:
-        """What the process has logged, all its lives together."""
+        """The log of the process over all its lives."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "BrokerProcess":

@@ -38,7 +38,7 @@ RECORDS_BETWEEN_MAX = 1_500
 """The broker dies after so many further acknowledgements, or fewer."""
 
 DEATH_AT_START = 0.2
-"""How often the next death comes while the broker is still recovering from the one before."""
+"""The probability that the next death comes while the broker still recovers from the last one."""
 
 START_S_MAX = 0.6
 """A death at start comes within this time: before, in and after the recovery of the logs."""

@@ -20,7 +20,7 @@ from tests.harness.history import CommitLog, Outcome, Place, ReadLog, SendLog
 
 
 class Fault(StrEnum):
-    """What must never be seen."""
+    """The faults that must never occur."""
 
     LOST = "lost"
     """Acknowledged, above the log's start, and not there at the end for a reader who may see it."""
@@ -66,7 +66,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the run may do without fault."""
+    """The deviations that are no fault in this run."""
 
     may_double: bool = False
     """The producer was not idempotent: an answer lost in a crash is sent again."""
@@ -76,7 +76,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Report:
-    """What the checker found; `line` is what a campaign prints."""
+    """The checker's findings; `line` is the text that a campaign prints."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -304,7 +304,8 @@ class _Partition:
             last[one.log] = (offset, one)
 
     def _check_real_time(self) -> None:
-        """Who is sent after another's acknowledgement stands behind it: offsets only grow."""
+        """Check real-time order: a record sent after another's acknowledgement has a larger
+        offset."""
         answered = sorted(
             (
                 (one.offset, one.log.answered_ns[one.number], one.log.invoked_ns[one.number], one)
@@ -395,7 +396,8 @@ def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) 
 
 
 def _check_commits(log: CommitLog, report: Report) -> None:
-    """What is read back was asked for, and is not older than what was promised last."""
+    """Check that each offset read back was requested and is not older than the last acknowledged
+    one."""
     asked: dict[Place, set[int]] = {}
     promised: dict[Place, int] = {}
     for kind, place, offset in log.events:

@@ -73,11 +73,11 @@ class ClusterProcesses:
 
     @property
     def size(self) -> int:
-        """How many brokers there are: the most replicas that a partition can have."""
+        """The number of brokers: the most replicas that a partition can have."""
         return len(self.brokers)
 
     def log_text(self) -> str:
-        """What all of them have logged, one after the other."""
+        """The logs of all brokers, one after the other."""
         return "\n".join(one.log_text() for one in self.brokers.values())
 
     def pids(self) -> list[int]:
@@ -115,7 +115,7 @@ class ClusterProcesses:
             one.wait_until_ready()
 
     def details(self) -> list[Mapping[str, Any]]:
-        """What each running broker says of itself."""
+        """The status of each running broker."""
         return [one.status().details for one in self.running]
 
     def controller_id(self) -> int | None:

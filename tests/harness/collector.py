@@ -50,7 +50,7 @@ class CollectorProcess:
             (self.home / "watched" / name).mkdir(parents=True, exist_ok=True)
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         return {
             "part": "collector",
             "section": self.section,

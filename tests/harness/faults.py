@@ -66,7 +66,7 @@ CUTS = (
     "late",
     "reset",
 )
-"""What may become of a broker's links."""
+"""The possible cuts of a broker's links."""
 
 LATE_S = (0.05, 1.0)
 
@@ -299,7 +299,7 @@ class Faults:
         looking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": GROUP})
 
         def left() -> int:
-            """How many records of the input are not transformed yet."""
+            """Return the number of input records without a transformed copy."""
             ends = [looking.get_watermark_offsets(place, CALL_S)[1] for place in places]
             return sum(ends) - sum(max(one.offset, 0) for one in looking.committed(places, CALL_S))
 
@@ -324,7 +324,7 @@ class Faults:
 
 
 def _described(group: Any) -> str:
-    """What its coordinator says of a group, or why it does not."""
+    """Return the coordinator's description of a group, or the error."""
     try:
         found = group.result(CALL_S)
     except (KafkaException, TimeoutError) as error:

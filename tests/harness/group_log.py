@@ -78,7 +78,7 @@ def _records(client: WireClient, index: int) -> Iterator[tuple[Buffer, Buffer | 
 
 
 def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
-    """What a consumer's assignment gives it, whatever version it is in."""
+    """Return the partitions of a consumer's assignment, in whatever version it is."""
     data, found = bytes(assignment), []
     if not data:
         return []
@@ -96,7 +96,7 @@ def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
 
 
 class Checked(NamedTuple):
-    """What was looked at, so that a test can see that it was something."""
+    """The number of checked items, so that a test can see that there were some."""
 
     generations: int
     commits: int

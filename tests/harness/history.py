@@ -16,8 +16,8 @@ Place = tuple[str, int]
 
 
 class Outcome(IntEnum):
-    """What became of an operation. UNKNOWN is invoked and never answered, or answered by a
-    time-out; FAILED is the promise that it had no effect."""
+    """The outcome of an operation. UNKNOWN: invoked but never answered, or timed out. FAILED:
+    promised to have no effect."""
 
     UNKNOWN = 0
     OK = 1
@@ -39,7 +39,7 @@ class SendLog:
         self.transactions = array("q")
         """Number of the transaction a record belongs to, -1 for none."""
         self.ends: dict[int, Outcome] = {}
-        """How each transaction ended: OK committed, FAILED aborted."""
+        """The end of each transaction: OK committed, FAILED aborted."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,7 +83,7 @@ class SendLog:
 
 
 class ReadLog:
-    """What one consumer was given, in order. A `move` is a jump it asked for or was told of."""
+    """The records that one consumer got, in order. A `move` is a seek, or a reset by the client."""
 
     MOVED = -1
 

@@ -36,7 +36,7 @@ def client_jars(version: str) -> Path:
 
 
 def client_version(wanted: str) -> str:
-    """Which release a range gave."""
+    """The release that a range resolved to."""
     (jar,) = client_jars(wanted).glob("kafka-clients-*.jar")
     return jar.stem.removeprefix("kafka-clients-")
 
@@ -59,7 +59,7 @@ class JavaClients:
         )
 
     def run(self, program: str, *arguments: str, provoked: str = "", given: str = "") -> str:
-        """What the program prints; fails on another exit code than 0, and on any complaint.
+        """Return the program's output; fail on a non-zero exit code, and on any complaint.
 
         `provoked`: a pattern of the complaints that the program brings about on purpose. `given`:
         what it reads as its input.

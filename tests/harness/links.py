@@ -57,7 +57,7 @@ class Links:
             self.cut(other, node_id)
 
     def delay(self, source: int, target: int, delay_s: float) -> None:
-        """What `source` says reaches `target` so much later."""
+        """Delay everything from `source` to `target` by so much."""
         self._delays_s[source, target] = delay_s
 
     def reset(self, one: int, other: int) -> None:

@@ -41,7 +41,7 @@ def literals() -> tuple[str, ...]:
 
 
 def is_said(message: str) -> bool:
-    """Whether one text has every stretch of `message` between its `…`, in their order."""
+    """Return True if one text contains every stretch of `message` between its `…`, in order."""
     stretches = [stretch for stretch in message.split(FILLED) if stretch]
 
     def has_all(text: str) -> bool:

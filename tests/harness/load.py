@@ -39,7 +39,7 @@ _NUMBER = re.compile(rb'"load/(\d+)"')
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line says."""
+    """The fields of one line."""
 
     at_s: int
     address: str
@@ -149,7 +149,7 @@ class LoadWriter:
 
 
 def written_numbers(folder: Path, base_s: int) -> dict[str, "array[int]"]:
-    """What stands in each file, in order."""
+    """Return the numbers in each file, in order."""
     found = {}
     for path in sorted(folder.iterdir()):
         with path.open("rb") as file:

@@ -127,7 +127,7 @@ class Ext4Image(_Mount):
         self.mount()
 
     def check(self) -> str:
-        """What fsck finds in the unmounted image, empty when it is well; mounts again."""
+        """Return fsck's findings in the unmounted image, empty when it is well; mount again."""
         self.unmount()
         found = _run("fsck.ext4", "-f", "-n", str(self.image))
         self.mount()

@@ -29,13 +29,13 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 class Within(Protocol):
-    """Where brokers run: by which address each is reached, and what its command begins with."""
+    """The hosts of the brokers: the address of each, and the prefix of its command."""
 
     def host_of(self, node_id: int) -> str:
         """The address of a broker."""
 
     def command(self, node_id: int) -> Sequence[str]:
-        """What runs the rest of a command there."""
+        """The command prefix that runs a program there."""
 
 
 class Loopback:
@@ -49,7 +49,7 @@ class Loopback:
 
 
 def can_be_made() -> bool:
-    """Whether this process may have a namespace of its own."""
+    """Return True if this process may create a network namespace."""
     return os.geteuid() == 0 and not subprocess.run(["unshare", "--net", "true"]).returncode
 
 

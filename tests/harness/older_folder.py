@@ -45,7 +45,7 @@ Values = dict[int, list[str]]
 
 
 def plain_values() -> Values:
-    """What `PLAIN` holds."""
+    """The records of `PLAIN`."""
     return {
         partition: [f"{partition}:{n}" for n in range(RECORDS_OF_PARTITION)]
         for partition in range(PARTITIONS)
@@ -58,7 +58,8 @@ def compacted_last() -> dict[str, str]:
 
 
 def committed_values() -> list[str]:
-    """What `IN_TRANSACTIONS` shows to `read_committed`: every other transaction was aborted."""
+    """The records of `IN_TRANSACTIONS` for `read_committed`: every other transaction was
+    aborted."""
     return [f"transaction-{n}" for n in range(0, RECORDS_OF_PARTITION, 2)]
 
 

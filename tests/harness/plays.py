@@ -12,7 +12,7 @@ INDENT = "    "
 
 
 class Player(Protocol):
-    """Who knows the commands of a kind of play."""
+    """The interpreter of the commands of one kind of script."""
 
     def play(self, line: str) -> list[str]:
         """Do what a line says; the indented lines that tell what came of it."""

@@ -193,7 +193,7 @@ class RecordedConsumer:
                     self.errors[error.name()] += 1
 
     def told(self) -> str:
-        """Where the reading stands, for a failure that has to do with it."""
+        """Describe the reader's position, for the message of a failure."""
         since_s = time.monotonic() - self._asked_s
         return f"{self.log.process} asked {since_s:.2f} s ago, errors {dict(self.errors)}"
 

@@ -60,9 +60,9 @@ class RecordedTransformer:
         self.ends: list[str] = []
         """Why producers had to be replaced."""
         self.errors: deque[str] = deque(maxlen=ERRORS_KEPT)
-        """What its consumer was told last instead of records."""
+        """The last error that its consumer got."""
         self.step = "starting"
-        """What it is at, for the message of a test that waits in vain."""
+        """Its present step, for the message of a test that waits in vain."""
         self._name = name
         self._target = target
         self._bootstrap = bootstrap
@@ -207,7 +207,7 @@ class RecordedTransformer:
             raise Fenced(str(error)) from error
 
     def told(self) -> str:
-        """Where its consumer stands, for the message of a test that waits in vain."""
+        """Describe its consumer's position, for the message of a test that waits in vain."""
         try:
             places = self._consumer.assignment()
             stands: object = {

@@ -38,7 +38,7 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Folder:
-    """What one metric has counted of a batch, by slice and key."""
+    """The counts of one metric for a batch, by slice and key."""
 
     reading: MetricColumns
     verdict_at: int | None
@@ -65,7 +65,7 @@ class _Folder:
 
 
 class _Tally:
-    """What is counted of a batch besides its metrics: ends of partitions, lines not counted."""
+    """The counts of a batch besides its metrics: ends of partitions, lines not counted."""
 
     def __init__(self, plan: FoldPlan) -> None:
         self._plan = plan

@@ -63,7 +63,7 @@ class StreamProcess:
         self._jars = connector_jars()
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         return {
             **self._wish(),
@@ -138,7 +138,7 @@ class StreamProcess:
         return True
 
     def status(self) -> PartStatus:
-        """What `/status` says."""
+        """The answer of `/status`."""
         return fetch_status("127.0.0.1", self.status_port, 5.0)
 
     def details(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class StreamProcess:
             raise AssertionError(f"stream did not stop; its log:\n{self.log_text()}") from None
 
     def log_text(self) -> str:
-        """What the process and its JVM have logged, all their lives together."""
+        """The logs of the process and its JVM over all their lives."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "StreamProcess":

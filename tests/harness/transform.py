@@ -28,7 +28,7 @@ from tests.harness.recorded import CLIENT
 
 PER_TRANSACTION_MAX = 50
 CALL_S = 10.0
-"""What one call to a coordinator may take before it is made again."""
+"""The time that one call to a coordinator may take before it is repeated."""
 
 READ_DEADLINE_S = 30.0
 
@@ -40,7 +40,7 @@ TRANSACTING = CLIENT | {
     "metadata.recovery.strategy": "none",
     "connections.max.idle.ms": 3_000,
 }
-"""What a client needs that transforms by librdkafka while brokers die."""
+"""The settings of a librdkafka client that transforms while brokers die."""
 
 
 class Transformer:

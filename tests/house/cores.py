@@ -163,7 +163,7 @@ PURE = {
 
 
 def is_pure(of: Module) -> bool:
-    """Whether the file belongs to a core that never touches the world."""
+    """Return True if the file belongs to a core that never touches the world."""
     inner = "/".join(of.parts[1:])
     return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
 

@@ -51,7 +51,7 @@ def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a scope, without the functions inside it."""
+    """Yield the nodes of a scope, without the functions inside it."""
     for node in ast.iter_child_nodes(scope):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

@@ -37,7 +37,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def templates() -> list[str]:
-    """What else of the product names functions."""
+    """The other product files that name functions."""
     return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
 
 

@@ -16,7 +16,7 @@ NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 
 SCRIPTS = {"R": scripts.SCRIPTS, "N": replicated_scripts.SCRIPTS, "T": transaction_scripts.SCRIPTS}
-"""What runs of the files of scripts."""
+"""The files of scripts that a test runs."""
 
 SCRIPT = re.compile(r"\b([RNT]) `(\w+)`")
 TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")

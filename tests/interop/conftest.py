@@ -21,7 +21,7 @@ LIBRDKAFKA = re.compile(r"^%[0-9]\|.*", re.MULTILINE)
 """A line that librdkafka prints to the standard error, past Python's logging."""
 
 ITS_OWN = r"\|BGQUEUE\|"
-"""What librdkafka says of itself alone: an admin client that goes has results left unread."""
+"""Warnings about librdkafka itself: an admin client that closes has unread results."""
 
 LATE = (
     r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"

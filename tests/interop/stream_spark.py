@@ -26,7 +26,7 @@ Line = str | bytes | None
 
 
 def has_connector() -> bool:
-    """Whether set-up left Spark's Kafka connector where the session looks for it."""
+    """Return True if set-up put Spark's Kafka connector where the session looks for it."""
     return not missing_jars(JARS, pinned_jars())
 
 
@@ -95,7 +95,7 @@ def _rows(
 
 
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> BatchCounts:
-    """What the fold of a configuration makes of some lines."""
+    """Return the counts of some lines under a configuration."""
     plan = compile_plan(StreamSection.model_validate(section))
     return Folding(plan, as_blocks=False).fold_in_driver(frame(lines, **where))
 

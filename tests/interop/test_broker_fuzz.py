@@ -101,7 +101,7 @@ class Companion:
 
 
 class Watch(Companion):
-    """When this process, or the broker's loop, wanted the processor and did not get it."""
+    """The times when this process, or the broker's loop, got no processor."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Watch(Companion):
                 self.late.append((began_s, now_s))
 
     def excused_share(self) -> float:
-        """What part of the run `blocked_s` cannot judge, for the tester was late around it."""
+        """The share of the run that `blocked_s` cannot judge, because the tester was late then."""
         excused_s, end_s = 0.0, -math.inf
         for began_s, late_s in self.late:
             excused_s += late_s + 1 - max(began_s - 1, end_s)
@@ -130,7 +130,7 @@ class Watch(Companion):
         return excused_s / (self._times_s[-1] - self._times_s[0] + 2)
 
     def blocked_s(self, start_s: float, end_s: float, late_s: float = math.inf) -> float:
-        """What of that time, or of a lateness in it, can only be the broker's own doing."""
+        """The part of that time, or of a lateness in it, that only the broker can have caused."""
         if any(start_s < late[1] + 1 and late[0] - 1 < end_s for late in self.late):
             return 0.0
         first = max(bisect_right(self._times_s, start_s) - 1, 0)
@@ -147,7 +147,7 @@ class Steady(Companion):
         self._broker = broker
         self.answer_count = 0
         self.slow: list[tuple[float, float]] = []
-        """When each answer that took long was asked for, and when it came."""
+        """The request and answer times of each slow answer."""
         self.loop_late: list[tuple[float, float, float]] = []
         """Between which two looks the broker's loop has been later than ever, and how much."""
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.live
 
 CONNECTIONS = 200
 ROUND_BYTES = CONNECTIONS * (256 << 10)
-"""What the read buffers of one round of connections take."""
+"""The bytes that the read buffers of one round of connections take."""
 
 HALF_A_FRAME = b"\0\0\0\x50\0\3\0"
 
@@ -46,7 +46,7 @@ FULL = 100_000
 """Records of a batch, as many as are taken."""
 
 PACKED_BYTES = 19 << 20
-"""What a batch of a few hundred bytes holds, just below what is opened at all."""
+"""The unpacked size of a small batch, just below the limit for unpacking."""
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ class Reading:
         return sorted(len(one.assignment()) for one in self.consumers)
 
     def positions(self) -> list[int]:
-        """Where the owners stand, by partition of the one topic they read."""
+        """The owners' positions, by partition of the one topic they read."""
         found = [position for one in self.consumers for position in one.position(one.assignment())]
         return [one.offset for one in sorted(found, key=lambda one: one.partition)]
 

@@ -163,7 +163,7 @@ def run(broker: BrokerProcess, tmp_path: Path, variant: str, rotations: int) -> 
 
 
 def check(reader: TopicReader, collector: CollectorProcess, count: int, expected: set[int]) -> None:
-    """All that is expected arrives, and nothing twice."""
+    """Check that every expected line arrives, and none twice."""
 
     def arrived() -> set[int]:
         return {int(value) for _, _, value in reader.poll()}

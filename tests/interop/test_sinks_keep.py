@@ -90,7 +90,7 @@ class Stage:
         return found
 
     def ask(self, sql: str) -> Any:
-        """What the database answers."""
+        """Return the database's answer."""
         return self.run(lambda cursor: (cursor.execute(sql), cursor.fetchall())[1])
 
     def run(self, work: Any) -> Any:

@@ -94,7 +94,7 @@ def filled(drive: Callable[..., Sinks]) -> Sinks:
 
 
 def shown(client: Any) -> dict[str, object]:
-    """All that Redis shows, with expiries."""
+    """Everything in Redis, with expiries."""
     found: dict[str, object] = {}
     for key in client.scan_iter("mill:*"):
         if key in ("mill:guard", "mill:meta"):
@@ -110,7 +110,7 @@ def shown(client: Any) -> dict[str, object]:
 
 
 def writes_made(client: Any) -> dict[str, int]:
-    """How often each command that writes has run, within scripts too."""
+    """The number of calls of each command that writes, within scripts too."""
     stats = client.info("commandstats")
     return {
         name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in COMMANDS_THAT_WRITE

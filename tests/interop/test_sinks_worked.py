@@ -74,7 +74,7 @@ class Mill:
         return {row["topic"]: row["end_offset"] for row in self.query("SELECT * FROM ledger")}
 
     def everything(self) -> object:
-        """All that a change could show in, of both servers."""
+        """Everything in which a change could show, on both servers."""
         tables = ["sink_guard", "ledger", "windows", "window_keys", "metrics", "unparsed"]
         client: Any = self.redis.client()
         keys = sorted(client.scan_iter("*"))

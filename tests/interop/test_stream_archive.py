@@ -84,7 +84,7 @@ class Rig:
             answer.result(30)
 
     def topic(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """What the topic holds: key, value and milliseconds by partition and offset."""
+        """The records of the topic: key, value and milliseconds by partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         found: dict[tuple[int, int], tuple[Any, ...]] = {}
         for part in range(2):

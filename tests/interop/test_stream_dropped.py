@@ -42,7 +42,7 @@ def octets(drawn: Drawn) -> Array:
 
 
 def in_section(drawn: Drawn) -> Array:
-    """Whose path has the section, as a value that is there or not; see `traffic.path_of`."""
+    """Select lines whose path has the section, present or empty; see `traffic.path_of`."""
     return np.where(drawn.path % 23 == SECTION_OF_PATH, 0, NO_VALUE)
 
 

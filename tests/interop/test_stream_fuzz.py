@@ -173,7 +173,7 @@ def check(line_format: str, lines: list[bytes]) -> None:
 
 
 def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """What is exact of every cell."""
+    """Return the exact values of every cell."""
     return {
         (row.metric, row.slice_start_s, row.key): (row.count, row.sum, row.min, row.max)
         for row in counts.rows

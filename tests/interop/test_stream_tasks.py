@@ -239,7 +239,7 @@ EXPRESSIONS: Mapping[str, tuple[str, Callable[[Hit], int]]] = {
 
 
 def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
-    """What two tasks beside each other make of their hits."""
+    """Return the counts that two parallel tasks make of their hits."""
     config = one_input({"format": "combined"}, *metrics)
     plan = compile_plan(StreamSection.model_validate(config))
     lines = [hit.line for task in range(TASKS) for hit in hits(task)]

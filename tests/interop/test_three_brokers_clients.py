@@ -44,7 +44,7 @@ KILLS_OF_KAFKA = 9
 
 EVERY_S = 20.0
 AWAY_S = (1.0, 3.0)
-"""How long a killed broker stays away."""
+"""The time that a killed broker stays away."""
 
 STEADY = 100
 """Records that every client must have acknowledged, and read, after each kill."""
@@ -204,7 +204,7 @@ def test_all_families_go_on_while_a_broker_is_killed_every_twenty_seconds(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_the_same_with_apache_kafka(tmp_path: Path) -> None:
-    """What the families are told by Kafka: nothing else may stand in `Family.allowed`."""
+    """Kafka gives the client families the same errors: `Family.allowed` may contain no other."""
     with KafkaProcess(
         tmp_path / "kafka", nodes=3, properties={"min.insync.replicas": "2"}
     ) as kafka:

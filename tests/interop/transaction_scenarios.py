@@ -42,7 +42,7 @@ async def a_producer(cluster: Cluster, transactional_id: str, **settings: Any) -
 
 
 async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> list[bytes]:
-    """What a reader of this level sees up to the end that it sees."""
+    """Return the values that a reader of this level gets up to the end that it sees."""
     settings = ConsumerSettings(
         offset_reset="earliest", isolation_level=isolation_level, fetch_max_wait_ms=100
     )

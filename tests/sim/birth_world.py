@@ -46,7 +46,7 @@ Voters = tuple[ReplicaKey, ...]
 
 
 class Violated(AssertionError):
-    """What must never happen did."""
+    """An invariant does not hold."""
 
 
 @dataclass

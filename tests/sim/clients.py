@@ -49,7 +49,7 @@ ANSWER_MS_MAX = 2_000
 """After which a client gives a request up, and does not know what became of it."""
 
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is looked for (FindCoordinator's key types)."""
+"""The key types of FindCoordinator."""
 
 PAUSE_MS = 20
 """Before a client asks again."""
@@ -149,7 +149,7 @@ def coordinator_found(key: str, key_type: int) -> Asking:
 
 
 class Produced:
-    """What one idempotent producer has written, in its order, by partition."""
+    """The records of one idempotent producer, in its order, by partition."""
 
     def __init__(self, name: str, topic: str, count: int) -> None:
         self.name = name
@@ -212,7 +212,7 @@ def written(topic: str, partition: int, batch: memoryview, transactional_id: str
 
 
 class Transacted:
-    """What one transactional producer has committed and aborted."""
+    """The records that one transactional producer has committed and aborted."""
 
     def __init__(self, name: str, topic: str, partitions: int, outcomes: list[bool]) -> None:
         self.name = name
@@ -302,7 +302,7 @@ class Transformed:
             )
 
     def _position(self) -> Asking:
-        """Where the group stands, as soon as no transaction is about to change that."""
+        """Return the group's position, once no transaction is about to change it."""
         topic = OffsetFetchRequestTopics(
             name=self._source.topic, partition_indexes=[self._source.partition]
         )
@@ -384,7 +384,7 @@ class Committed:
 
 
 class Read:
-    """What a consumer has read of one partition, with its offsets."""
+    """The records that a consumer has read from one partition, with their offsets."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class MemberNode(MetadataNode):
         self.members = cluster
         self.life: Life | None = None
         self.heard: list[tuple[int, str]] = []
-        """When it was told what, over all its lives."""
+        """The times of its notices, and their texts, over all its lives."""
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
         cluster, metadata = self.members, self.metadata
@@ -137,7 +137,7 @@ class MemberNode(MetadataNode):
 
     @property
     def is_in_service(self) -> bool:
-        """Whether this very process is, as it knows itself."""
+        """Return True if this process is in service as far as it knows."""
         own = None if self.metadata is None else self.metadata.image.brokers.get(self.node_id)
         return (
             own is not None
@@ -148,7 +148,7 @@ class MemberNode(MetadataNode):
 
 
 class Placed:
-    """What the driver calls, told to a life."""
+    """The callbacks of the driver, passed on to a life."""
 
     def __init__(self, life: Life) -> None:
         self.registered = life.registered
@@ -184,7 +184,7 @@ class MemberCluster(MetadataCluster):
         return self.network.timeline.clock.monotonic_ms()
 
     def check(self, image: MetadataImage) -> None:
-        """What must hold in every image of every node."""
+        """Check the invariants in every image of every node."""
         for node_id, broker in image.brokers.items():
             one = (node_id, broker.broker_epoch)
             if not broker.is_fenced:
@@ -199,7 +199,7 @@ class MemberCluster(MetadataCluster):
             )
 
     def image(self) -> MetadataImage:
-        """What the controller knows."""
+        """The controller's image."""
         active = self.active()
         assert active is not None and active.metadata is not None, "no controller is active"
         return active.metadata.image
@@ -283,7 +283,7 @@ class Stranger:
         )
 
     def register(self) -> BrokerRegistrationResponse:
-        """What the controller says."""
+        """The controller's answer."""
         answers: list[BrokerRegistrationResponse] = []
         self._peers.ask(
             self._cluster.leader().node_id,

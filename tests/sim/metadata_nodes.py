@@ -61,7 +61,7 @@ SNAPSHOTS = SnapshotLimits(records=12)
 LOG_CONFIG = LogConfig(segment_bytes=600, segment_ms=2**62)
 NOW_MS = 2**40
 JOB_MS = (0, 12)
-"""What a sync and the like take."""
+"""The time of a sync and similar jobs."""
 NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
 
 
@@ -169,7 +169,7 @@ class MetadataNode:
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """What other nodes are answered; called once in a life, before anything happens."""
+        """The handlers of other nodes' requests; called once in a life, before anything happens."""
         return dict(quorum_handlers(messenger))
 
     def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:

@@ -21,7 +21,7 @@ from tests.sim.world import SimWorld, Timeline
 
 CONNECT_MS_MAX = int(CONNECT_S_MAX * 1000)
 PING_MS = 500
-"""How often both kernels of a link see whether the other is still there (`real/silence`)."""
+"""The interval at which both kernels of a link probe the other end (`real/silence`)."""
 TRY_AGAIN_MS = 1_000
 """After that an unanswered SYN is sent again."""
 LISTENS_ON_MS = 8
@@ -31,13 +31,13 @@ closes the descriptors of who is killed one by one, and listeners tend to be the
 
 @dataclass
 class Mix:
-    """How the network is on an ordinary day: delays in ms, chances from 0 to 1."""
+    """The network without extra faults: delays in ms, probabilities from 0 to 1."""
 
     delay_ms: tuple[int, int] = (0, 3)
     late_ms: tuple[int, int] = (20, 400)
     late: float = 0.0
     splits: float = 0.2
-    """How often what arrives is read in two pieces."""
+    """The probability that arriving bytes are read in two pieces."""
 
 
 class Network:
@@ -62,7 +62,7 @@ class Network:
         self._listen_on: dict[str, tuple[int, set[int]]] = {}
         """By host whose process was killed: until when its kernel listens on, and on what ports."""
         self.under_way: dict[Way, None] = {}
-        """Where something has been sent of which the sender has not heard."""
+        """The links on which sent bytes are not acknowledged."""
         self._life_count = 0
         self._trace = hashlib.sha256()
         self._seed = seed
@@ -148,7 +148,7 @@ class Network:
                 link.arrived(End.RESET)
 
     def is_open(self, source: str, target: str) -> bool:
-        """Whether what is sent that way arrives."""
+        """Return True if bytes sent that way arrive."""
         way = (source, target)
         return not (way in self.cuts or way in self.no_way or target in self.powerless)
 
@@ -245,7 +245,7 @@ class Network:
 
     @property
     def trace_digest(self) -> str:
-        """What tells two courses apart."""
+        """A digest that differs between two different runs."""
         return self._trace.hexdigest()
 
     def gone(self, link: SimLink) -> None:

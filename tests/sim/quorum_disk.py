@@ -183,7 +183,7 @@ class Disk:
         self.log = self.durable.copy()
 
     def recovered(self) -> tuple[LogView, VoterHistory]:
-        """What a start reads."""
+        """Return the state that a start reads."""
         epochs: list[tuple[int, int]] = []
         voters = VoterHistory(self.snapshot.voters if self.snapshot else VoterSet())
         covered = self.snapshot.snapshot_id.end_offset if self.snapshot else 0

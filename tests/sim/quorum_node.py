@@ -50,7 +50,7 @@ def key_of(node_id: int, life: int = 0) -> ReplicaKey:
 
 
 def image_of(batches: Sequence[Batch], before: Sequence[bytes] = ()) -> list[bytes]:
-    """What a replay of these makes: the values of all records that are not the quorum's own."""
+    """Return the replayed state: the values of all records that are not the quorum's own."""
     image = list(before)
     for batch in batches:
         if not read_header(batch.data).is_control:
@@ -63,7 +63,7 @@ def proposal(values: Sequence[bytes]) -> bytearray:
 
 
 class Asker(NamedTuple):
-    """Who asked: a node in one of its lives, by a request of that life."""
+    """The origin of a request: a node in one of its lives, and the id of that life's request."""
 
     node_id: int
     incarnation: int

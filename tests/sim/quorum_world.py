@@ -31,7 +31,7 @@ ANSWER_MS_MAX = 2_000
 
 @dataclass(frozen=True)
 class Mix:
-    """What fails, and how often: mean milliseconds between two faults of a kind, 0: never."""
+    """The faults and their rates: mean milliseconds between two faults of a kind, 0: never."""
 
     crash: int = 1_500
     all_crash: int = 0
@@ -241,7 +241,7 @@ class World:
                 self.crash(node, self.chance.randint(1, 500))
 
     def _cut(self) -> None:
-        """What one node sends, or what it is sent, is lost for a while, to one other or to all."""
+        """Drop for a while the messages from or to one node, with one other node or with all."""
         one = self.chance.choice(list(self.nodes))
         others = [node_id for node_id in self.nodes if node_id != one]
         if not others:

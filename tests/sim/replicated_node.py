@@ -71,7 +71,7 @@ def host_of(node_id: int) -> str:
 
 
 def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, bytes]]:
-    """What a log holds from one offset to another, batch by batch."""
+    """Return a log's batches from one offset to another."""
     found: list[tuple[int, bytes]] = []
     while start_offset < end_offset:
         read = log.read(start_offset, 1 << 20, end_offset)
@@ -118,7 +118,7 @@ class ReplicatedNode:
         self.incarnation = 0
         self.is_up = False
         self.is_cut_off = False
-        """Whether the controller and it do not hear each other."""
+        """True if the controller and it do not reach each other."""
         self.durable_ends: dict[int, int] = {}
         """By partition, as of its last breath."""
 
@@ -257,7 +257,7 @@ class ReplicatedNode:
     def _trim(
         self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None
     ) -> None:
-        """What housekeeping does."""
+        """Trim the log as housekeeping does."""
 
         def drop(_: None) -> None:
             durable()

@@ -93,7 +93,8 @@ def fill(node: ReplicatedNode, written: Written) -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """What a first cut leaves is compared as well, with the epoch that it then ends with."""
+    """The follower compares the rest after a first truncation again, by the epoch at its new
+    end."""
     common = tuple((0, offset, "all") for offset in range(3))
     leader = (*common, *((2, offset, "leader") for offset in range(3, 8)), (4, 8, "leader"))
     follower = (
@@ -160,7 +161,7 @@ def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
 
 
 def a_kill_in_the_middle_of_a_truncation() -> None:
-    """Whatever part of it is done, a start goes on from there, and nothing is lost or offline."""
+    """After a kill at any step a start continues, and no record is lost and no log goes offline."""
     for step in range(1, 24, 6):
         cut_short(step)
 
@@ -344,7 +345,7 @@ def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
 
 
 def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
-    """What stands in a socket as a stretch of a file would have other bytes after the cut."""
+    """A pending range of a file would send other bytes after the truncation."""
     cluster, leader, (second, third) = settled()
     cluster.pass_time(30)
     cluster.network.cut(leader.host, second.host)

@@ -49,7 +49,7 @@ def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
 
 
 def answer_of(cluster: WholeCluster, node_id: int, request: Any) -> Any:
-    """What one broker answers."""
+    """Return the answer of one broker."""
     answers: list[Any] = []
 
     def script() -> Script:

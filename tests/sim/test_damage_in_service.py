@@ -39,7 +39,7 @@ from tests.sim.whole_brokers import BETWEEN_PORT, HOST_PORT, JOB_MS, WholeBroker
 from tests.unit.storage.kit import FOLDER
 
 LENGTH_AT = 8
-"""Where a log's first batch says how long it is."""
+"""The position of the length field in a log's first batch."""
 
 OFFSETS_LOG = f"{FOLDER}/{OFFSETS_TOPIC}-0/{0:020d}.log"
 
@@ -58,7 +58,7 @@ def flip_last(node: WholeBroker, path: str = LOG) -> bytes:
 
 
 def whole(node: WholeBroker, path: str = LOG) -> bytes:
-    """What is written to a file, without the zeros it is stretched by."""
+    """Return the written bytes of a file, without the zeros at its end."""
     return bytes(node.disk.contents(path)).rstrip(b"\0")
 
 

@@ -163,7 +163,7 @@ def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
 
 
 def restarted_alone(cluster: WholeCluster, node: WholeBroker) -> tuple[int, Any]:
-    """Who leads the only copy of a partition, and who is only known to have been eligible."""
+    """Restart the only broker with a copy; return the partition's leader and its last known ELR."""
     node.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
     cluster.run_for(1_000)

@@ -92,7 +92,7 @@ def start_of(node: WholeBroker) -> int:
 
 
 def in_sync(cluster: WholeCluster) -> tuple[int, ...]:
-    """Who is in sync by the metadata."""
+    """Return the in-sync replicas by the metadata."""
     image = cluster.running[0].metadata.image
     replicas: tuple[int, ...] = image.topics[TOPIC].partitions[0].in_sync_replicas
     return replicas

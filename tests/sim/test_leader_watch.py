@@ -25,7 +25,7 @@ PORT = 9095
 VERSION = 3
 LEADER = 2
 FETCH_WAIT_MS = 500
-"""How long the leader holds a fetch."""
+"""The time for which the leader parks a fetch."""
 FETCH_TIMEOUT_MS = 600
 BACKOFF_MS = 50
 SEED_COUNT = 25
@@ -71,7 +71,7 @@ class Scene:
         self.is_frozen = False
         self.epoch = 0
         self.dead_ms: list[int] = []
-        """When the leader was taken for dead, by the time since the fault."""
+        """The times at which the leader was taken for dead, measured from the fault."""
         self.fault_ms = 0
         self.world = self.network.world("voter")
         self.start_leader()

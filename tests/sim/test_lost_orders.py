@@ -72,7 +72,7 @@ def test_an_order_does_not_wait_for_a_controller_that_stands_still() -> None:
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int) -> None:
-    """Where it had been made the next controller says so, as Kafka's does."""
+    """If the topic already exists, the next controller says so, as Kafka's does."""
     cluster = in_service(f"dying {wait_ms}")
     controller, node = sides(cluster)
     order = Order(node, MAKING)

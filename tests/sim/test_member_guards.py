@@ -119,7 +119,7 @@ class Missed:
     take_out: Callable[[Patch], None]
     course: Callable[[], None]
     complaint: str
-    """What is said of it, as a pattern."""
+    """The expected complaint, as a pattern."""
 
 
 GUARDS = {

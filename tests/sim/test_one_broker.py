@@ -35,7 +35,7 @@ LIVES_IN_ONE = 20
 """Of those that every run of the tests lives."""
 SHORT_LIVES = 20
 OPENING = ("open", "list", "sync folder")
-"""What needs a descriptor."""
+"""The operations that need a descriptor."""
 
 
 class Life:
@@ -124,7 +124,7 @@ class Life:
             self.node.start()
 
     def judge(self) -> None:
-        """What stands in each partition is what everybody was told."""
+        """Check that each partition contains the records whose producers got an acknowledgement."""
         for partition in range(PARTITIONS):
             everything, committed = (
                 {one.isolation: one.records for one in self.readers if one.partition == partition}[

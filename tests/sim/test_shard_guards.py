@@ -37,7 +37,7 @@ COMMIT = OffsetCommitRequest(
 
 
 def offsets_end(node: WholeBroker) -> int:
-    """Where the node's log of offsets ends."""
+    """Return the end of the node's log of offsets."""
     assert node.broker is not None
     logs = [one.log for one in node.broker.parts.replicas if one.topic == OFFSETS_TOPIC]
     return logs[0].log_end_offset

@@ -32,7 +32,7 @@ LIVES_IN_ONE = 10
 
 
 KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")
-"""What may happen to a broker or its way to another."""
+"""The faults of a broker or of its links."""
 
 
 @dataclass
@@ -162,7 +162,8 @@ class Life:
                 node.start()
 
     def is_whole(self) -> bool:
-        """Whether all are in service, in sync, and hold the same bytes, and leaders show them."""
+        """Return True if all are in service, in sync and equal byte for byte, and leaders show all
+        records."""
         if not is_in_service(self.cluster):
             return False
         for partition in range(PARTITIONS):
@@ -186,7 +187,7 @@ class Life:
         return True
 
     def judge(self) -> None:
-        """What stands in each partition is what its producer was told."""
+        """Check that each partition contains the records that its producer saw acknowledged."""
         for one in self.readers:
             told = self.produced.values[one.partition]
             assert [value for _, value in one.records] == told, "lost, doubled or out of order"

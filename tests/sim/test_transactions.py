@@ -170,7 +170,7 @@ class TransactedLife(Life):
         node.thaw()
 
     def is_settled(self) -> bool:
-        """Whether all are in sync, and readers of committed data are held back nowhere."""
+        """Return True if all are in sync, and no partition holds back readers of committed data."""
         if not is_in_service(self.cluster):
             return False
         for node in self.cluster.nodes:

@@ -9,7 +9,7 @@ from tests.sim.whole_brokers import BETWEEN_PORT, WholeBroker, WholeCluster
 
 
 def status(node: WholeBroker) -> PartStatus:
-    """What it says before it has ever been in service, or after."""
+    """Return the status before the broker has ever been in service, or after."""
     assert node.broker is not None
     told = BrokerStatus(node.broker, 0)
     if node.is_ready:

@@ -31,7 +31,7 @@ from tests.sim.world import Died
 
 
 def is_in_service(cluster: WholeCluster) -> bool:
-    """Whether each broker serves, and all know that of each other."""
+    """Return True if each broker serves, and all know that of each other."""
     if not all(node.is_ready for node in cluster.nodes):
         return False
     return is_whole(cluster) and all(

@@ -144,7 +144,7 @@ class Stage(TransactedLife):
         return None
 
     def believes_to_coordinate(self, node: WholeBroker) -> bool:
-        """Whether the node leads the transaction's shard, as far as its metadata go."""
+        """Return True if the node leads the transaction's shard by its own metadata."""
         shards = node.metadata.image.topics[TRANSACTIONS_TOPIC].partitions
         leader: int = shards[shard_of(self.transactional_id, len(shards))].leader
         return leader == node.node_id
@@ -161,7 +161,7 @@ class Stage(TransactedLife):
         self.cluster.network.heal(other.host, one.host)
 
     def read(self) -> list[bytes]:
-        """What a reader of committed data finds in the partition."""
+        """Return the committed records of the partition."""
         one = Read(SPREAD, self.partition, IsolationLevel.READ_COMMITTED)
         one.is_to_end = True
         self.do(one.script())
@@ -185,7 +185,7 @@ def decided(seed: str) -> Stage:
 
 
 def a_leader_dies_before_its_marker_comes() -> None:
-    """Who leads the partition then gets the marker: "not led there" is not "gone"."""
+    """The next leader of the partition gets the marker: "not led there" is not "gone"."""
     stage = decided("dies")
     stage.leader.kill()
     stage.until(

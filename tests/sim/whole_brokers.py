@@ -24,7 +24,7 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 BETWEEN_PORT = 29092
 HOST_PORT = 9092
 JOB_MS = (0, 12)
-"""What a sync and the like take."""
+"""The time of a sync and similar jobs."""
 
 
 def address_at(host: str, port: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class WholeBroker:
         self.is_ready = False
         self.is_stopping = self.is_frozen = False
         self.skew_ms = 0
-        """How far its wall clock is ahead of the others'; counts from its next life on."""
+        """The lead of its wall clock over the others'; takes effect in its next life."""
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
@@ -85,7 +85,7 @@ class WholeBroker:
 
     @property
     def metadata(self) -> Any:
-        """What it knows of the cluster; None before it has joined."""
+        """The metadata that it knows; None before it has joined."""
         return None if self.broker is None else self.broker.joined
 
     def kill(self) -> None:

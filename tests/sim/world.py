@@ -23,7 +23,7 @@ from tests.sim.clock import SimClock
 T = TypeVar("T")
 
 LOOK_NS = 1_000
-"""What passes of a turn's budget between two looks at it."""
+"""The part of a turn's budget that passes between two looks at it."""
 
 
 class Died(AssertionError):
@@ -39,7 +39,7 @@ class Life(Protocol):
 
     @property
     def held(self) -> list[Callable[[], object]] | None:
-        """What happens only when it goes on; None unless it stands still."""
+        """The events delayed until it is thawed; None unless it is frozen."""
 
 
 class SimCall:
@@ -167,7 +167,7 @@ class Dials(Protocol):
     def dial(
         self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
     ) -> Link:
-        """What `World.dial` promises."""
+        """Dial as `World.dial` promises."""
 
 
 class SimWorld:
@@ -187,14 +187,14 @@ class SimWorld:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
-        """How long a job takes; None: no time at all."""
+        """The duration of a job; None: no time at all."""
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
         """The names whose meaning has been found out."""
         self._network = network
         self.ns = 0
-        """What budgets are measured by; a test may let it pass, and nothing else does but looks."""
+        """The time by which budgets are measured; only looks and a test advance it."""
         self.look_ns = LOOK_NS
 
     def turn_ns(self) -> int:

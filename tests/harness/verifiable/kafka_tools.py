@@ -68,7 +68,7 @@ def _start(command: list[str]) -> "subprocess.Popen[str]":
 
 
 def _events(tool: "subprocess.Popen[str]", doing: str, topic: str) -> Iterator[dict[str, Any]]:
-    """What the tool says; lines that are no event are its log."""
+    """Yield the tool's events; lines that are no event are its log."""
     assert tool.stdout is not None
     for line in tool.stdout:
         if line.startswith("{"):

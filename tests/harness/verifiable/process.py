@@ -32,7 +32,7 @@ from tests.harness.verifiable.words import PARTITIONS, PER_TRANSACTION, topics_o
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
-"""What the last answers may take: Java's and Python's libraries wait up to two minutes."""
+"""The time that the last answers may take: Java's and Python's libraries wait up to two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Family:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it writes and reads."""
+        """The topics that it writes and reads."""
         return topics_of(self.name) if self.is_transactional else (self.name,)
 
     @property
@@ -82,7 +82,7 @@ class Verifiable:
     def __init__(self, family: Family, bootstrap: str, folder: Path) -> None:
         self.family = family
         self.errors: Counter[str] = Counter()
-        """What reached the application, as `doing exception`."""
+        """The errors that reached the application, as `doing exception`."""
         self.shown: list[str] = []
         """The first of them in full, and what the client logged."""
         self.words: set[str] = set()

@@ -68,7 +68,7 @@ def read(topic: str, partition: int, offset: int, value: bytes | None) -> None:
 
 
 def topics_of(topic: str) -> tuple[str, str]:
-    """What a client writes record by record, and what it writes in transactions."""
+    """The topics that a client writes record by record, and in transactions."""
     return topic, f"{topic}-tx"
 
 

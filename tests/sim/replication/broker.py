@@ -290,7 +290,7 @@ class Broker:
     # The leader's side.
 
     def durable_end(self, partition: int) -> int:
-        """What counts in the own log: what is durable."""
+        """The durable end of the broker's own log."""
         return self.logs[partition].durable_end
 
     def write(self, partition: int, value: int) -> Write | None:

@@ -173,7 +173,7 @@ class Cluster:
         assert not missing, f"{HEAL_MS} ms after the healing: {missing}"
 
     def missing(self) -> str:
-        """What a healthy cluster would have and this one has not; empty when nothing."""
+        """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
         for partition, part in self.controller.parts.items():
             if part.leader == NO_NODE or part.isr != NODES:
                 return f"{part} of {partition}"

@@ -21,13 +21,13 @@ class Violation(AssertionError):
 
 
 class Node(Protocol):
-    """What is looked at of a broker."""
+    """The parts of a broker that the checks read."""
 
     logs: dict[int, ToyLog]
 
 
 class History:
-    """All that was ever committed, and who leads by which epoch."""
+    """Every committed record, and the leader of each epoch."""
 
     def __init__(self, nodes: Mapping[int, Node], partitions: range) -> None:
         self._nodes = nodes

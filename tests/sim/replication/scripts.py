@@ -78,7 +78,7 @@ class Play:
         self.cut(other, one)
 
     def join(self, one: int, other: int) -> None:
-        """What was held back arrives, in its order."""
+        """Let the delayed messages arrive, in order."""
         self.cluster.network.restore(one, other)
         self.cluster.network.restore(other, one)
 
@@ -122,7 +122,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """What it claims has been cut at its sender; only its epoch tells."""
+    """The fetch's offset was truncated at the follower since; only the epoch shows that."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)

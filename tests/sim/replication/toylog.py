@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
 
 def pack(entries: list[Entry]) -> bytes:
-    """How records travel in a Fetch answer."""
+    """Encode records for a Fetch answer."""
     return b"".join(_RECORD.pack(*entry) for entry in entries)
 
 

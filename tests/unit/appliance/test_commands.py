@@ -233,7 +233,7 @@ def test_rows_of_a_view_read_like_redis() -> None:
 
 @contextlib.contextmanager
 def a_stream() -> Iterator[tuple[StreamState, int]]:
-    """What a stream serves of its state, and at which port."""
+    """The state that a stream serves, and its port."""
     state = StreamState("stream", [], 100)
     serving = StatusThread(StatusSettings(port=0), state)
     serving.start()

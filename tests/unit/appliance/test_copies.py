@@ -59,7 +59,7 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Mill:
-    """What the supervisor and the brokers say, one look after the other."""
+    """Scripted answers of the supervisor and the brokers, one look after the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
         self.parts = [

@@ -27,7 +27,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def told(path: Path) -> list[str]:
-    """What is found in the folder of a file, and the same in the file alone."""
+    """Return the findings in the folder of a file, and those in the file alone."""
     in_folder = [str(one) for one in check_folder(path.parent).findings]
     assert [str(one) for one in check_files([path]).findings] == in_folder
     return in_folder

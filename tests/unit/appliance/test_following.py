@@ -38,7 +38,7 @@ class Clock:
 
 
 def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
-    """What becomes of a saved file."""
+    """Return the result of saving the file."""
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))

@@ -26,7 +26,7 @@ OF_ANOTHER_FORM = {
 
 
 def data(lines: list[str], schema: str) -> Any:
-    """What stands in the one envelope."""
+    """Return the data of the only JSON envelope."""
     [line] = lines
     envelope = json.loads(line)
     assert envelope["schema"] == schema

@@ -32,7 +32,7 @@ def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) ->
 
 
 def as_sent(of: Mill, part: str) -> dict[str, object]:
-    """What arrives on the descriptor."""
+    """Return the settings that arrive on the descriptor."""
     settings: dict[str, object] = json.loads(encode_settings(settings_for(of, part)))
     return settings
 

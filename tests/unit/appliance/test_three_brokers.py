@@ -127,7 +127,7 @@ def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
 
 
 def born(of: Mill, *ids: int) -> None:
-    """What the birth of a cluster of these brokers leaves on each of their disks."""
+    """Write the files that the birth of a cluster of these brokers leaves on each disk."""
     voters = VoterSet(Voter(ReplicaKey(one, Uuid(int=one))) for one in ids)
     for one in ids:
         folder = of.home.part_data(f"broker-{one}") / "__cluster_metadata-0"

@@ -23,7 +23,7 @@ ROW = Row("work", {"p50_ms": "p50 ms"})
 
 
 class Order:
-    """Who was measured when."""
+    """The order in which the subjects were measured."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

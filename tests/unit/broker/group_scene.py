@@ -37,7 +37,7 @@ PROTOCOLS_BYTES_MAX = 1_000
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says to its assignor: version 0, its topics, no more."""
+    """Encode a consumer's subscription: version 0, its topics, no more."""
     names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
     return b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
@@ -100,7 +100,7 @@ class Scene:
         self.is_held = False
         """True if records wait for `let_store` before they are stored."""
         self.events: list[tuple[int, Asked | StoreGroup]] = []
-        """What has come out, each with its time: answered requests and stored generations."""
+        """The results, each with its time: answered requests and stored generations."""
         self.shard = self._new_shard()
 
     def _new_shard(self) -> GroupShard:

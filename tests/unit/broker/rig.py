@@ -70,7 +70,7 @@ def texts(value: object) -> set[str]:
 
 
 def repeats_a_code(text: str) -> bool:
-    """Whether a text begins with the name of an error code, which clients show beside it."""
+    """Return True if a text begins with the name of an error code, which clients show beside it."""
     return text.partition(":")[0] in ErrorCode.__members__
 
 
@@ -135,7 +135,7 @@ class HeldSyncs(InlineWorker):
 
     @property
     def held_count(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._held)
 
     def work(self, count: int | None = None) -> None:
@@ -226,7 +226,7 @@ class RigWorld(SimWorld):
 
 
 class FakeSession:
-    """What a handler sees of a session."""
+    """The part of a session that a handler uses."""
 
     def __init__(self, listener: str = "HOST", number: int = 0) -> None:
         self.number = number
@@ -272,7 +272,7 @@ class Asked:
         self._version = version
 
     def is_answered(self) -> bool:
-        """Whether the answer has been given; empty counts."""
+        """Return True if the answer has been given; an empty answer counts."""
         return self.slot.answer is not None
 
     @property

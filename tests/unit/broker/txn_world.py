@@ -58,7 +58,7 @@ class Actor:
         self._value = 0
         self._plan: list[tuple[str, TopicPartition | None]] = []
         self._request: tuple[str, Message, int, int] | None = None
-        """What is under way: kind, message, version, the record's number in the log."""
+        """The request under way: kind, message, version, the record's number in the log."""
         self._asked: Asked | None = None
         self._is_commit = True
 
@@ -67,7 +67,7 @@ class Actor:
         return f"g-{self.name}"
 
     def is_answered(self) -> bool:
-        """Whether nothing that it has asked is open."""
+        """Return True if none of its requests is open."""
         return self._asked is None or self._asked.is_answered()
 
     def lost(self) -> None:

@@ -35,7 +35,7 @@ TOO_LATE = (
 
 @dataclass
 class _Known:
-    """What a leader remembers of one producer id."""
+    """A leader's state of one producer id."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(
@@ -192,7 +192,8 @@ class World:
                 self.perform(self.core.on_delivered(sent.batch, base_offset, -1))
 
     def lose(self, connection: Connection) -> None:
-        """What was not answered stays so; what was not handled never is."""
+        """Drop all open requests: handled ones stay unanswered, and the others are never
+        handled."""
         for answer in connection.answers:
             for sent, _, _ in answer:
                 self.core.on_connection_lost(sent.batch, self.now_ms)

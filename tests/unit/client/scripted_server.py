@@ -27,7 +27,7 @@ ALL_VERSIONS: dict[int, range] = {int(key): key.valid_versions for key in ApiKey
 
 
 class Do(Enum):
-    """What to do instead of answering."""
+    """The possible actions instead of an answer."""
 
     HANG = 1
     CLOSE = 2

@@ -93,7 +93,7 @@ def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
 
 
 def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None:
-    """What it waits behind may have committed more than was worked off when it began to wait."""
+    """The commit before it can cover more records than were processed when it began to wait."""
 
     async def test(consumer: Consumer, leaders: Committing) -> None:
         consumer.assign([ZERO])

@@ -67,7 +67,7 @@ class Leaders:
         self.look_ups_asked = 0
         self.look_up_gate: asyncio.Event | None = None
         self.committed: dict[int, int] = {}
-        """What the group has committed, if there is one."""
+        """The group's committed offset, if there is one."""
         self.commits_asked = 0
         self.commits_gate: asyncio.Event | None = None
         self.corrupt = False

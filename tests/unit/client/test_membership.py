@@ -52,7 +52,7 @@ class Coordinating:
 
 
 class Reading:
-    """Who would read the partitions."""
+    """A reader of the partitions, played by the test."""
 
     async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")

@@ -18,9 +18,9 @@ from tests.unit.collector.world import World
 
 LOOKS = 30
 LOOK_BYTES = 1000
-"""How much a look compares here: a fifth of what has been read of the original."""
+"""The bytes that one look compares here: a fifth of the bytes read from the original."""
 OPENINGS = 7
-"""Which of the next openings fails, one at a time: more than there are until all is read."""
+"""The number of the next opening that fails; the numbers go past the last opening."""
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ STEPS = 40
 LINE_LENGTH = 99
 TRIMMED_LINES_MIN = 11  # more bytes than are hashed before a position
 WRITTEN_MEANWHILE = 0.2
-"""How many of the looks have a file that grows while they are at it."""
+"""The share of looks during which a file grows."""
 
 
 class Program:
@@ -358,7 +358,7 @@ class Program:
         self.look()
 
     def rewrite_open_line(self) -> None:
-        """What stands behind the last line end is replaced by lines, which may be shorter."""
+        """Replace the bytes behind the last line end by lines, which can be shorter."""
         self.look()
         halves = [name for name in self.halves if self.world.path(name).exists()]
         if not halves:

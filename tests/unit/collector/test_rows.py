@@ -21,7 +21,7 @@ from tests.unit.collector.world import World
 
 Judged = dict[str, object]
 Row = Callable[[Verdict, Judged], bool]
-"""Whether a judgement is this row's."""
+"""A predicate that is true for the judgements of this row."""
 Scenario = Callable[[World], None]
 
 

@@ -133,7 +133,7 @@ class World:
         return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
 
     def make_topics(self) -> None:
-        """What templates name and files wait for."""
+        """Create the topics that templates name and files wait for."""
         for topic in self.feeder.wanted_topics:
             self.made.add(topic)
             self.feeder.topic_made(topic)

@@ -16,7 +16,7 @@ from tests.harness.ports import free_port
 NAME = b"broker-1"
 HEAD = struct.pack(">ihhih", 22, 0, 0, 7, len(NAME)) + NAME
 SILENCE_S = 0.2
-"""How long a test listens to be sure that it hears nothing."""
+"""The time that a test listens to be sure that nothing arrives."""
 
 
 def echo(server: socket.socket) -> None:

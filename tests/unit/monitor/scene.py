@@ -57,7 +57,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happens in the ten minutes; steps count from 0."""
+    """The events of the ten minutes; steps count from 0."""
 
     burst_at: int | None = None
     burst_lines: int = 0
@@ -128,7 +128,7 @@ class Mill:
         return self.snapshot
 
     def take(self, one: Reading) -> None:
-        """What the sampler does with a reading."""
+        """Process a reading as the sampler does."""
         snapshot = assemble(
             one,
             self.snapshot,
@@ -144,7 +144,7 @@ class Mill:
             self.recorder.take(self.snapshot, self.alerts.kept())
 
     def reading(self, step: int) -> Reading:
-        """What the mill says at a step."""
+        """Return the mill's reading at a step."""
         story, now_ms = self.story, BEGIN_MS + step * STEP_MS
         before = self._commit
         if not story.is_empty:
@@ -309,7 +309,7 @@ TOPICS = [{"topic": "logs.access", "bytes_in": 5 << 20, "bytes_out": 7 << 20,
 
 
 class ScriptedCounts(CountsReader):
-    """What MySQL would answer."""
+    """MySQL's scripted answers."""
 
     def __init__(self) -> None:
         """There is no connection."""
@@ -354,7 +354,7 @@ class StandingStill:
 
 
 class ScriptedMessages:
-    """What the brokers would give of a topic."""
+    """The scripted records of a topic."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
         row = TopicPartition(wanted.topic, partitions[0])

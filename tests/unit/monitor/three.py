@@ -43,7 +43,8 @@ def alone(now_ms: int) -> QuorumView:
 
 
 def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
-    """What a reading of one broker would be of three. The dead one is in metadata no more."""
+    """Turn a reading of one broker into one of three. The metadata no longer name the dead
+    broker."""
     nodes = [NodeReading(node, f"127.0.0.1:{19_091 + node}", None) for node in (1, 2, 3)]
     if is_down:
         nodes[1] = NodeReading(DEAD, "address unknown", REFUSED, is_listed=False)

@@ -80,7 +80,7 @@ def assert_fields_alike(cls: type[Message], definition: Any) -> None:
 
 
 def knows(definition: Any, cls: type[Message]) -> bool:
-    """Whether a definition of Kafka's has the versions of a class, or at least the first."""
+    """Return True if Kafka's definition has the versions of a class, or at least the first."""
     return bool(parse_range(definition["validVersions"])[1] >= cls.valid_versions[0])
 
 
@@ -96,7 +96,7 @@ def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -
 
 
 def is_added(field: Field) -> bool:
-    """Whether Kafka's message has this field only among our brokers."""
+    """Return True if Kafka's message has this field only among our brokers."""
     return field.tag is not None and field.tag >= OUR_TAGS
 
 

@@ -33,7 +33,7 @@ def some_records(count: int = 5) -> list[NewRecord]:
 
 
 def contents(batch: bytes | bytearray | memoryview) -> list[tuple[object, ...]]:
-    """What a batch's records hold."""
+    """Return the contents of a batch's records."""
     return [
         (record.key, record.value, record.timestamp_ms, list(record.headers))
         for record in r.iterate_records(batch)

@@ -13,7 +13,7 @@ from broker.storage.walk import check_region
 from tests.unit.storage.kit import EVERYTHING, FOLDER, Node, batch, compact, records_of
 
 EPOCH_AT = 12
-"""Where a batch says in which leader epoch it was written."""
+"""The position of a batch's leader epoch."""
 
 SIZES = (100, 300 * 1024, 50)
 """Of the values of three batches: the second is longer than what is read at once."""

@@ -127,7 +127,7 @@ def test_a_flush_that_was_refused_leaves_its_snapshots_to_the_next() -> None:
 
 
 def test_folders_are_out_of_the_way_though_their_folder_could_not_be_synced() -> None:
-    """Whatever is made in their place is synced with it."""
+    """A folder created in its place is synced with it."""
     node = many_segments(1)
     removal = node.manager.begin_removal([TP], DAMAGED_SUFFIX)
     assert removal is not None

@@ -23,7 +23,7 @@ CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, EPOCH_AT = 17, 21, 23, 12
 
 
 def fetch(leader: Log, offset: int, max_bytes: int = 1 << 20) -> memoryview:
-    """What one fetch would bring, in memory that may be written to."""
+    """The bytes of one fetch answer, in writable memory."""
     region = leader.read(offset, max_bytes, MANY).region
     return memoryview(bytearray(region.read() if region is not None else b""))
 

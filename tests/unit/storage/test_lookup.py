@@ -241,7 +241,7 @@ def test_the_records_before_the_place_that_cannot_be_read_are_known() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
-    """What the disk has spoilt is no client's doing, and its header is no better than the rest."""
+    """Damage on disk is no fault of the client, and the header can be damaged as well."""
     node = Node()
     for number in range(3):
         node.put(batch(b"x" * 50, timestamp_ms=NOW + number, codec=codec))

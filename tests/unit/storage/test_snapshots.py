@@ -99,7 +99,7 @@ def test_how_many_producers_a_log_remembers_is_a_setting_of_the_node() -> None:
 
 
 def test_pitfall_44_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
-    """Whatever the order in the file, the newest epoch is what counts."""
+    """The newest epoch counts, whatever the order in the file."""
     rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
     for order in (rows, rows[::-1], rows[1:] + rows[:1]):
         state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, MANY, NOW)

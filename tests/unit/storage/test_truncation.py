@@ -79,7 +79,8 @@ def test_what_was_cut_does_not_come_back(target: int, topic: dict[str, str] | No
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
-    """Whatever call is the last: no partition goes offline, and nothing below the target goes."""
+    """After a death at any call no partition goes offline, and no record below the target is
+    lost."""
     for call in count(1):
         node = filled(8, SMALL)
         before = values_of(node.log)
@@ -138,7 +139,7 @@ def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() 
 
 
 def test_a_cleaning_is_given_up() -> None:
-    """What it has made must not take the place of what is left, not even after a restart."""
+    """Its output must not replace the truncated log, not even after a restart."""
     node = filled(12, {**SMALL, "cleanup.policy": "compact"})
     job = plan_cleaning(node.log, NOW, 1 << 20)
     assert job is not None
@@ -312,7 +313,7 @@ def go_on(node: Node, chance: random.Random, epoch: int) -> None:
 
 
 def told_by(log: Log) -> tuple[object, ...]:
-    """What a log knows of its producers and of their transactions."""
+    """Return a log's state of its producers and of their transactions."""
     producers = sorted(
         (one.producer_id, one.producer_epoch, one.last_sequence, one.current_txn_start_offset)
         for one in log.producer_state.active()

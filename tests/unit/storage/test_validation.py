@@ -148,7 +148,7 @@ def test_the_older_bound_holds_for_the_past_too() -> None:
 
 
 def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader:
-    """What a batch enters the log as when its header gives this largest timestamp."""
+    """Return the batch as appended when its header gives this largest timestamp."""
     pack_into(">q", view, 35, max_timestamp)
     pack_into(">I", view, 17, crc32c(view[21:]))
     before = bytes(view)

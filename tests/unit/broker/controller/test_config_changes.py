@@ -22,7 +22,7 @@ from tests.unit.broker.controller.kit import ONE, THREE, TWO, after, image_of, o
 
 KEY = "min.insync.replicas"
 STATIC = broker_config(min_insync_replicas=2)
-"""What the controller's file says."""
+"""The settings in the controller's file."""
 
 SETS = ((ONE,), (TWO,), (THREE,))
 """Of a partition with too few in sync for a minimum of two: one is eligible, one was."""

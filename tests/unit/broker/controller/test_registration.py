@@ -167,7 +167,7 @@ def test_what_a_returning_disk_is_believed(
 
 
 def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
-    """Whatever else speaks for it: only what was not named is as it was."""
+    """A replica named as damaged is never trusted, whatever else speaks for it."""
     request = registration(ONE, previous_broker_epoch=0, damaged={"logs": [0, 7], "gone": [1]})
     eligible = partition(isr=(), elr=(ONE, TWO), leader=NO_NODE)
     image = image_of(partition(isr=(ONE,)), partition(isr=(ONE,)), partition())

@@ -202,7 +202,7 @@ def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> 
 
 
 def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
-    """What expires is found in one turn, and written in later ones."""
+    """One turn finds expired offsets, and later turns write the tombstones."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.sync(a)

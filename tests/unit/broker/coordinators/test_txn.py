@@ -288,7 +288,7 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
 
 
 LOADED_MS = 7_000
-"""When a coordinator has loaded the shard, by its monotonic clock."""
+"""The time at which a coordinator has loaded the shard, by its monotonic clock."""
 
 
 def moved(ledger: Ledger) -> TxnShard:
@@ -337,7 +337,7 @@ def test_a_clock_that_is_behind_keeps_no_transaction_open_for_ever() -> None:
 
 HOUR_MS = 3_600_000
 LOOK_MS = 10_000
-"""How often a coordinator looks for what is overdue."""
+"""The interval of a coordinator's search for overdue transactions."""
 
 
 def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:

@@ -92,7 +92,7 @@ def numbered(one: Any, number: int) -> Any:
 
 
 def calls_of(rig: Rig, asked: Asked) -> int:
-    """How many functions the broker calls for a request, those of C included."""
+    """Count the functions that the broker calls for a request, those of C included."""
     count = 0
 
     def note(_: FrameType, event: str, __: object) -> None:

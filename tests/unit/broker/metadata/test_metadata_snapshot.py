@@ -29,7 +29,7 @@ TOPIC_ID = Uuid(int=50)
 
 
 def image_of(records: list[MetadataRecord], end_offset: int) -> MetadataImage:
-    """What the records give, through their encoding."""
+    """Return the image of the records, through their encoding."""
     read = [decode_record(encode_record(one)) for one in records]
     return MetadataDelta(MetadataImage()).replay_all(read).image(end_offset)
 

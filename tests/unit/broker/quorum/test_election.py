@@ -96,7 +96,7 @@ def granted_by(request_id: int, epoch: int) -> RequestAnswered:
 
 
 def test_a_vote_of_another_epoch_does_not_elect() -> None:
-    """What was granted to an earlier life of this process, say, under the same request id."""
+    """For example a vote granted to an earlier life of this process, under the same request id."""
     quorum, saved = candidate()
     quorum.step(VoteSaved(saved), 1)
     last_id = quorum.replica.request_count

@@ -44,7 +44,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""Where the first batch of a leader at birth ends: leader change, version, voters."""
+"""The end of the first batch of a leader at birth: leader change, version, voters."""
 
 
 def fetch_answer(ready: Ready, number: int = 0) -> FetchAnswer:

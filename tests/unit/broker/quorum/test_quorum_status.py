@@ -15,7 +15,7 @@ from tests.unit.broker.quorum.kit import (
 )
 
 BEGUN = 3
-"""Where the first batch of a leader at birth ends."""
+"""The end of the first batch of a leader at birth."""
 
 
 def test_only_a_leader_has_a_standing_to_tell() -> None:

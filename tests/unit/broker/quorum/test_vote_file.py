@@ -9,7 +9,7 @@ KAFKAS = (
     b'{"leaderId":-1,"leaderEpoch":7,"votedId":2,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAg",'
     b'"data_version":1}'
 )
-"""What Kafka's own store of this version writes."""
+"""The file as Kafka's own store of this version writes it."""
 
 
 def test_it_is_kafkas_file_to_the_byte() -> None:

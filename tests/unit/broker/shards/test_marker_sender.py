@@ -98,7 +98,7 @@ class Request:
 
 
 class Wait:
-    """How a marker has ended."""
+    """The results of one marker."""
 
     def __init__(self) -> None:
         self.ends: list[ErrorCode] = []

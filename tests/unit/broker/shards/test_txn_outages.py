@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What has been said of markers."""
+    """Return the log's sentences about markers."""
     records = caplog.get_records("setup") + caplog.get_records("call")
     return [one.getMessage() for one in records if "marker" in one.getMessage()]
 

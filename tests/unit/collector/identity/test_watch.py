@@ -14,7 +14,7 @@ from collector.text.fingerprint import FileId
 
 
 class Ears:
-    """What the watch told."""
+    """The notices of the watch."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()

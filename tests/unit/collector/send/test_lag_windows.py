@@ -47,7 +47,7 @@ class Partition:
     live_at: list[tuple[int, int]] = field(default_factory=list)
     waits_ms: list[int] = field(default_factory=list)
     batch: tuple[int, int] | None = None
-    """When the batch at hand is over, and where it ends."""
+    """Return the end time and the end offset of the present batch."""
 
     def hand_out(self, lines: int) -> None:
         self.windows.handed_out(PLACE, lines)

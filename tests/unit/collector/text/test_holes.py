@@ -67,7 +67,7 @@ class Written:
             self.wake()
 
     def close(self) -> list[bytes]:
-        """What is left when the file is closed for good."""
+        """Return the rest when the file is closed for good."""
         size = len(self.data)
         request = self.tailer.final_request(size)
         data = b"" if request is None else bytes(self.data[request.offset :][: request.length])

@@ -22,7 +22,7 @@ class Film:
         self.now_ms = 1_000_000
 
     def show(self, *values: float | None, subject: str = "g") -> list[bool]:
-        """Whether an alert was open after each value."""
+        """Return for each value if an alert was open after it."""
         seen = []
         for value in values:
             self.now_ms += STEP_MS
@@ -32,7 +32,7 @@ class Film:
         return seen
 
     def digest(self) -> tuple[list[str], list[str]] | None:
-        """What would be told now, and it is taken."""
+        """Take and return the notice that is due now."""
         found = self.alerts.digest(self.now_ms, HOUR_MS)
         if found is None:
             return None

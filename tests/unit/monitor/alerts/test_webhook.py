@@ -119,7 +119,7 @@ class Rig:
         )
 
     def problem(self) -> str | None:
-        """What the monitor says of it."""
+        """The problem that the monitor reports about it."""
         return self.notifier.problem
 
     async def see(self, lag: float, now_ms: int) -> int:

@@ -52,7 +52,7 @@ def receiver(first: bytes, drip: bytes) -> Iterator[str]:
 
 
 def failure_of(url: str) -> WebhookFailed:
-    """How a message to this address fails, which must take no longer than its deadline."""
+    """Return the failure of a message to this address, which must not exceed its deadline."""
     began_s = time.monotonic()
     with pytest.raises(WebhookFailed) as found:
         Webhook(url, timeout_s=DEADLINE_S).send({"text": "x"})
@@ -134,7 +134,7 @@ class Late:
             raise WebhookUnanswered("h gives no answer")
 
     def told(self, subject: str) -> int:
-        """How often an alert of a subject came."""
+        """Return the number of alerts of a subject."""
         rows = [row for body in self.bodies for row in body["alerts"]]  # type: ignore[attr-defined]
         return sum(row["subject"] == subject for row in rows)
 

@@ -20,7 +20,7 @@ JUDGED_MS_MAX = 180_000
 def looks(
     turns: Turns, rows: dict[str, int], cycles: int, always: str = "", *, from_ms: int = 0
 ) -> list[list[str]]:
-    """Who is asked for in each of the cycles."""
+    """Return the groups asked for in each of the cycles."""
     found = []
     for cycle in range(cycles):
         now_ms = from_ms + cycle * CYCLE_MS

@@ -23,7 +23,7 @@ Shape = Callable[[int], tuple[int, int]]
 
 
 def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
-    """What holds after the last of so many looks."""
+    """Return the status after the last of so many looks."""
     window = Window()
     for step in range(steps):
         commit, end = shape(step)

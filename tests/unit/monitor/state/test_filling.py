@@ -130,7 +130,7 @@ def snapshot(free: int = 20 * GIB) -> Snapshot:
 
 
 def looked(folder: Path, seen: list[Room]) -> Snapshot:
-    """What the snapshot after the next says, once the recorder has looked at its history."""
+    """Return the forecast of the next snapshot, after the recorder has read its history."""
     one = recorder(folder, seen)
     one.take(snapshot())
     found = Snapshot(2, NOW_MS, 2_000, "b:1", disks=one.with_fillings(snapshot().disks))

@@ -86,7 +86,7 @@ def test_columns_tell_the_same_as_cells_and_make_none(made: list[int]) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Which cells are made of columns, from here on."""
+    """Collect the cells that are made of columns from here on."""
     found: list[int] = []
     real = RestingCells.cell
 

@@ -69,7 +69,7 @@ def add(archive: TopicArchive, folder: Path) -> None:
 
 
 def seen(folder: Path) -> list[str]:
-    """What a reader who knows nothing of notes finds in the folders of hours."""
+    """Return what a reader finds that knows only the folders of hours, and no notes."""
     files = sorted((folder / "an archive").glob("topic=*/hour=*/*"))
     return [file.read_text() for file in files]
 

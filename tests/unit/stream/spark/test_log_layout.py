@@ -48,7 +48,7 @@ class Jvm:
         return self.java.java.lang.IllegalStateException(message)
 
     def lines(self) -> list[str]:
-        """All that is written, once the last record is."""
+        """Return the whole log, once the last record is written."""
         self.error(LAST)
         wait_until(lambda: LAST in self.log.read_text(), 20, "it is written")
         # What the environment's own options for Java make it say comes before.
