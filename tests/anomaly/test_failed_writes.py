@@ -39,7 +39,7 @@ def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
 
 
 def sizes(node: Node) -> int:
-    """Of all that was written; zeros behind it, by which the last file is stretched, do not count.
+    """The sizes of all written files; zeros at the end of a preallocated file do not count.
 
     Every batch ends with a zero: its last record has no headers.
     """

@@ -82,7 +82,7 @@ def lag(bootstrap: str) -> int:
 
 
 def judge(broker: BrokerProcess, campaign: Campaign) -> None:
-    """Everything the checker knows, and that the committed output is the input."""
+    """Check everything the checker knows, and that the committed output equals the input."""
     source = read_everything(broker.bootstrap, SOURCES)
     # Nothing is open any more, so both readers end at the end.
     everything = read_everything(broker.bootstrap, TARGETS, name="all")

@@ -87,7 +87,7 @@ def test_kills_with_tiny_segments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
-    """Without idempotence a record may be doubled, and is never lost or out of order."""
+    """Without idempotence a record can be doubled, but never lost or out of order."""
     chance = seeded("kills, acks=1")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)

@@ -114,7 +114,7 @@ class Rig:
             return [tuple(row.values()) for row in cursor.fetchall()]
 
     def beginnings(self, metric: str) -> list[int]:
-        """From which offset of each partition on a metric has counted every line."""
+        """Return for each partition the offset from which a metric has counted every line."""
         rows = self.rows(f"SELECT part, start_offset FROM metric_ranges WHERE metric = '{metric}'")
         return [int(start) for _, start in sorted(rows)]
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_200)]
 TOPIC = "logs.access"
 DEADLINE_S = 240.0
 LARGE = 30_000
-"""So many lines that all executors share them."""
+"""A number of lines so large that all executors share them."""
 LIVE = 400
 LIVE_ROUNDS = 10
 EVENTS_DEADLINE_S = 20.0

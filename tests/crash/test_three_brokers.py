@@ -85,7 +85,7 @@ def test_clients_work_with_all_of_them_and_one_that_dies_takes_only_its_own(tmp_
 
 
 def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
-    """By partition, once each has a leader that is known."""
+    """Wait until each partition has a known leader; return the leaders by partition."""
 
     def found() -> dict[int, int]:
         topic = admin.list_topics("spread", timeout=10).topics["spread"]

@@ -25,7 +25,7 @@ from tests.house import tree
 pytestmark = pytest.mark.live
 
 WAYS = ("both ways", "what it says", "what it hears", "one other", "one other, one way")
-"""Those of `CUTS` in which packets are lost."""
+"""The cuts of `CUTS` in which packets are lost."""
 
 CUTS_SHORT: list[Cut] = [("leader", "both ways", 3), ("controller", "what it hears", 3)]
 CUTS_LONG: list[Cut] = [
@@ -43,7 +43,7 @@ these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
 
 
 def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
-    """In a namespace of its own: one cut after the other, and after each all goes on."""
+    """Run in a new namespace: make each cut in turn, and check that everything goes on after it."""
     with (
         Namespaces((1, 2, 3)) as namespaces,
         ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,

@@ -75,7 +75,7 @@ class Reading:
         return int(self.redis("mill:lines_by_file:all").get(file, "0"))
 
     def ledger(self) -> dict[tuple[str, int], int]:
-        """Up to which offset everything is counted."""
+        """The offset up to which everything is counted, by partition."""
         rows = self.mysql("SELECT topic, part, end_offset FROM ledger")
         return {(topic, part): end for topic, part, end in rows}
 

@@ -171,7 +171,7 @@ def test_sparks_connector_has_read_all_of_it_without_a_warning(
 def test_a_sink_that_stands_still_costs_nothing(
     mill_at_work: TempMill, reading: Reading, sink: str
 ) -> None:
-    """Its connections stay open and say nothing: the worst way to be away."""
+    """Its connections stay open without a byte, which is the worst way to be away."""
     file = f"text/while-{sink}-stands.log"
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "no lag at first")
     before = reading.commits()

@@ -246,7 +246,7 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
 def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     broker: BrokerProcess, millrace: Run, tmp_path: Path
 ) -> None:
-    """It stood still without a word, for as long as a producer tries."""
+    """Without this message the command would print nothing for as long as a producer tries."""
     millrace("topic", "create", "t8", "-p", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],

@@ -28,6 +28,6 @@ def source() -> str:
 
 
 def violations(chrome: Any) -> list[str]:
-    """Of the page that is open."""
+    """Return the violations of the open page."""
     chrome.execute_script(source())
     return list(chrome.execute_async_script(RUN))

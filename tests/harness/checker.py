@@ -71,7 +71,7 @@ class Rules:
     may_double: bool = False
     """The producer was not idempotent: an answer lost in a crash is sent again."""
     is_compacted: bool = False
-    """Only the last record of each key must be there; the others may be."""
+    """Only the last record of each key must exist; the others may."""
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class ClusterProcesses:
 
     @property
     def node_ids(self) -> list[int]:
-        """Of all brokers, whether they run or not."""
+        """The ids of all brokers, running or not."""
         return list(self.brokers)
 
     @property
@@ -81,7 +81,7 @@ class ClusterProcesses:
         return "\n".join(one.log_text() for one in self.brokers.values())
 
     def pids(self) -> list[int]:
-        """Of the brokers that run."""
+        """The process ids of the running brokers."""
         return [one.pid for one in self.running]
 
     def spawn(self) -> None:

@@ -153,7 +153,7 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
 
     def poll(self) -> list[tuple[int, bytes | None, bytes]]:
-        """Everything so far: partition, key, value."""
+        """Return everything read so far: partition, key, value."""
         for message in self._consumer.consume(10_000, timeout=0.05):
             if message.error() is not None:
                 raise KafkaException(message.error())
@@ -182,7 +182,7 @@ class GroupOfTheStream:
         self._partitions = partitions
 
     def reads_all(self) -> None:
-        """Up to the ends as they are now."""
+        """Commit the present ends, as if the group had read everything."""
         places = [TopicPartition(self._topic, number) for number in range(self._partitions)]
         for place in places:
             place.offset = self._consumer.get_watermark_offsets(place, 5)[1]
@@ -190,7 +190,7 @@ class GroupOfTheStream:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """It goes on reading all there is."""
+        """Keep committing the present ends in the background."""
         ends = threading.Event()
 
         def follow() -> None:

@@ -114,6 +114,6 @@ JAVA_OF_SPARK = Family("java-of-spark", partial(client_version, SPARKS), _java(S
 NEWEST_JAVA = Family("newest-java", partial(client_version, NEWEST), _java(NEWEST))
 
 IN_SHORT = (MILLRACE, LIBRDKAFKA, AIOKAFKA)
-"""Those that have transactions and start quickly, for the short form."""
+"""The families for the short form: they have transactions and start quickly."""
 
 ALL = (*IN_SHORT, KAFKA_PYTHON, KCAT, KAFKA_TOOLS, KAFKAJS, JAVA_OF_SPARK, NEWEST_JAVA)

@@ -82,7 +82,7 @@ class Faults:
         self.chance = chance
         self.counts: Counter[str] = Counter()
         self.whole_s: list[float] = []
-        """After each fault: how long until all were in sync and all clients went on."""
+        """For each fault: the time until all were in sync again and all clients went on."""
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         made = self.admin.create_topics([NewTopic(one, PARTITIONS, 3) for one in TOPICS])
         for future in made.values():
@@ -130,7 +130,7 @@ class Faults:
         return self.leader(topic, partition)
 
     def some(self, count: int, first: int) -> list[int]:
-        """So many brokers, one of them for certain."""
+        """Draw so many brokers, and include one given broker."""
         others = [one for one in self.cluster.brokers if one != first]
         return [first, *self.chance.sample(others, count - 1)]
 

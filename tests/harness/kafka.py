@@ -92,7 +92,7 @@ class KafkaProcess:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def pids(self) -> list[int]:
-        """Of the nodes that run."""
+        """The process ids of the running nodes."""
         return [process.pid for process in self.processes.values()]
 
     def start(self) -> "KafkaProcess":

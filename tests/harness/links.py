@@ -47,7 +47,7 @@ class Links:
     # What a test does to them.
 
     def cut(self, source: int, target: int) -> None:
-        """From now on nothing that `source` says reaches `target`."""
+        """Hold back everything from `source` to `target` from now on."""
         self._call(self._cut(source, target))
 
     def isolate(self, node_id: int) -> None:

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-"""Not even the journal is written any more, as when the power goes."""
+"""Write not even the journal any more, as after a power cut."""
 
 CHUNK_BYTES = 1 << 16
 UNMOUNT_S = 20
@@ -113,7 +113,7 @@ class Ext4Image(_Mount):
         self._mount("-t", "ext4", "-o", "loop", str(self.image))
 
     def cut_power(self) -> None:
-        """From now on nothing reaches the device, and what has not reached it is lost."""
+        """Let no write reach the device from now on; unwritten data is lost."""
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(folder, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))

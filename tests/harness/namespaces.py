@@ -76,7 +76,7 @@ class Namespaces:
     # What a test does to them, in the words of `links`.
 
     def cut(self, source: int, target: int) -> None:
-        """From now on no packet of `source` reaches `target`."""
+        """Drop every packet from `source` to `target` from now on."""
         self._rule("add", source, target)
         self._cut.append((source, target))
 

@@ -41,7 +41,7 @@ DEADLINE_S = 30.0
 RESERVE_NAME = ".reserve"
 
 Values = dict[int, list[str]]
-"""Of each partition the values in their order."""
+"""The values of each partition, in order."""
 
 
 def plain_values() -> Values:

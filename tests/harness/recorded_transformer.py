@@ -39,11 +39,11 @@ class Doomed(Exception):
 
 
 class Fenced(Exception):
-    """This producer is at its end."""
+    """This producer was fenced and cannot continue."""
 
 
 class RecordedTransformer:
-    """From topic `source` to topic `target`, partition by partition."""
+    """Transforms topic `source` into topic `target`, partition by partition."""
 
     def __init__(
         self,

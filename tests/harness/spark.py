@@ -53,7 +53,7 @@ class EventLog:
         }
 
     def records_read(self) -> Counter[str]:
-        """By executor, the records that tasks read, be it from topics or made up."""
+        """The records that tasks read, from topics or generated, by executor."""
         found: Counter[str] = Counter()
         for task in self._reading_tasks():
             found[task.executor] += task.records

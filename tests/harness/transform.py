@@ -219,7 +219,7 @@ class Transformer:
 
 
 def read_committed(bootstrap: str, topic: str, partition_count: int) -> dict[int, list[bytes]]:
-    """Everything a reader of committed data finds in a topic, by partition."""
+    """Return everything that a read_committed client finds in a topic, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -182,7 +182,7 @@ def told_by(house: str) -> set[str]:
 
 
 def unkept(told: Collection[str], paths: Collection[str]) -> tuple[list[str], list[str]]:
-    """Of the cores that are told of: those that no file is, and the files that are not listed."""
+    """Return the listed cores that do not exist, and the core files that are not listed."""
     missing, unlisted = [], []
     for core in sorted(told):
         files = [path for path in paths if path == f"{core}.py" or path.startswith(f"{core}/")]

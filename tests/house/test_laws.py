@@ -85,7 +85,7 @@ def test_the_tree_is_seen() -> None:
 
 
 def test_a_broker_process_stays_light() -> None:
-    """Also by way of what it imports: the process itself is asked."""
+    """Indirect imports count as well, so a real process is asked."""
     program = (
         "import sys, broker.__main__\n"
         f"print(sorted(set(sys.modules) & {laws.HEAVY | {'yaml', 'http.client', 'redis'}!r}))"

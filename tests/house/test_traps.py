@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Those of both tables, without their heads."""
+    """Return the rows of both tables, without their heads."""
     text = (tree.ROOT / "docs" / "traps.md").read_text()
     lines = text.partition(STRANGERS)[0].splitlines()
     cells = [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]

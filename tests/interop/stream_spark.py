@@ -69,7 +69,7 @@ def frame(
 
 
 def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
-    """As `frame`, with about as many of the lines, in their order, for each of some tasks."""
+    """Like `frame`, but with the lines, in order, divided among some tasks."""
     rows = spark().sparkContext.parallelize(_rows(lines, "logs.t", "t/t.log", 0, 0), tasks)
     return spark().createDataFrame(rows, COLUMNS_DDL)
 

@@ -36,7 +36,7 @@ GROWTH_MAX_MIB = 64
 PEAK_MAX_MIB = 256
 
 ANSWER_MAX_S = 0.5
-"""Within this time anybody else is answered, whatever the broker is shot at with."""
+"""The longest time for an answer to any other client, whatever is sent to the broker."""
 
 SLOW_S = 0.05
 """Answers that took longer are looked at in the end."""
@@ -86,7 +86,7 @@ class Companion:
             self._failure = error
 
     def work(self) -> None:
-        """Until `self._ends` is set."""
+        """Work until `self._ends` is set."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -108,9 +108,9 @@ class Watch(Companion):
         self._schedstat = Path(f"/proc/{broker.pid}/schedstat")
         self._times_s: list[float] = []
         self._starved_s: list[float] = []
-        """At each of those times, how long the broker's main thread has been kept waiting."""
+        """At each of those times, the total wait of the broker's main thread for the processor."""
         self.late: list[tuple[float, float]] = []
-        """From when to when the tester came late to its own timer."""
+        """The times in which the tester was late for its own timer."""
 
     def work(self) -> None:
         while True:
@@ -149,7 +149,7 @@ class Steady(Companion):
         self.slow: list[tuple[float, float]] = []
         """The request and answer times of each slow answer."""
         self.loop_late: list[tuple[float, float, float]] = []
-        """Between which two looks the broker's loop has been later than ever, and how much."""
+        """The two looks between which the broker's loop was later than ever, and by how much."""
 
     def work(self) -> None:
         looked_s, late_us = time.time(), 0
@@ -178,14 +178,14 @@ class Steady(Companion):
 
 
 def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
-    """From when to when the broker's loop was held, as its own watchdog has seen it."""
+    """The times in which the broker's loop was blocked, as its own watchdog reports them."""
     for stamp, lag_ms in re.findall(r"^(\S+)Z \S+ \S+ loop came late lag_ms=(\d+)", log, re.M):
         end_s = datetime.fromisoformat(stamp + "+00:00").timestamp()
         yield end_s - int(lag_ms) / 1000, end_s
 
 
 def check_nobody_waited(steady: Steady, watch: Watch, log: str) -> None:
-    """Neither the client beside the fire nor the broker's own clocks have seen a blocked loop."""
+    """Check that neither the other client nor the broker's own clocks saw a blocked loop."""
     slowest_s = max((watch.blocked_s(*one) for one in steady.slow), default=0.0)
     latest_s = max((watch.blocked_s(*one) for one in steady.loop_late), default=0.0)
     lag_s = max((watch.blocked_s(*one) for one in watchdog_reports(log)), default=0.0)

@@ -94,7 +94,7 @@ class Stage:
         return self.run(lambda cursor: (cursor.execute(sql), cursor.fetchall())[1])
 
     def run(self, work: Any) -> Any:
-        """Something done by another connection."""
+        """Run a statement on another connection."""
         connection = connect(self._settings)
         try:
             return work(connection.cursor())

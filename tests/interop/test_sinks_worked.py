@@ -204,7 +204,7 @@ def test_a_batch_that_does_not_continue_the_ledger_is_refused(
 
 
 def test_a_known_batch_id_with_new_offsets_is_refused(mill: Mill) -> None:
-    """After a power cut Spark may plan batch 7 again with a larger end."""
+    """After a power cut Spark can plan batch 7 again with a larger end."""
     sinks = driver_at(mill, worked.BATCH_7)
     with pytest.raises(LedgerMismatch):
         sinks.apply(dataclasses.replace(worked.BATCH_8, batch_id=7))

@@ -250,7 +250,7 @@ def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
 
 
 def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
-    """Of each key what all tasks together have gathered."""
+    """Return the aggregate of all tasks together for each key."""
     parts: dict[str | None, list[Aggregate]] = defaultdict(list)
     for row in counts.rows:
         if row.metric == metric:

@@ -60,7 +60,7 @@ def test_stamps_of_a_moment_are_told_to_the_millisecond(in_tasks: bool) -> None:
 
 
 def test_stamps_far_from_each_other_make_slots_wider_and_not_more() -> None:
-    """In any order: what was counted in narrow slots is counted in wide ones."""
+    """The order does not matter: counts of narrow slots move into the wide ones."""
     near = [BEGIN + timedelta(milliseconds=n * 7 % 64) for n in range(100)]
     far = [BEGIN + timedelta(minutes=n * 37 % 50 - 20) for n in range(50)]
     assert check(stamped([*near, *far, *near], in_tasks=False).stamped, [*near, *far, *near]) > 1e6

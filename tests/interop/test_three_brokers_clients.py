@@ -36,7 +36,7 @@ from tests.harness.wire import WireClient
 pytestmark = pytest.mark.live
 
 KILLS = 3
-"""In the short form: one of each kind."""
+"""The kills of the short form: one of each kind."""
 
 KILLS_LONG = 20
 KILLS_OF_KAFKA = 9
@@ -50,7 +50,8 @@ STEADY = 100
 """Records that every client must have acknowledged, and read, after each kill."""
 
 PROGRESS_DEADLINE_S = 60.0
-"""Within this each must have gone on by a record, and the cluster have a controller and leaders."""
+"""Within this time each client must read or write a record, and the cluster have all its
+leaders."""
 
 SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
 
@@ -75,7 +76,7 @@ def controller(servers: Servers, family: Family) -> int:
 
 
 def leader(servers: Servers, family: Family) -> int:
-    """Of the first partition that a family writes to."""
+    """Return the leader of the first partition that a family writes."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -87,7 +88,7 @@ def leader(servers: Servers, family: Family) -> int:
 
 
 def coordinator(servers: Servers, family: Family) -> int:
-    """Of its group."""
+    """Return the coordinator of its group."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:

@@ -39,8 +39,7 @@ NODES = (1, 2, 3)
 CLUSTER = "cluster"
 CHAOS_MS = 3_000
 SETTLED_MS = 3_000
-"""In which everything ends when all are up and nothing is late: three rounds of questions, two of
-storing."""
+"""The time in which every birth ends if all are up: three rounds of questions, two of storing."""
 
 Voters = tuple[ReplicaKey, ...]
 
@@ -59,7 +58,7 @@ class Mix:
     late: float = 0.2
     late_ms_max: int = 900
     answer_ms_max: int = 1_000
-    """After which a question has failed."""
+    """The time after which a question has failed."""
     quick_ms_max: int = 10
     store_ms_max: int = 300
     down_ms_max: int = 500

@@ -46,13 +46,13 @@ from protocol.wire.schema import Message
 from tests.sim.network import Network
 
 ANSWER_MS_MAX = 2_000
-"""After which a client gives a request up, and does not know what became of it."""
+"""The time after which a client gives up a request with an unknown outcome."""
 
 GROUP, TRANSACTION = 0, 1
 """The key types of FindCoordinator."""
 
 PAUSE_MS = 20
-"""Before a client asks again."""
+"""The pause before a client asks again."""
 
 Script = Generator[Message | int, Any, None]
 Asking = Generator[Message | int, Any, Any]

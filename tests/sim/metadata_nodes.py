@@ -193,7 +193,7 @@ class MetadataNode:
 
 
 class Watched:
-    """Between the quorum and what follows it: looks at everything that is committed."""
+    """Stands between the quorum and its listener, and checks every committed batch."""
 
     def __init__(self, node: MetadataNode, metadata: Metadata) -> None:
         self._node = node
@@ -326,7 +326,7 @@ class MetadataCluster:
                 node.start()
 
     def judge(self) -> None:
-        """Everybody knows all that is committed, and nothing that was given is missing."""
+        """Check that all nodes have every committed batch, and that no given block is missing."""
         images = []
         for node in self.nodes:
             assert node.metadata is not None

@@ -23,10 +23,10 @@ CONNECT_MS_MAX = int(CONNECT_S_MAX * 1000)
 PING_MS = 500
 """The interval at which both kernels of a link probe the other end (`real/silence`)."""
 TRY_AGAIN_MS = 1_000
-"""After that an unanswered SYN is sent again."""
+"""The time after which an unanswered SYN is sent again."""
 LISTENS_ON_MS = 8
-"""So long at most the kernel still listens for a process whose links it has thrown away: Linux
-closes the descriptors of who is killed one by one, and listeners tend to be the last."""
+"""The longest time for which the kernel still listens for a killed process: Linux closes its
+descriptors one by one, and listeners tend to be the last."""
 
 
 @dataclass
@@ -60,7 +60,8 @@ class Network:
         self._hosts: dict[SimWorld, str] = {}
         self._links: dict[SimLink, None] = {}
         self._listen_on: dict[str, tuple[int, set[int]]] = {}
-        """By host whose process was killed: until when its kernel listens on, and on what ports."""
+        """For each host with a killed process: until when its kernel listens, and on which
+        ports."""
         self.under_way: dict[Way, None] = {}
         """The links on which sent bytes are not acknowledged."""
         self._life_count = 0
@@ -100,7 +101,7 @@ class Network:
         self._lives[host].freeze()
 
     def thaw(self, host: str) -> None:
-        """It goes on, and reads what has come behind what was due."""
+        """Let the process continue; it handles due timers first and then reads."""
         world = self._lives[host]
         world.thaw()
         for link in list(self._links):
@@ -126,7 +127,7 @@ class Network:
     # Faults of the way.
 
     def cut(self, source: str, target: str) -> None:
-        """From here on nothing arrives that way."""
+        """Let nothing arrive in this direction from now on."""
         self.cuts.add((source, target))
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
@@ -142,7 +143,7 @@ class Network:
             way.pump()
 
     def lose_links(self, one: str, two: str) -> None:
-        """Something in between throws away every link of two hosts."""
+        """Drop every link between two hosts, as a middlebox would."""
         for link in list(self._links):
             if link.other is not None and {link.host, link.other.host} == {one, two}:
                 link.arrived(End.RESET)
@@ -249,5 +250,5 @@ class Network:
         return self._trace.hexdigest()
 
     def gone(self, link: SimLink) -> None:
-        """Nothing happens on it any more."""
+        """Remove a link on which nothing happens any more."""
         self._links.pop(link, None)

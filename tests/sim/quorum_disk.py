@@ -75,7 +75,7 @@ class Log:
 
 @dataclass
 class Duty:
-    """Something that takes the disk a while; `partly` is what a crash in the middle leaves."""
+    """A disk operation that takes time; `partly` is its result after a crash in the middle."""
 
     number: int
     done: Callable[[], None]

@@ -170,7 +170,7 @@ class Stage(World):
         return None
 
     def settle(self, node_ids: list[int]) -> None:
-        """Among these, all messages arrive and all disks work, until nothing is left to do.
+        """Deliver all messages and complete all writes among these, until no work is left.
 
         A Fetch that finds nothing stays parked, so there is an end.
         """

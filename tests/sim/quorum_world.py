@@ -26,7 +26,7 @@ from tests.sim.quorum_node import Asker, Node, key_of
 HEALED_MS = 30_000
 REFUSED_MS = 1
 ANSWER_MS_MAX = 2_000
-"""After that an unanswered call of a replica that is up is a fault of its own."""
+"""The time after which an unanswered call to a running replica is a fault of its own."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class World:
             self.after(self._delay_ms(), arrive)
 
     def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
-        """To the very life that asked: the connection of any other is a different one."""
+        """Answer the life that asked, because another life has another connection."""
         other = self.nodes[asker.node_id]
         if not self._is_lost(node.node_id, asker.node_id):
             self.after(

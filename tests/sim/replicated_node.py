@@ -120,7 +120,7 @@ class ReplicatedNode:
         self.is_cut_off = False
         """True if the controller and it do not reach each other."""
         self.durable_ends: dict[int, int] = {}
-        """By partition, as of its last breath."""
+        """The durable ends by partition, as of the end of its last life."""
 
     # Life and death.
 
@@ -410,7 +410,7 @@ class ReplicatedNode:
         self.look(replica)
 
     def look(self, replica: Replica) -> None:
-        """No high watermark falls within an epoch."""
+        """Check that no high watermark falls within an epoch."""
         key = replica.index, replica.leader_epoch
         mark = replica.state.high_watermark
         if mark < self.seen.get(key, NO_OFFSET):

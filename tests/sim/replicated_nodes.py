@@ -87,7 +87,7 @@ class ReplicatedCluster:
         self.network.note(*told)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> None:
-        """For what is no node's."""
+        """Schedule an event that belongs to no node."""
         self.network.timeline.later(self, delay_ms, call)
 
     def _tick(self) -> None:
@@ -223,7 +223,7 @@ class ReplicatedCluster:
                 node.start()
 
     def heal(self) -> None:
-        """Everything works again: within 30 s all are in sync, and all logs are one."""
+        """Heal all faults: within 30 s all are in sync and all logs are equal."""
         self.mend()
         end_ms = self.now_ms + HEAL_MS
         # What is written above the high watermark of a leader that stands commits with the next.

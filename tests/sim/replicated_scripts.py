@@ -107,7 +107,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """It tells of offsets that its sender has cut since."""
+    """It reports offsets that its sender has truncated since."""
     cluster, leader, (second, third) = settled()
     before = end_of(leader)
     cluster.network.cut(second.host, leader.host)
@@ -151,7 +151,7 @@ def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
 
 
 def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
-    """Else a log that counts as in sync would have other bytes at its end by and by."""
+    """Otherwise a log in the ISR would differ at its end."""
     for number in range(cuts):
         cluster, deposed, end_offset = diverged(f"cut {number}")
         deposed.cut_power()
@@ -254,7 +254,7 @@ def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
 
 
 def a_follower_below_the_leaders_start_begins_anew() -> None:
-    """Nothing is left that could be compared: its log is dropped, and starts with the leader's."""
+    """No common offset is left: the follower drops its log and starts at the leader's start."""
     cluster, leader, (second, third) = settled()
     second.kill()
     cluster.controller.fence(second.node_id)
@@ -309,7 +309,7 @@ def followers_write_while_the_leader_still_syncs() -> None:
 
 
 def a_follower_that_has_not_synced_is_waited_for() -> None:
-    """Its next fetch acknowledges, and does not leave before all that it was brought is synced."""
+    """Its next fetch acknowledges, so it leaves only after all fetched records are synced."""
     cluster, leader, (second, _) = settled()
     before = end_of(leader)
     second.world.job_ms = (300, 300)

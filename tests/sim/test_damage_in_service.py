@@ -310,7 +310,7 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
 
 
 def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
-    """Its bytes are not looked at again by a start whose stop was clean."""
+    """A start after a clean stop does not check its bytes again."""
     cluster, writing = cluster_with(3, segment_bytes="150")
     leader = leader_of(cluster)
     hurt = next(one for one in cluster.nodes if one is not leader)

@@ -76,7 +76,7 @@ class Scene:
         self.answers.append((ErrorCode(one.error_code), one.low_watermark, self.starts()))
 
     def starts(self) -> dict[int, int]:
-        """By running broker, where its log begins."""
+        """The log start offset on each running broker."""
         return {node.node_id: start_of(node) for node in self.cluster.running}
 
     def answered(self, limit_ms: int) -> Any:

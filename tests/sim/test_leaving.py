@@ -111,7 +111,8 @@ def test_a_broker_whose_others_are_dead_ends_when_it_has_waited() -> None:
 
 @pytest.mark.parametrize("are_together", [True, False])
 def test_what_was_only_written_counts_after_a_clean_stop_of_all(*, are_together: bool) -> None:
-    """With `flush.messages` at Kafka's own a replica is believed by the marker of its stop."""
+    """With Kafka's default `flush.messages` the marker of a clean stop proves a replica's
+    records."""
     cluster = in_service(f"interval {are_together}", **{"log.flush.interval.messages": 2**63 - 1})
     made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
     cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")

@@ -19,7 +19,7 @@ from tests.sim.test_leaving import TOPIC, in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 ELECTED_MS = 6_000
-"""Within this a controller that stands still is replaced, and has a successor that acts."""
+"""Within this time a frozen controller is replaced, and its successor acts."""
 
 MAKING = CreateTopicsRequest(
     topics=[CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3, configs=[])]
@@ -85,7 +85,7 @@ def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
-    """By then the name may be that of another topic."""
+    """The name can belong to another topic by then."""
     cluster = in_service(f"deleting {wait_ms}")
     controller, node = sides(cluster)
     where = {node.node_id: Address(node.host, HOST_PORT)}

@@ -146,8 +146,8 @@ def test_a_controller_that_stood_still_fences_nobody() -> None:
 
 
 def test_a_deposed_controller_that_wakes_does_not_let_itself_read() -> None:
-    """It still leads, as far as it knows, and answers its own heartbeats; nothing it writes is
-    committed."""
+    """It still believes that it leads and answers its own heartbeats, but its writes do not
+    commit."""
     cluster = settled("deposed")
     old = cluster.leader()
     others = [one for one in cluster.members if one is not old]

@@ -178,7 +178,7 @@ def test_a_process_that_ends_has_its_links_reset() -> None:
 
 
 def test_patience_ends_when_nothing_is_acknowledged() -> None:
-    """Also when all that is sent arrives, and only the way back is cut."""
+    """This holds also when everything arrives and only the way back is cut."""
     for way in (("a", "b"), ("b", "a")):
         scene = Scene()
         ours, theirs = scene.stand()

@@ -32,7 +32,7 @@ SETTINGS = {"log.segment.bytes": 700, "offsets.topic.num.partitions": 2,
 END_MS_MAX = 120_000
 LIVES = 60
 LIVES_IN_ONE = 20
-"""Of those that every run of the tests lives."""
+"""The lives that each run of the tests includes."""
 SHORT_LIVES = 20
 OPENING = ("open", "list", "sync folder")
 """The operations that need a descriptor."""
@@ -167,7 +167,7 @@ def test_nothing_is_lost_for_want_of_descriptors(first: int) -> None:
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
-    """In this life they have read everything else before it is committed."""
+    """In this life the readers read everything else before the last marker is committed."""
     Life("0.30016072499869784").run()
 
 

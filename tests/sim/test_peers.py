@@ -170,7 +170,7 @@ class Scene:
         self.run(1_000)
 
     def ask_all(self) -> None:
-        """Everybody is answered by the newest life, and in time."""
+        """Check that the newest life answers every request in time."""
         asked = {
             (process.node_id, node_id): process.ask(node_id, HEALED_MS)
             for process in self.processes.values()

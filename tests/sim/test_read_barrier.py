@@ -119,7 +119,7 @@ class Scene:
         return f"c{self._host_count}"
 
     def leader_of(self, topic: str) -> int:
-        """Of its only partition, as the newest image has it; any broker before there is one."""
+        """The leader of the only partition by the newest image; any broker before there is one."""
         images = [node.metadata.image for node in self.cluster.running]
         newest = max(images, key=lambda image: image.end_offset)
         known = newest.topics.get(topic)
@@ -236,7 +236,8 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
 def test_whoever_wakes_deposed_sends_no_member_away_that_has_come_since(
     request_: Message, code_of: Any
 ) -> None:
-    """It knows nothing of the member: while it coordinates, it says so."""
+    """The deposed coordinator does not know the member; a coordinator would answer
+    UNKNOWN_MEMBER_ID."""
     scene = Scene(f"members {request_.api_key}")
     cluster = scene.cluster
     old = scene.node(scene.leader_of(OFFSETS_TOPIC))

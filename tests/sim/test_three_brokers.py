@@ -28,7 +28,7 @@ END_MS_MAX = 120_000
 READY_MS_MAX = 60_000
 LIVES = 40
 LIVES_IN_ONE = 10
-"""Of those that every run of the tests lives."""
+"""The lives that each run of the tests includes."""
 
 
 KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")

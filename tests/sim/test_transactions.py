@@ -86,7 +86,7 @@ class TransactedLife(Life):
             for index in range(PARTITIONS[SOURCE])
         ]
         self.known_leaders: defaultdict[TopicPartition, Leader] = defaultdict(Leader)
-        """As readers know them."""
+        """The leaders as the readers know them."""
         self.committed = {
             one: Read(*one, IsolationLevel.READ_COMMITTED, self.known_epoch(one))
             for topic in (TARGET, SPREAD)
@@ -240,7 +240,8 @@ def test_what_a_killed_process_asked_last_takes_the_id_from_nobody() -> None:
 
 
 def test_a_reader_believes_no_leader_older_than_the_last_it_knew() -> None:
-    """In this life a deposed one is all that is left for a while, and holds less than was read."""
+    """In this life only a deposed leader is reachable for a while, with fewer records than were
+    read."""
     TransactedLife("0.08459717323080562").run()
 
 

@@ -238,7 +238,7 @@ class Writing:
         self.offsets: dict[int, list[int]] = {}
 
     def leaders(self) -> dict[int, int]:
-        """By partition, as each running broker has it; all must be of one mind."""
+        """Return the leaders by partition; all running brokers must agree on them."""
         known = [
             dict(
                 enumerate(one.leader for one in node.metadata.image.topics[self._topic].partitions)

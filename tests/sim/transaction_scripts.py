@@ -136,7 +136,7 @@ class Stage(TransactedLife):
         )
 
     def state(self, node: WholeBroker) -> TxnState | None:
-        """Of the transaction, as a node has it that may coordinate it."""
+        """Return the transaction's state on a node that may coordinate it."""
         assert node.broker is not None
         for shard in node.broker.parts.transactions.shards():
             if self.transactional_id in shard.transactions:
@@ -150,13 +150,13 @@ class Stage(TransactedLife):
         return leader == node.node_id
 
     def cut_off(self, node: WholeBroker, *others: WholeBroker) -> None:
-        """Nothing passes between these, either way."""
+        """Cut these nodes off from each other, in both directions."""
         for other in others:
             self.cluster.network.cut(node.host, other.host)
             self.cluster.network.cut(other.host, node.host)
 
     def join(self, one: WholeBroker, other: WholeBroker) -> None:
-        """They hear each other again."""
+        """Connect these nodes again."""
         self.cluster.network.heal(one.host, other.host)
         self.cluster.network.heal(other.host, one.host)
 
@@ -168,7 +168,7 @@ class Stage(TransactedLife):
         return [value for _, value in one.records]
 
     def settle(self) -> None:
-        """Everything is mended: nothing is left open or out of sync."""
+        """Heal all faults; then no transaction is open and no replica out of sync."""
         self.mend()
         self.cluster.run_until(self.is_settled, PATIENCE_MS, "nothing is open or out of sync")
 

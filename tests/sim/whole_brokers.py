@@ -156,7 +156,7 @@ class Stopping:
 
 
 class WholeCluster:
-    """Some brokers of one cluster, none started."""
+    """A cluster of brokers, none of them started."""
 
     def __init__(
         self, seed: str, size: int = 3, settings: Mapping[str, object] | None = None

@@ -171,7 +171,7 @@ class Dials(Protocol):
 
 
 class SimWorld:
-    """Everything that a broker asks of the world."""
+    """The interface through which a broker uses the world."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class SimWorld:
         self.held = []
 
     def thaw(self) -> None:
-        """It goes on: first with what was due, in its order, as a loop with its timers."""
+        """Let the process continue: due events run first, in order, as a loop runs its timers."""
         held, self.held = self.held or [], None
         for call in held:
             if not self.is_over:

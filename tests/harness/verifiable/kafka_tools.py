@@ -41,7 +41,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """As the only member of a group, with a commit behind every batch."""
+    """Consume as the only member of a group, with a commit after every batch."""
     with tempfile.TemporaryDirectory() as folder:
         tools = KafkaTools(Path(folder), bootstrap)
         group = ("--group-id", f"{topic}-readers", "--reset-policy", "earliest")

@@ -41,7 +41,7 @@ def _delivered(topic: str, number: int, transaction: int) -> Callable[[Any, Any]
 
 
 def transact(bootstrap: str, topic: str) -> None:
-    """In transactions, of which some are aborted; an end that fails makes a new producer."""
+    """Produce in transactions, some of which are aborted; a failed end makes a new producer."""
     producer = None
     for transaction in words.paced(words.TRANSACTION_PACE_S):
         try:

@@ -49,7 +49,7 @@ class Family:
     """The client decides where a number goes, instead of the number."""
 
     answers_at_its_end: bool = False
-    """It says only then that its records were acknowledged."""
+    """The client reports acknowledgements only at its end."""
 
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Errors that Kafka gives it as well, `doing exception`, and why."""
@@ -108,7 +108,7 @@ class Verifiable:
         self._listener.start()
 
     def progress(self) -> dict[str, int]:
-        """By topic, how many records are promised to stand there, and how many its group read."""
+        """Return for each topic the acknowledged records, and the records that its group read."""
         read = {f"{topic} read": len(numbers) for topic, numbers in self._read.items()}
         if self.family.answers_at_its_end:
             return read
@@ -217,7 +217,7 @@ class Verifiable:
         return check(sends, [self._given, last], rules=Rules())
 
     def _send_log(self, topic: str, standing: set[int]) -> SendLog:
-        """In the order of the numbers, in which they were sent.
+        """Return the log of sends in the order of their numbers.
 
         A number without an answer may stand there all the same. The checker's comparison of times
         is out of place: a client says an answer later than it has it.

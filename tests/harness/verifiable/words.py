@@ -57,7 +57,7 @@ def failed(doing: str, topic: str, error: object) -> None:
 
 
 def assigned(partitions: Iterable[tuple[str, int]]) -> None:
-    """These were added to what the member has; each is read from what is committed."""
+    """Report partitions added to the member; it reads each from the committed offset."""
     say("partitions_assigned", partitions=[list(place) for place in partitions])
 
 

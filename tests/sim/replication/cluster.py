@@ -128,7 +128,7 @@ class Cluster:
     # Time.
 
     def run(self, until_ms: int) -> None:
-        """Everything up to that moment."""
+        """Run all events up to that moment."""
         while self.events.step(until_ms):
             pass
 
@@ -143,7 +143,8 @@ class Cluster:
         self.run(until_ms)
 
     def heal(self) -> None:
-        """Everything works again: within 30 s all lead, all are in sync, all is committed."""
+        """Heal all faults: within 30 s all have leaders, are in sync, and have committed
+        everything."""
         self.network.heal()
         for partition in self.partitions:
             self.controller.set_min_isr(partition, MIN_ISR)

@@ -75,7 +75,7 @@ class Network:
         self._last[source, target] = self._events.now_ms + 1
 
     def lag(self, source: int, target: int, by_ms: int) -> None:
-        """Everything in that direction takes that much longer."""
+        """Delay everything in that direction by so much."""
         self._lag_ms[source, target] = by_ms
 
     def heal(self) -> None:

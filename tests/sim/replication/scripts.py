@@ -73,7 +73,7 @@ class Play:
         self.cluster.network.cut(source, target, self.cluster.events.now_ms + for_ms)
 
     def part(self, one: int, other: int) -> None:
-        """Neither hears the other."""
+        """Cut two nodes off from each other."""
         self.cut(one, other)
         self.cut(other, one)
 
@@ -258,7 +258,7 @@ def a_late_answer_is_not_taken_for_a_later_one() -> None:
 
 
 def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
-    """It has been cut since, by another leader; the old one comes back and remembers it."""
+    """Another leader has truncated it since; the old leader comes back and remembers its offset."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -295,7 +295,7 @@ def what_the_leader_has_deleted_cannot_be_compared() -> None:
 
 
 def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
-    """It knows a floor; its predecessor may have committed all that it holds."""
+    """It knows a lower bound only; its predecessor may have committed its whole log."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -313,7 +313,7 @@ def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
 
 
 def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
-    """Its followers' disks are quicker; its own end counts when it is durable, not before."""
+    """Its followers' disks are faster; its own end counts only when it is durable."""
     play = Play()
     play.acknowledged(1, 3)
     leader = play.node(1)
@@ -362,7 +362,7 @@ def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> No
 
 
 def kip_207_a_new_leader_tells_no_earlier_end() -> None:
-    """Its high watermark is a floor until its epoch's start is committed."""
+    """Its high watermark is a lower bound until its epoch's start is committed."""
     play = Play()
     play.acknowledged(1, 5)
     play.node(1).latest(P)

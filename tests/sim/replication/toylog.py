@@ -98,7 +98,7 @@ class ToyLog:
             self.leader_epochs.truncate_from_start(log_start_offset)
 
     def lose_power(self, chance: Random) -> None:
-        """Some of what was not synced is on the disk all the same, from the front."""
+        """Keep a random prefix of the unsynced records, as a disk can."""
         kept = chance.randint(self.durable_end, self.log_end_offset)
         self.truncate_to(kept)
         self.durable_end = kept

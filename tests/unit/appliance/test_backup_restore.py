@@ -222,7 +222,7 @@ def restore_until_copied(new: Mill, backup: Path) -> int:
 
 
 def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> None:
-    """It is no mill, and `up` would have made an empty one beside it."""
+    """The half-restored folder is no mill, and `up` would have created an empty mill beside it."""
     data, staging = new.home.data, new.home.data.with_name("data.restoring")
     pid = restore_until_copied(new, backup)
     try:

@@ -294,7 +294,7 @@ def test_one_of_something_is_one() -> None:
 def test_nobody_reads_any_more_is_code_141_and_no_complaint(
     tmp_path: Path, arguments: list[str]
 ) -> None:
-    """As of `| head -1`: the library that reads arguments ends with 1 for it."""
+    """For example with `| head -1`: the library that reads arguments ends with 1 for it."""
     config(tmp_path, "")
     theirs, ours = os.pipe()
     os.close(theirs)

@@ -1,4 +1,5 @@
-"""No word of a library in a fault: every key of the file is given every kind of wrong value."""
+"""A fault contains no word of a library: every key of the file is given every kind of wrong
+value."""
 
 import re
 from collections.abc import Iterator

@@ -25,7 +25,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_that_is_named_otherwise_is_refused_and_not_passed_over(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    """It was left out, and `nothing is wrong` was said of what had not been looked at."""
+    """A skipped file would let the tool say `nothing is wrong` about a file that it did not
+    read."""
     paths = [str(folder / LOG), str(folder / "copy.log")]
     code, out, err = run(monkeypatch, tmp_path, "dump-log", *paths, *options)
     assert (code, out) == (Exit.USAGE, [])

@@ -38,7 +38,7 @@ class Clock:
 
 
 def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
-    """Return the result of saving the file."""
+    """Save the file, and let the follower read it once its time of change has settled."""
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
@@ -106,7 +106,7 @@ def test_a_mended_file_ends_the_problem(home: Home) -> None:
 
 
 CUT = SHIPPED[: SHIPPED.index("    - {name: bytes_by_status")] + "\nsinks: {redis: {}, mysql: {}}\n"
-"""As an editor leaves it that is killed while it saves: three of the metrics are missing."""
+"""The file of an editor that is killed while it saves: three of the metrics are missing."""
 
 
 def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(home: Home) -> None:

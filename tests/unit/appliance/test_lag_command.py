@@ -130,7 +130,7 @@ def test_moments_in_milliseconds_are_for_programs(
 def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By partition it has no row, which looked like a group that has nothing to read."""
+    """Such a group has no row by partition, which looks like a group without anything to read."""
     unread = row("b", None) | {"partitions": 1}
     waits = row("c", None) | {"partitions": None}
     by_partition = [{"group": "a", "topic": "t", "partition": 0, "lag": 1}]

@@ -75,7 +75,7 @@ def repeats_a_code(text: str) -> bool:
 
 
 class InlineWorker:
-    """Does each job at once."""
+    """A worker that performs each job at once."""
 
     def __init__(self, on_final: Callable[[Exception], None] | None = None) -> None:
         self._on_final = on_final
@@ -99,7 +99,7 @@ class InlineWorker:
 
 
 class HeldWorker(InlineWorker):
-    """Does its jobs when told to."""
+    """A worker that performs its jobs when the test says so."""
 
     def __init__(self) -> None:
         self.held: deque[Callable[[], None]] = deque()
@@ -211,7 +211,7 @@ class HeldFlusher(Flusher):
 
 
 class RigWorld(SimWorld):
-    """Its threads do each job at once, or as the given worker does."""
+    """A world whose threads perform each job at once, or as the given worker does."""
 
     def __init__(self, now_ms: int, monotonic_ms: int, worker: Jobs | None) -> None:
         super().__init__(1, now_ms, monotonic_ms)
@@ -315,7 +315,7 @@ class Rig:
         self.turn()
 
     def power_cut(self, chance: random.Random) -> None:
-        """Everything that was not synced may be gone; then the broker starts again."""
+        """Drop unsynced bytes at random, and start the broker again."""
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         drawn_from = self.world.chance
         self.world = RigWorld(now_ms, monotonic_ms, self._worker)

@@ -52,7 +52,7 @@ class Actor:
         self.name = name
         self.log = SendLog(name)
         self.number = 0
-        """Of the transaction."""
+        """The number of the transaction."""
         self._rig = rig
         self._chance = chance
         self._value = 0
@@ -228,7 +228,7 @@ class TxnWorld:
             actor.lost()
 
     def finish(self) -> None:
-        """No more faults: what is open is overdue, and what is decided is finished."""
+        """End all faults: open transactions expire, and decided ones complete."""
         settle(self.rig)
         self.rig.advance(10 * TIMEOUT_MS)
         settle(self.rig)

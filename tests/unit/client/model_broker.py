@@ -139,7 +139,7 @@ class World:
         self.rng.choice(actions)()
 
     def settle(self, steps_max: int = 20_000) -> None:
-        """Without further faults everything must get its outcome."""
+        """Without further faults every batch must get its outcome."""
         self.fault_rate = 0.0
         for _ in range(steps_max):
             if self.core.is_empty:

@@ -223,7 +223,8 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_commit: bool) -> None:
-    """It may still lie in the network: by then the producer has another epoch (KIP-890)."""
+    """The request can still be in the network, but the producer has another epoch by then
+    (KIP-890)."""
 
     async def test(producer: Producer, coordinating: Coordinating) -> None:
         await producer.init_transactions()

@@ -35,7 +35,7 @@ class Log:
         """Leader epochs with the offset at which each begins."""
         self.end = 5
         self.asked: list[tuple[int, int, int]] = []
-        """Of each Fetch that was served: offset, current epoch, epoch to validate."""
+        """For each served Fetch: offset, current epoch, epoch to validate."""
 
     def move(self, epoch: int, start: int, end: int) -> None:
         self.epoch, self.end = epoch, end

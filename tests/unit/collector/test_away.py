@@ -64,7 +64,7 @@ def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> 
 def test_a_handle_whose_file_system_is_gone_is_let_go(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As NFS answers for a file whose export is no more, and FUSE after its process has ended."""
+    """NFS answers so for a file whose export is gone, and FUSE after its process has ended."""
     world.write(20, "a")
     world.look()
     assert len(world.handles) == 1

@@ -36,7 +36,7 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def look_often(world: World) -> None:
-    """Until nothing more can come of it."""
+    """Look until a further look can change nothing."""
     for _ in range(LOOKS):
         world.scan()
         world.read()
@@ -84,7 +84,7 @@ def test_of_many_candidates_each_is_compared_once(world: World) -> None:
 
 @pytest.fixture
 def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has one of the next openings fail, as where there is no descriptor left for it."""
+    """Let one of the next openings fail, as without a free descriptor."""
 
     def set_up(number: int) -> None:
         opened = 0
@@ -138,7 +138,7 @@ def test_nor_is_one_that_is_older_than_what_was_read(
 def test_nor_is_one_beside_its_original(
     world: World, fail_at: Callable[[int], None], number: int
 ) -> None:
-    """It may be the copy of a copytruncate that has not come to the truncation."""
+    """The file can be the copy of a copytruncate that has not truncated its original so far."""
     world.write(50, "a")
     world.look()
     world.handles.close_all()
@@ -185,7 +185,7 @@ def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
 def test_nor_is_one_whose_original_cannot_be_opened_at_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing tells yet what the original holds, and the next attempt may come before its end."""
+    """The content of the original is unknown, and the next attempt can come before its end."""
     world.write(50, "a")
     really = handles.open_file
 

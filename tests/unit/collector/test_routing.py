@@ -229,7 +229,7 @@ def test_lines_on_their_way_stay_in_the_topic_of_before(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_gone_is_no_topic(tmp_path: Path) -> None:
-    """Of a file that was not looked at since its input went."""
+    """The template belonged to a file that was not looked at since its input went."""
     world = world_of(tmp_path, "web")
     gone = world.registry.inputs[0]
     routes = Routes(world.inputs, str(tmp_path))

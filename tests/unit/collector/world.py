@@ -233,8 +233,8 @@ class World:
             self.read()
 
     def age(self) -> None:
-        """Until whatever stands still is a whole event, no file waits for that of another, and NULs
-        that text follows are taken to stay."""
+        """Let time pass until a standing event is complete, no file waits for another, and NULs
+        before text stay."""
         self.read()
         for _ in range(EVENT_ROUNDS):
             known = self.registry.generations.values()
@@ -281,7 +281,7 @@ class World:
 
     @property
     def lines(self) -> list[bytes]:
-        """Those of `t`, and of the topics that a template `t.…` makes."""
+        """The lines of `t`, and of the topics that a template `t.…` makes."""
         return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
@@ -295,7 +295,8 @@ class World:
         return {g.path.rpartition("/")[2]: g.state for g in self.registry.generations.values()}
 
     def expect(self, lines: int, **counters: int) -> None:
-        """So many different lines, each once, all that were written; and these counters."""
+        """Check that so many different lines arrived, each once and all that were written, and
+        these counters."""
         assert len(self.lines) == lines
         assert len(set(self.lines)) == lines
         if self.has_events:

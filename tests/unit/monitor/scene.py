@@ -73,10 +73,10 @@ class Story:
     """Three brokers, of which the second dies at `broker_down_from`."""
     broker_down_from: int = STEPS + 1
     rests_from: int | None = None
-    """From there on the turn of the slashed group does not come, nor that of one never seen."""
+    """From this step on the slashed group gets no turn, and neither does the group never seen."""
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
-    """Of the collector, beside its usual ones; with dead letters there is their topic."""
+    """The collector's extra counters; with dead letters there is their topic."""
     unmatched: tuple[str, ...] = ()
     """Files in the watched folder that no input matches, as the collector names them."""
     is_older: bool = False
@@ -312,10 +312,10 @@ class ScriptedCounts(CountsReader):
     """MySQL's scripted answers."""
 
     def __init__(self) -> None:
-        """There is no connection."""
+        """Open no connection."""
 
     def close(self) -> None:
-        """There is none."""
+        """Do nothing, because there is no connection."""
 
     def names(self) -> list[str]:
         return [metric.name for metric in METRICS]

@@ -16,7 +16,7 @@ EPOCH_AT = 12
 """The position of a batch's leader epoch."""
 
 SIZES = (100, 300 * 1024, 50)
-"""Of the values of three batches: the second is longer than what is read at once."""
+"""The sizes of the values of three batches: the second is larger than one read."""
 
 
 def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:

@@ -16,7 +16,7 @@ from tests.harness.descriptors import descriptors_left
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, TP, Node, batch, values_of
 
 OPENING = ("open", "read")
-"""Of these the simulated disk opens a file."""
+"""The calls by which the simulated disk opens a file."""
 
 
 def many_segments(count: int, batches_each: int = 1) -> Node:
@@ -55,8 +55,8 @@ def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path:
 
 
 def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
-    """It would be told to be offline for as long as the process lives, and put aside where another
-    broker leads."""
+    """It would be reported as offline for the life of the process, and set aside if another broker
+    leads."""
     node = many_segments(3)
     node.flush()
     node.manager.release()
@@ -78,7 +78,7 @@ def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
 def test_an_index_that_could_not_be_opened_is_not_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That would read all of the segment, in the loop."""
+    """A rebuild would read the whole segment in the loop."""
     node = many_segments(WARM_SEGMENTS_MAX + 3)
     node.restart()
     node.sim.refusal = errno.EMFILE

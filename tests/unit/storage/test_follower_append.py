@@ -251,7 +251,7 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
 
 
 def test_an_empty_log_is_begun_anew_where_the_batch_begins_that_its_start_is_in() -> None:
-    """Its leader has deleted records up to the middle of a batch, and has all of it still."""
+    """The leader has deleted records up to the middle of a batch, and still has the whole batch."""
     leader = Node()
     leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
     leader.flush()

@@ -174,7 +174,8 @@ def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
 
 
 def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
-    """Its first checkpoint must not speak of the old log; only a dead disk ends the broker."""
+    """The namesake's first checkpoint must not name the old log; only a dead disk ends the
+    broker."""
     node = Node()
     node.put(batch(b"a"))
     node.flush()
@@ -270,7 +271,8 @@ def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
 
 
 def test_a_partition_that_comes_back_from_offline_starts_where_it_did() -> None:
-    """Its start stays in the checkpoint, or its first segments would be missed for ever."""
+    """The checkpoint keeps its start, because otherwise its first segments would seem missing for
+    ever."""
     node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
     for number in range(8):
         node.put(batch(b"%d" % number * 50))

@@ -189,7 +189,8 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
 
 
 def unreadable(view: memoryview, first_byte: int) -> memoryview:
-    """From there on what no codec reads, as a client may have stored it: under a right CRC."""
+    """Write bytes that no codec reads from there on, under a right CRC, as a client can have stored
+    them."""
     view[first_byte:] = b"\xff" * (len(view) - first_byte)
     pack_into(">I", view, 17, crc32c(view[21:]))
     return view

@@ -111,7 +111,7 @@ def test_what_is_sent_behind_a_refused_batch_has_to_wait_and_has_made_no_mistake
     state = state_with(header(0), header(1))
 
     def refuse(sequence: int) -> ErrorCode:
-        """As a broker does that is asked for it once more with the log as it is."""
+        """Check it as a broker does for a repeated request with an unchanged log."""
         code = refusal(state, header(sequence))
         if code is ErrorCode.NOT_ENOUGH_REPLICAS:
             state.note_refused(7, 0, sequence)

@@ -226,7 +226,7 @@ def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> 
 def test_a_cut_into_a_cleaned_segment_is_no_damage(
     offset: int, kept: list[int], is_finished: bool
 ) -> None:
-    """After an unclean election a replica truncates below what was cleaned: gaps are no torn tail,
+    """After an unclean election a replica truncates below the cleaned part: gaps are no torn tail,
     neither when the log is opened again nor at a start after a power cut."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()

@@ -57,13 +57,13 @@ def test_a_wrong_checksum_is_corrupt() -> None:
 
 
 def test_a_cut_batch_is_invalid() -> None:
-    """As with Kafka, which finds no batch in it: a client that cut it once does so every time."""
+    """Kafka refuses it too, because it finds no batch in it: such a client cuts every batch."""
     assert refusal(batch(b"abc")[:-1]).code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("bits", [5, 6, 7])
 def test_a_codec_that_nobody_knows_is_refused(bits: int) -> None:
-    """No reader could open it, and neither could the log look for its timestamps."""
+    """No reader could decompress it, and the log could not search its timestamps."""
     view = changed(21, ">h", bits)
     assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

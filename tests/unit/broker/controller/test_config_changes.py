@@ -25,7 +25,7 @@ STATIC = broker_config(min_insync_replicas=2)
 """The settings in the controller's file."""
 
 SETS = ((ONE,), (TWO,), (THREE,))
-"""Of a partition with too few in sync for a minimum of two: one is eligible, one was."""
+"""The ISR, ELR and last known ELR of a partition below a minimum of two."""
 
 Change = tuple[int, str, ConfigOperation, str | None]
 
@@ -39,7 +39,8 @@ def setting(kind: int, name: str, value: str | None) -> ConfigRecord:
 
 
 def weakened(**settings: str) -> MetadataImage:
-    """Such a partition, with these minima of its topic, `logs`, and for all nodes, `all`."""
+    """Return such a partition, with these minima for its topic, `logs`, and for all nodes,
+    `all`."""
     image = image_of(partition(isr=SETS[0], elr=SETS[1], known=SETS[2]))
     records = [setting(TOPIC_RESOURCE, "logs", settings.get("logs"))]
     if "all" in settings:

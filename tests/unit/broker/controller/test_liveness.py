@@ -207,7 +207,7 @@ def test_a_new_controller_probes_its_predecessor_first_and_itself_never() -> Non
 
 
 def test_a_new_controller_gives_everybody_a_full_session() -> None:
-    """Else a change of controllers would fence a healthy cluster (guard 42)."""
+    """Otherwise a change of controllers would fence a healthy cluster (guard 42)."""
     scene = Scene()
     for probe in scene.probes:
         assert scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, 50) is None
@@ -272,7 +272,8 @@ def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration()
 
 
 def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
-    """It may have left before the broker was ready, and would take it out of service again."""
+    """The request can have left before the broker was ready, and would take it out of service
+    again."""
     scene = connected_scene()
     old = scene.links[TWO]
     scene.connected(TWO)

@@ -72,7 +72,7 @@ def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
 
 
 def test_the_same_incarnation_again_gets_its_epoch_and_changes_nothing() -> None:
-    """Also while it is live: an answer that was lost must not refuse it."""
+    """This holds also while it is live, because an answer can be lost."""
     image = registered(registration(ONE), image_of(partition()))
     again = register(registration(ONE), image, CONFIG, LIVE)
     assert again.records == []

@@ -101,7 +101,7 @@ class World:
                 self._act(actor)
 
     def heal(self) -> None:
-        """Nothing goes wrong any more: before long everyone has a share for good."""
+        """End all faults: before long every member has a stable share."""
         self.scene.is_held = False
         while self.scene.held:
             self.scene.let_store()

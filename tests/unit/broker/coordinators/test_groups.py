@@ -148,7 +148,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
 
 
 def test_pitfall_36_members_that_join_all_at_once_all_get_a_share() -> None:
-    """No live member is unknown, and no assignment is empty, however their requests mix."""
+    """No live member becomes unknown or gets an empty assignment, however their requests mix."""
     clients = [Client(f"c{number}") for number in range(20)]
     scene = Scene(delay_ms=3_000)
     asked = [scene.join(client) for client in clients]

@@ -70,7 +70,7 @@ def test_nothing_joins_while_markers_are_written(state: TxnState) -> None:
 
 
 def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
-    """Everything a producer may ask, and what is asked on its behalf."""
+    """All operations of a producer, and those on its behalf."""
     shard = ledger.shard
     return {
         "add": lambda one: shard.add_partitions(*identity(one), [A], 1),
@@ -126,7 +126,7 @@ def test_a_move_that_could_not_be_written_has_not_happened() -> None:
 
 
 def test_a_move_without_a_record_has_not_happened() -> None:
-    """Nothing would ever come for the id, so it would be pending until the next start."""
+    """No later request would end it, so the id would be pending until the next start."""
     ledger = Ledger()
     for _ in range(2):
         with pytest.raises(EncodeError):
@@ -358,7 +358,7 @@ def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
 def test_a_clock_that_is_set_neither_aborts_a_transaction_nor_keeps_it_open(
     jump_ms: int, jump_at_ms: int
 ) -> None:
-    """It is aborted when its time is over, up to an interval of looking early, or two late."""
+    """The transaction is aborted at its timeout, up to one look early or two looks late."""
     aborted_ms = looked_after(Ledger(), jump_ms, jump_at_ms)
     assert -LOOK_MS <= aborted_ms - TIMEOUT_MS <= 2 * LOOK_MS
 

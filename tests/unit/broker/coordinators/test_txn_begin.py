@@ -205,7 +205,7 @@ def test_the_id_before_a_rotation_is_a_stranger_once_its_successor_works() -> No
 
 
 def test_a_shard_has_a_limit_of_ids() -> None:
-    """Those that are being written count: their records may all be in one sync."""
+    """Ids that are being written count too, because one sync can contain all their records."""
     ledger = Ledger()
     for number in range(ID_COUNT_MAX - 1):
         ledger.begin(transactional_id=f"id-{number}")
@@ -217,7 +217,7 @@ def test_a_shard_has_a_limit_of_ids() -> None:
 
 
 def test_nobody_writes_under_the_epoch_that_only_fences() -> None:
-    """No producer was given it. An open transaction of it could be fenced by none above it, and no
+    """No producer got this epoch. No higher epoch could fence an open transaction of it, and no
     record could say so."""
     ledger = Ledger()
     last = ledger.add(at_epoch(ledger, EXHAUSTED_EPOCH), A)

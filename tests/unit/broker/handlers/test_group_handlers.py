@@ -132,7 +132,7 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
 def test_a_member_id_is_a_text_that_every_answer_can_carry(
     rig: Rig, instance_id: str | None
 ) -> None:
-    """It is the name that the client gives itself, and some more."""
+    """The member id is the client's own name with a suffix."""
     request = joining(group_instance_id=instance_id)
     asked = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
     rig.start_request(asked)
@@ -218,7 +218,7 @@ def test_every_version_of_describe(rig: Rig, version: int) -> None:
 
 
 def test_what_is_asked_for_again_and_again_is_answered_once(rig: Rig) -> None:
-    """Else a request of some kilobytes would have an answer of gigabytes."""
+    """Otherwise a request of some kilobytes would have an answer of gigabytes."""
     commit(rig, 5)
     described = rig.ask(DescribeGroupsRequest(groups=["g"] * 1_000 + ["h"]), 5).groups
     assert [one.group_id for one in described] == ["g", "h"]
@@ -355,7 +355,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(rig: Rig) -> None:
 
 
 def stored(rig: Rig) -> dict[str, int]:
-    """Everything the group has committed, by topic."""
+    """Return every offset that the group has committed, by topic."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = rig.ask(asked, 8).groups
     return {one.name: one.partitions[0].committed_offset for one in group.topics}

@@ -19,7 +19,8 @@ from tests.unit.storage.kit import broker_config
 
 ELEMENTS = 500
 CALLS_MAX = 1_000_000
-"""Of one request at the limit: the loop is to be held for a fifth of a second at most."""
+"""The most calls of one request at the limit: it must not hold the loop longer than a fifth of a
+second."""
 
 PARTITIONS = 3
 

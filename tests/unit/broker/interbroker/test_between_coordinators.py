@@ -37,7 +37,7 @@ class Between:
         )
 
     def ask(self, message: Message, version: int, session: Any = None) -> Asked:
-        """By broker 2, on a connection of its own if none is given."""
+        """Send a request as broker 2, on a new connection if none is given."""
         key = ApiKey(message.api_key)
         asked = Asked(message, version, "BROKER")
         asked.session = session or FakeSession("BROKER", 1)
@@ -48,7 +48,7 @@ class Between:
         return asked
 
     def verify(self, producer: TxnProducer, *partitions: TopicPartition, **changes: Any) -> Any:
-        """By partition, what is said."""
+        """Ask to verify a producer's transaction; return the answer for each partition."""
         values: dict[str, Any] = {
             "transactional_id": producer.transactional_id,
             "producer_id": producer.producer_id,
@@ -217,7 +217,8 @@ def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
 
 
 def test_a_marker_by_a_link_that_was_given_up_ends_nothing(rig: Rig, between: Between) -> None:
-    """It was sent again on the next link; the transaction may be complete, and another one open."""
+    """The sender repeated the marker on its next link, so the transaction can be complete and
+    another one open."""
     older, newer = FakeSession("BROKER", 1), FakeSession("BROKER", 2)
     epoch = rig.broker.parts.transactions.find("id").leader_epoch
     producer = TxnProducer(rig).ready()

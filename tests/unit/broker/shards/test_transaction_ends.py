@@ -165,7 +165,7 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
 def test_whatever_of_a_transaction_a_full_disk_refuses_asks_for_its_coordinator_anew(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """As Kafka answers when the log of the transactions cannot be written."""
+    """The codes are Kafka's when it cannot write the log of the transactions."""
     producer.add(A)
     rig.disk.capacity_bytes = 0
     codes = [
@@ -298,7 +298,7 @@ def test_offsets_count_when_their_transaction_is_committed(
 def test_offsets_that_are_written_and_not_synced_are_unstable_already(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Or a member that takes the partition over would begin at an offset of the past."""
+    """Otherwise a member that takes the partition over would begin at an old offset."""
     producer.add_offsets("g")
     begun = rig.flusher.begin
     rig.flusher.begin = lambda: Begun([], 0)  # type: ignore[method-assign]  # nothing gets synced

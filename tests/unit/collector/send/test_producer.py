@@ -104,7 +104,7 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
 def test_a_file_waits_while_it_is_not_known_how_many_partitions_its_topic_has(
     cluster: Cluster, brokers: Brokers, topic: str
 ) -> None:
-    """Else its lines would go to one partition, and to another one after a restart."""
+    """Otherwise its lines would go to one partition, and to another one after a restart."""
 
     async def play() -> None:
         await brokers.prepare()

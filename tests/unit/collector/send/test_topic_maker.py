@@ -23,7 +23,7 @@ class Brokers:
 
 
 class Files:
-    """Those that wait."""
+    """The files that wait for topics."""
 
     def __init__(self, *topics: str):
         self.wanted_topics = list(topics)

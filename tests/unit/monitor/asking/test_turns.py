@@ -14,7 +14,7 @@ SETTLED = 200_000
 
 SEEN_MS_MAX = 40_000
 JUDGED_MS_MAX = 180_000
-"""Of 200 groups over 1,000 partitions: no group is unknown for longer, and none is measuring."""
+"""The longest time for 200 groups over 1,000 partitions until none is unknown or measuring."""
 
 
 def looks(

@@ -34,7 +34,7 @@ class Doubtful(Exception):
 
 
 class Away(OSError):
-    """To `judge` this looks as if the JVM did not answer."""
+    """A failure that looks to `judge` as if the JVM did not answer."""
 
 
 class Rig:
@@ -251,7 +251,7 @@ def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Pat
 def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up(
     tmp_path: Path, held: dict[tuple[str, int], int]
 ) -> None:
-    """Or its lines would be counted by the ledger and by no cell."""
+    """Otherwise the ledger would count its lines, and no cell would."""
     rig = Rig(tmp_path, guilty(31))
     rig.firsts = held
     with pytest.raises(OffsetsDiffer, match=r"logs\.t-0"):
