@@ -23,7 +23,7 @@ def stage(node: Node, values: Sequence[bytes]) -> None:
 
 
 def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
-    """Write `values` so that the n-th write to a log file fails; nothing else does."""
+    """Write `values` so that only the n-th write to a log file fails."""
     writes = 0
 
     def refuses(path: str, operation: str) -> bool:

@@ -1,5 +1,5 @@
-"""The disk fills at random points under librdkafka: refused with an error that clients retry,
-resumed without a hand's help once there is room, nothing damaged, nothing lost or doubled.
+"""The disk fills at random points under librdkafka. Clients retry the refusals, the broker resumes
+automatically once there is space, and no record is damaged, lost or doubled.
 
 What exactly the answers are while the disk is full is test_broker_disk_full's.
 """

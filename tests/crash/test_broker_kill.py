@@ -1,4 +1,5 @@
-"""The broker is killed at random under librdkafka: nothing is lost, doubled, reordered or made up.
+"""The broker is killed at random under librdkafka: no record is lost, doubled, reordered or made
+up.
 
 `kill -9` takes the process and leaves the page cache, so the promise holds with `flush=interval`
 as well. What happens to the page cache is test_broker_power's.

@@ -1,4 +1,5 @@
-"""The collector and the broker killed under load: nothing is lost or doubled, order is kept."""
+"""The collector and the broker are killed under load: no line is lost or doubled, and order is
+kept."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The stream on a standalone Spark cluster: its executors read, judge and fold every line.
+"""The stream on a standalone Spark cluster: its executors read, parse and fold every line.
 
 Also where workers and master are killed, every cell is as on one machine: against our broker and
 against Apache Kafka.

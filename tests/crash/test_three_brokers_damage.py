@@ -1,4 +1,4 @@
-"""Three real brokers, of which one finds on its disk what it did not write."""
+"""Three real brokers, one of which finds damaged bytes on its disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command that goes on for long, with exit code 130 and without a trace.
+"""Ctrl-C ends every long-running command, with exit code 130 and without a traceback.
 
 A terminal sends the signal to the whole group of processes, and so does this. `up --foreground` is
 tried in `test_up_foreground`, `stream recount` in `test_recount_shown`.

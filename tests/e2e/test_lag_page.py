@@ -1,4 +1,5 @@
-"""The overview in a real browser: the stream stops, its lag grows by what is written, and goes."""
+"""The overview in a real browser: the lag grows while the stream is stopped, and then falls to
+zero."""
 
 import json
 import re

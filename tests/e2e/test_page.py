@@ -93,7 +93,7 @@ def unreachable_boxes(chrome: Any) -> list[str]:
 
 
 def poor_contrasts(chrome: Any) -> list[str]:
-    """Texts whose contrast with the ground they stand on is below 4.5."""
+    """Return the texts whose contrast with their background is below 4.5."""
     script = """(() => {
       const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
       const parse = (text) => {
@@ -304,7 +304,7 @@ WHOLE = {
     "/topics/logs.access/messages": ("access/edge-2.log", "null"),
     "/api/docs": ("/api/v1/lag",),
 }
-"""Words of each page that stand there whatever the scene's clock says."""
+"""Words that each page contains at every time of the scene's clock."""
 
 
 def outline(chrome: Any) -> list[str]:

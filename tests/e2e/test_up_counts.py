@@ -71,7 +71,7 @@ def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
 
 
 def counts(mill: TempMill, times: int) -> None:
-    """Redis and MySQL both hold the access log `times` over, and nothing else."""
+    """Check that Redis and MySQL contain exactly the access log, `times` over."""
     expected = {status: count * times for status, count in STATUSES.items()}
 
     def merged() -> bool:

@@ -1,4 +1,4 @@
-"""axe-core in a page: what it calls a violation, of all its rules."""
+"""Run axe-core in a page, with all its rules, and return its violations."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution

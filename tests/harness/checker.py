@@ -1,4 +1,4 @@
-"""The judge of a history: what was lost, doubled, reordered, made up or seen where it must not be.
+"""Check a history for records that were lost, doubled, reordered, made up or wrongly visible.
 
 Pure. `check` takes the logs of all producers, consumers and committers once the faults are over
 and a last reader has read every partition from start to end. The anomalies are those that
@@ -23,7 +23,7 @@ class Fault(StrEnum):
     """The faults that must never occur."""
 
     LOST = "lost"
-    """Acknowledged, above the log's start, and not there at the end for a reader who may see it."""
+    """Acknowledged, above the log's start, and missing at the end for a reader that may see it."""
     VANISHED = "vanished"
     """Read once, and not there at the end."""
     DOUBLED = "doubled"
@@ -44,9 +44,9 @@ class Fault(StrEnum):
     WRONG_WAY = "wrong way"
     """A reader was given an offset that is not above the one before, without having moved."""
     SKIPPED = "skipped"
-    """A reader was led past a record that stands there at the end."""
+    """A reader skipped a record that exists at the end."""
     OFFSET_BACK = "offset back"
-    """A committed offset is older than one whose commit was acknowledged, or was never asked."""
+    """A committed offset is older than an acknowledged commit, or was never committed."""
     STALE_KEY = "stale key"
     """A compacted log's last record of a key is older than an acknowledged record of that key."""
 
@@ -146,7 +146,8 @@ def check(
     commits: Sequence[CommitLog] = (),
     rules: Rules | None = None,
 ) -> Report:
-    """Judge a history. At least one of `reads` must be full, or nothing could be called lost."""
+    """Check a history. At least one of `reads` must be full, because otherwise no record counts as
+    lost."""
     rules = rules or Rules()
     assert any(one.is_full for one in reads), "a reader must read everything at the end"
     report = Report()
@@ -377,7 +378,7 @@ class _Partition:
 
 
 def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) -> None:
-    """A full reader that sees only what is committed sees all of a transaction or none of it."""
+    """Check that a full read_committed reader gets each transaction completely or not at all."""
     if not log.ends:
         return
     for read in reads:

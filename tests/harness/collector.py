@@ -1,4 +1,4 @@
-"""A real collector process on folders of its own, and what has arrived at the broker.
+"""A real collector process on folders of its own, and the records that arrived at the broker.
 
 with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
     (collector.home / "watched/text/a.log").write_bytes(b"a line\n")

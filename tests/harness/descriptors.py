@@ -1,4 +1,4 @@
-"""A process that may open no more than so many descriptors."""
+"""A process with a limit on open descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of real brokers under recorded clients, what becomes of it, and the judgement.
+"""A cluster of real brokers under recorded clients: faults, and the check of the result.
 
 with (
     ClusterProcesses(folder, SETTINGS, with_links=True) as cluster,
@@ -262,7 +262,7 @@ class Faults:
     # The end.
 
     def judge(self, what: str) -> None:
-        """Every record that was acknowledged is read by everybody, once, in order."""
+        """Check that every reader gets each acknowledged record once and in order."""
         self._finish()
         bootstrap = self.cluster.bootstrap
         last_in = read_everything(bootstrap, self.places)

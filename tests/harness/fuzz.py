@@ -48,7 +48,7 @@ LONG_TEXTS = ("x" * 32_700, "x" * 0x7FFF, "ü" * 16_383)
 
 
 class Sensible(Examples):
-    """Random messages whose values often lead somewhere."""
+    """Random messages whose values often refer to existing topics, groups and ids."""
 
     def __init__(self, chance: random.Random) -> None:
         self.random = chance

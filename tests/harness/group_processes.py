@@ -1,4 +1,4 @@
-"""Processes full of group members, and what they have read between them."""
+"""Processes with many group members each, and the records that they read together."""
 
 import json
 import signal

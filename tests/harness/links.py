@@ -74,7 +74,7 @@ class Links:
         self._call(self._shut(node_id))
 
     def serve(self, node_id: int) -> None:
-        """Take links for a broker, whose process is about to listen."""
+        """Accept links for a broker whose process is about to listen."""
         self._call(self._serve(node_id))
 
     # The loop's side.

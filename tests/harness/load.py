@@ -1,4 +1,4 @@
-"""Numbered access-log lines: a writer with a pace of its own, and what they must count to.
+"""Numbered access-log lines: a writer with a pace of its own, and the expected counts.
 
 Every line follows from its number alone, so a record tells its number and can be checked whole.
 

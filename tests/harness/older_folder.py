@@ -114,7 +114,7 @@ def unpack(archive: Path, broker: BrokerProcess) -> None:
 
 
 def main(archive: Path) -> None:
-    """Write the archive of a folder whose broker was killed, and so has all to recover."""
+    """Write the archive of a killed broker's folder, which needs a full recovery."""
     with tempfile.TemporaryDirectory() as folder:
         broker = BrokerProcess(Path(folder)).start()
         write(broker)

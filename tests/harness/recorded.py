@@ -34,7 +34,7 @@ FLUSH_DEADLINE_S = 90.0
 OFFSET_UNKNOWN = -1
 
 CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 150, "log_level": 0}
-"""A broker that comes back is found at once: a campaign waits for nothing else."""
+"""Settings that find a restarted broker at once, so that a campaign does not wait for back-offs."""
 
 PRODUCER = CLIENT | {
     "enable.idempotence": True,

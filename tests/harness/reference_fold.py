@@ -74,7 +74,7 @@ class _Tally:
         self._kept: dict[tuple[Reason, int], int] = {}
 
     def line(self, topic: str, partition: int, offset: int, latest_s: int | None) -> None:
-        """Note a line, whose time is None where it does not parse."""
+        """Record a line; its time is None if it does not parse."""
         found = self._partitions.get((topic, partition))
         if found is None:
             self._partitions[topic, partition] = [1, offset, offset, latest_s]
@@ -110,7 +110,7 @@ def reference_counts(lines: DataFrame, plan: FoldPlan) -> BatchCounts:
 
 
 def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> BatchCounts:
-    """Fold judged lines, whose values stand in the order of `plan.columns`.
+    """Fold parsed lines, whose values are in the order of `plan.columns`.
 
     Lines of one partition come in the order of their offsets.
     """

@@ -28,7 +28,7 @@ EXECUTOR_MEMORY = "512m"
 
 
 class _Task(NamedTuple):
-    """A task that has ended: whose it was, when, and what it read."""
+    """A finished task: its executor, its time, and the records that it read."""
 
     executor: str
     began_ms: int

@@ -1,4 +1,4 @@
-"""`docs/guards.md` names what is there: every guard of the list, its code, and who misses it."""
+"""`docs/guards.md` names every guard of the list, its code, and a test that fails without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/traps.md` names what is there: every bug and trap of the lists, and scripts that run."""
+"""`docs/traps.md` names every bug and trap of the lists, and scripts that run."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Player:
         self.parked = ""
 
     def join(self, version: int = 9, **changes: Any) -> None:
-        """JoinGroup, not waited for: `hear` gives the answer."""
+        """Send JoinGroup without waiting; `hear` returns the answer."""
         known: dict[str, Any] = {
             "group_id": self.stage.group,
             "session_timeout_ms": 10_000,

@@ -43,10 +43,10 @@ SLOW_S = 0.05
 
 TICK_S = 0.02
 LATE_S = 0.1
-"""A test that comes so late to its own timer cannot say who was late in that second."""
+"""A tester this late for its own timer cannot tell which process was late in that second."""
 
 EXCUSED_SHARE_MAX = 0.5
-"""A run of which more than this could not be judged has shown nothing."""
+"""A run proves nothing if a larger share of it could not be checked."""
 
 SETTINGS = {
     # What is made up should be gone before the end.

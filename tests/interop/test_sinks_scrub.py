@@ -59,7 +59,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Callable[..., Sinks]]:
-    """Drivers whose tends the test makes itself."""
+    """Drivers whose upkeep the test runs itself."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:

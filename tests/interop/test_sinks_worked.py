@@ -34,7 +34,7 @@ class Mill:
         return SinksSettings(mysql=self.database, redis=self.redis.settings)
 
     def driver(self) -> Sinks:
-        """One whose thread never comes to tend: what it shows is of the batches alone."""
+        """A driver whose upkeep never runs, so that all changes come from batches."""
         return Sinks(
             self.settings,
             worked.DEFINITIONS,

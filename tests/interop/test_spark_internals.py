@@ -1,4 +1,4 @@
-"""Spark's inside as `docs/spark-internals.md` lists it: what is used is named, and is there."""
+"""The Spark internals that `docs/spark-internals.md` lists: every used one is named, and exists."""
 
 import ast
 import re

@@ -42,7 +42,8 @@ def micros(at: datetime) -> int:
 
 
 def check(found: Sequence[Stamped], stamps: Sequence[datetime]) -> int:
-    """Every stamp stands in its slot, and nothing else; returns the width of a slot."""
+    """Check that every timestamp is in its slot, and that no other is; return the width of a
+    slot."""
     (one,) = found
     assert (one.topic, one.partition) == ("logs.t", 0)
     assert len(one.lines) <= SLOTS_MAX

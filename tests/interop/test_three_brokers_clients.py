@@ -40,7 +40,7 @@ KILLS = 3
 
 KILLS_LONG = 20
 KILLS_OF_KAFKA = 9
-"""Three of each kind, to hear what Kafka says when each dies."""
+"""Three kills of each kind, to collect the errors that Kafka returns."""
 
 EVERY_S = 20.0
 AWAY_S = (1.0, 3.0)

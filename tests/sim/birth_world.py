@@ -1,4 +1,4 @@
-"""A cluster's birth from one seed: three processes that come and go, their disks, and what is said.
+"""A cluster's birth from one seed: three processes that stop and start, their disks and messages.
 
 Messages are late, lost and said twice. A process that is killed leaves what it has written to its
 disk; a power cut takes what was not synced; a disk that is emptied comes back under another
@@ -125,7 +125,7 @@ class World:
         self.now_ms = end_ms
 
     def live(self) -> None:
-        """Starts, faults, and then a time in which everybody stays up."""
+        """Run starts and faults, and then a time in which every process stays up."""
         chance, mix = self.chance, self.mix
         for node_id in NODES:
             self.later(chance.randint(0, mix.down_ms_max), partial(self.start, node_id))

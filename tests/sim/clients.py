@@ -143,7 +143,8 @@ def topic_made(
 
 
 def coordinator_found(key: str, key_type: int) -> Asking:
-    """Ask who has the group or the transactional id: only that makes the coordinators' topics."""
+    """Find the coordinator of a group or transactional id, because that creates the coordinators'
+    topics."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     yield from settled(request, lambda answer: answer.coordinators[0].error_code)
 

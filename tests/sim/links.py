@@ -78,7 +78,7 @@ class Way:
             source.world.soon(source.tell_drained)
 
     def forget(self) -> None:
-        """Send nothing of it again."""
+        """Send none of it again."""
         self._queue.clear()
         self._unacknowledged.clear()
         self.size_bytes = 0

@@ -41,7 +41,7 @@ from tests.sim.metadata_nodes import (
 
 @dataclass
 class Life:
-    """One process, as a broker: what it was told of its place."""
+    """One broker process, and the notices about its membership."""
 
     incarnation_id: Uuid
     node: MemberNode

@@ -1,4 +1,4 @@
-"""The network between simulated worlds: dials, links, and all that becomes of them, from one seed.
+"""The network between simulated worlds: dials, links and their faults, from one seed.
 
 Each world is one life of a process on a host. A link carries bytes in their order, in pieces as
 chance cuts them, and both ends read them through the frame buffer that real links have. What is

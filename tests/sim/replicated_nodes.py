@@ -38,7 +38,7 @@ EVERYTHING = 2**62
 
 
 class ReplicatedCluster:
-    """The nodes, their controller, and who writes."""
+    """The nodes, their controller, and a writer."""
 
     def __init__(
         self,

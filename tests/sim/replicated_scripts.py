@@ -1,4 +1,4 @@
-"""Courses that chance seldom takes, on whole nodes: each is what one guard of the list is for."""
+"""Rare courses of events on whole nodes: each one needs a particular guard of the list."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, li
 
 
 def prepared(*logs: Written) -> ReplicatedCluster:
-    """Nodes whose logs hold this; the first leads from the start, in a later epoch."""
+    """Make nodes with these logs; the first node leads from the start, in a later epoch."""
     cluster = ReplicatedCluster("prepared", len(logs), partition_count=1, leaders=(1,))
     for node, written in zip(cluster.nodes.values(), logs, strict=True):
         fill(node, written)

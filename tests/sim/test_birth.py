@@ -1,4 +1,4 @@
-"""Births of a cluster in many short lives: never two voter sets, and everybody comes to an end.
+"""Births of a cluster in many short lives: never two voter sets, and every broker finishes.
 
 Each rule of `broker/cluster/birth` is taken out alone, and a recorded life shows what it is for.
 """

@@ -50,7 +50,7 @@ def leader_of(cluster: WholeCluster) -> WholeBroker:
 
 
 def flip_last(node: WholeBroker, path: str = LOG) -> bytes:
-    """Flip a bit near the end of what is written; returns what is written now."""
+    """Flip a bit near the end of the written bytes, and return them."""
     content = node.disk.contents(path)
     end = len(whole(node, path))
     content[end - 1] ^= 1

@@ -214,7 +214,7 @@ def cut_for_a_moment(scene: Scene) -> None:
 
 
 def started_anew(scene: Scene) -> None:
-    """The successor's listener accepts the probe: what it answers tells the quorum the rest."""
+    """The successor's listener accepts the probe, and its answer gives the quorum the new epoch."""
     scene.network.kill("leader")
     scene.start_leader()
 

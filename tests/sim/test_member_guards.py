@@ -30,7 +30,7 @@ SOMEBODY_ELSE = Uuid(int=0xE15E)
 
 
 def _fresh_sessions(patch: Patch) -> None:
-    """A new controller counts from what it has heard itself, which is nothing."""
+    """A new controller starts sessions from its own heartbeats, of which there are none so far."""
     took_over = Liveness.took_over
 
     def overdue(
@@ -52,7 +52,7 @@ class Monotonic(LivedTime):
 
 
 class Unaware(LivedAlarm):
-    """Judges at once what is due when the process wakes."""
+    """An alarm that acts on due sessions as soon as the process wakes."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         super().__init__(world, on_time)

@@ -18,7 +18,8 @@ FAULTS = 24
 
 
 def settled(seed: str) -> MemberCluster:
-    """All in service, on a network whose every packet comes in time."""
+    """Return a cluster with all nodes in service, on a network that delivers each packet in
+    time."""
     cluster = MemberCluster(seed)
     cluster.network.mix.late = 0.0
     cluster.settle()

@@ -111,7 +111,7 @@ def _replies_after_commit(patch: Patch) -> None:
 
 
 def _speculation_dropped(patch: Patch) -> None:
-    """A node that decides again goes on with what it had decided when it lost the epoch before."""
+    """Let a node that leads again continue from its uncommitted decisions of the earlier epoch."""
     begin, lose = ActiveController.__init__, ActiveController.lose
     kept: dict[Any, MetadataImage] = {}
 

@@ -22,7 +22,7 @@ PORT = 9095
 
 
 class Side:
-    """One end: what it hears, and how it answers."""
+    """One end of a link: the bytes that arrive, and its answers."""
 
     def __init__(self) -> None:
         self.dialled: Any = None

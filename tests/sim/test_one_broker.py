@@ -1,4 +1,4 @@
-"""S0: one whole broker with its clients, from one seed: what is acknowledged stays, once, in order.
+"""S0: one whole broker with its clients, from one seed: acknowledged records stay, once, in order.
 
 Idempotent and transactional producers, a group and consumers work while the broker is killed, loses
 its power, its links and the room on its disk. Then everything is mended, all of them come to their

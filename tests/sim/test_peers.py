@@ -1,5 +1,5 @@
-"""Several brokers that ask each other over an unquiet network: every request ends once, and when
-the network is well again everybody is answered soon."""
+"""Several brokers that ask each other over a faulty network: every request ends once, and after the
+faults each gets its answer soon."""
 
 from __future__ import annotations
 

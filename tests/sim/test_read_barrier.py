@@ -96,7 +96,7 @@ def group_code(answer: Any) -> int:
 
 
 class Scene:
-    """A cluster with one written partition and one group, and who leads them."""
+    """A cluster with one written partition and one group, and the leaders of both."""
 
     def __init__(self, name: str) -> None:
         self.cluster = cluster = WholeCluster(name, 3, SETTINGS)

@@ -1,5 +1,5 @@
-"""S2: three whole brokers with their clients, from one seed: what is acknowledged stays, once, in
-order, whichever of them dies, loses its power, its links or the room on its disk."""
+"""S2: three whole brokers with their clients, from one seed. Acknowledged records stay, once and in
+order, whichever broker dies or loses its power, its links or its disk space."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full
 
 @dataclass
 class Leader:
-    """A partition's leader as its clients know it: as Kafka's do, they never go back to an older
-    one (KIP-320), whichever broker tells of it."""
+    """A partition's leader as its clients know it. Like Kafka's clients they never return to an
+    older leader (KIP-320), whichever broker names it."""
 
     node_id: int = -1
     epoch: int = -1

@@ -197,7 +197,7 @@ class TransactedLife(Life):
 
 
 def place_of(request: Message) -> tuple[str, int | str] | None:
-    """The topic a request is about, and the partition or whose hash names that."""
+    """Return a request's topic, and its partition or the name whose hash gives the partition."""
     match request:
         case ProduceRequest():
             topic = request.topic_data[0]

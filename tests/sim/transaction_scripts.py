@@ -1,6 +1,6 @@
-"""Courses of transactions over several brokers that chance seldom takes: each is what a guard is
-for. Three whole brokers: one is the controller, one coordinates a transactional id, the third leads
-the partition that is written."""
+"""Rare courses of transactions over several brokers, each of which needs a particular guard. Of
+three whole brokers one is the controller, one coordinates a transactional id, and the third leads
+the written partition."""
 
 from __future__ import annotations
 

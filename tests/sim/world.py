@@ -191,7 +191,7 @@ class SimWorld:
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
-        """The names whose meaning has been found out."""
+        """The host names that have been resolved."""
         self._network = network
         self.ns = 0
         """The time by which budgets are measured; only looks and a test advance it."""

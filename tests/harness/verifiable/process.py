@@ -1,4 +1,4 @@
-"""Verifiable clients of any family as processes, and the judgement of what they said.
+"""Verifiable clients of any family as processes, and the check of their output.
 
     with Verifiable(families.LIBRDKAFKA, cluster.bootstrap, tmp_path) as client:
         ...
@@ -206,7 +206,7 @@ class Verifiable:
         return f"{self.family.name}: {self.missing()[:20]} {self.errors} {self.shown[-20:]}"
 
     def judge(self, bootstrap: str) -> Report:
-        """Compare what it said with what stands there; the errors are the test's to judge."""
+        """Compare the client's output with the stored records; the caller checks the errors."""
         last = read_everything(
             bootstrap, self.family.places, name=f"{self.family.name}-last", is_read_committed=True
         )

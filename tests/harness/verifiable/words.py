@@ -89,7 +89,7 @@ def begin() -> tuple[str, str]:
 def in_threads(
     writers: Iterable[Callable[[str, str], None]], consume: Callable[[str, str], None]
 ) -> None:
-    """The whole life of a client whose library blocks. A writer gets the topic of its turn."""
+    """Run a client whose library blocks. A writer gets the topic of its turn."""
     bootstrap, topic = begin()
     threading.excepthook = _end_of_all
     reading = threading.Thread(target=consume, args=(bootstrap, topic))

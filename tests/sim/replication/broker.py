@@ -1,4 +1,4 @@
-"""A broker with nothing but replication in it: the cores, driven as the broker drives them."""
+"""A broker reduced to replication: the real cores, driven as the broker drives them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Broker:
         self.is_syncing = False
         self.marks: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
-        """Leader -> the request whose answer is awaited."""
+        """Leader -> the request without an answer so far."""
         self.pumps: dict[int, int] = {}
         """Leader -> the time of the next call of `_pump`."""
 
@@ -457,7 +457,7 @@ class Broker:
             self._pump(leader)
 
     def after(self, partition: int) -> None:
-        """Read the high watermark, as after every call, and tell who waits for it."""
+        """Read the high watermark, as after every call, and notify its waiters."""
         state = self.states[partition]
         mark = state.high_watermark
         before = self.marks[partition]

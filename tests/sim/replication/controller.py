@@ -70,7 +70,8 @@ class AlterPartition:
 
 
 class Controller:
-    """Decides, appends, and tells everybody. `on_commit` is called with every batch."""
+    """Decides, appends, and sends each decision to every node. `on_commit` is called with every
+    batch."""
 
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []

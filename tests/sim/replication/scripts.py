@@ -62,7 +62,7 @@ class Play:
         return found
 
     def acknowledged(self, node_id: int, count: int = 1) -> None:
-        """Writes that everybody in sync holds."""
+        """Write records, and wait until all in-sync replicas have them."""
         writes = self.write(node_id, count)
         self.until(lambda: all(write.end == "acknowledged" for write in writes))
 
@@ -102,7 +102,7 @@ def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """A follower whose epochs 1, 3 meet a leader with 1, 2: one cut is not enough."""
+    """A follower with epochs 1, 3 meets a leader with 1, 2: one truncation is not enough."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)

@@ -119,7 +119,7 @@ class Serving:
         return data
 
     def _serve(self, parked: Parked, refused: list[PartitionData]) -> None:
-        """Answer if there is anything to tell, else park."""
+        """Answer if there are records or news, otherwise park the fetch."""
         found = refused + self._collect(parked.session)
         if found:
             self._leave(parked, found)

@@ -1,4 +1,4 @@
-"""`alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
+"""`alerts`: the open alerts, a test of the webhook, and the same rules for Prometheus."""
 
 import json
 import threading

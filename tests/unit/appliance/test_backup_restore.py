@@ -1,4 +1,4 @@
-"""A stopped mill's backup and its restore, and what is refused. No server runs here."""
+"""A stopped mill's backup, its restore, and the refusals. No server runs here."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`dump-log`: which files it takes, and what it says of those that it does not."""
+"""`dump-log`: the files it accepts, and its messages about the others."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The configuration of a mill that runs: what is taken over, what is said instead."""
+"""The changed configuration of a running mill: the changes applied, and the messages about the
+rest."""
 
 import os
 from pathlib import Path

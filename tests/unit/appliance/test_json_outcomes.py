@@ -1,4 +1,4 @@
-"""`--json`: every command that prints has it, and what has been done is data then."""
+"""`--json`: every command that prints accepts it, and its result is data then."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ from tests.unit.appliance.test_commands import config, run
 
 
 def text(keep: str, port: int) -> str:
-    """A mill whose MySQL is elsewhere, and away."""
+    """A configuration whose MySQL is external, and away."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"

@@ -1,4 +1,4 @@
-"""`lag`: what it prints of the monitor's rows, and how it ends."""
+"""`lag`: its output from the monitor's rows, and its exit codes."""
 
 import json
 import time

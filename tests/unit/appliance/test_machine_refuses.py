@@ -25,7 +25,7 @@ METRIC = (
 
 
 def with_no_room(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command whose files may hold no byte; its pipes may."""
+    """Run a command that can write no byte to files, but to its pipes."""
     command = 'ulimit -f 0; exec "$@"'
     return subprocess.run(
         ["bash", "-c", command, "-", sys.executable, "-m", "appliance", *arguments],

@@ -1,4 +1,4 @@
-"""The systemd unit: what stands in it, what systemd says of it, and where it is written."""
+"""The systemd unit: its text, systemd's verdict on it, and the place where it is written."""
 
 import json
 import os

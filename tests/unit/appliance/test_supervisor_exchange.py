@@ -1,4 +1,4 @@
-"""The supervisor goes over to another configuration: what ends, what waits, and who takes turns."""
+"""The supervisor changes to another configuration: parts that end, wait, or restart in turns."""
 
 import dataclasses
 
@@ -96,7 +96,8 @@ def cluster(*others: Part) -> Supervisor:
 
 
 def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
-    """A part that was asked to stop ends, starts and is healthy; what is done at the end of it."""
+    """Let a part that was asked to stop end, start and become healthy; return the effects of the
+    end."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
     return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))

@@ -21,7 +21,7 @@ def part(name: str, state: str, reason: str = "") -> dict[str, Any]:
 
 
 class Clock:
-    """Goes on by what is slept."""
+    """A clock that advances by each sleep."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -56,7 +56,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
 def test_what_no_waiting_mends_is_not_waited_for(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mill whose logs were torn had `up` wait for all of its 300 s, and not say what for."""
+    """With torn logs `up` once waited for all of its 300 s without naming the reason."""
     play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
     began_s = clock.now_s
     with pytest.raises(StartFailed, match="counted up to 20, but the broker has it only up to 9"):

@@ -180,7 +180,7 @@ class HeldFlusher(Flusher):
         return True
 
     def begin(self) -> Begun:
-        """Start a sync of everything marked; what is written later is not part of it."""
+        """Start a sync of everything marked; later writes are not part of it."""
         marked, self.marked = self.marked, {}
         targets = [(log, log.flush_target()) for log in marked]
         begun = [(log, target) for log, target in targets if target is not None]

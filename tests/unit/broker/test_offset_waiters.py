@@ -39,7 +39,7 @@ class Noted:
 
 
 class Scene:
-    """A line, and the journal of all who wait in it."""
+    """A line of waiters, and a journal of their results."""
 
     def __init__(self, mark: int = 0) -> None:
         self.line = OffsetWaiters(mark)

@@ -1,4 +1,4 @@
-"""A leader of one partition as Kafka describes it, and a network that loses what it likes.
+"""A leader of one partition as Kafka describes it, and a network that loses messages at random.
 
 A double of the world outside, not of our code: the model keeps the log and, per producer id, the
 epoch and the last five batches, and checks sequences by Kafka's rules (facts of the protocol).

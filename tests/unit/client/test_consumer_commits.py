@@ -27,7 +27,7 @@ PASSING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class Committing(Leaders):
-    """Leaders whose coordinator takes commits, unless it was told another answer to the next."""
+    """Leaders whose coordinator accepts commits, unless the test sets another next answer."""
 
     def __init__(self) -> None:
         super().__init__()

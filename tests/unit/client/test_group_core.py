@@ -1,4 +1,4 @@
-"""A member's rounds by hand: what it does next, and what each answer makes of it."""
+"""A member's rebalances by hand: its next request, and the effect of each answer."""
 
 import random
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""A member's driver against a scripted coordinator: what is on which connection."""
+"""A member's driver against a scripted coordinator: the requests on each connection."""
 
 import asyncio
 from collections.abc import Collection
@@ -25,7 +25,8 @@ from tests.unit.client.scripted_server import Answer, Received, ScriptedServer, 
 
 
 class Coordinating:
-    """A coordinator whose group never gets together: a JoinGroup that names its member waits."""
+    """A coordinator whose group never completes a rebalance: a JoinGroup that names its member
+    waits."""
 
     def __init__(self) -> None:
         self.server = ScriptedServer(self.answer)

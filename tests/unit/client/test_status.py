@@ -1,4 +1,4 @@
-"""The status object: round trip, and refusal of what is not one."""
+"""The status object: round trip, and refusal of other objects."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A transactional producer against a scripted coordinator: what is asked again, and what is not."""
+"""A transactional producer against a scripted coordinator: repeated and final errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

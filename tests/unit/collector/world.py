@@ -1,4 +1,5 @@
-"""A collector on a real folder with a broker in memory: what was sent, and what is stored."""
+"""A collector on a real folder with a broker in memory: the lines sent, and the positions
+stored."""
 
 import itertools
 import os

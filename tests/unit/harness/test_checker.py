@@ -1,4 +1,4 @@
-"""The judge of histories finds every fault that is planted, and none in a history without."""
+"""The checker of histories finds every planted fault, and none in a correct history."""
 
 import pytest
 
@@ -35,7 +35,7 @@ class Story:
         key: bytes | None = None,
         transaction: int = -1,
     ) -> int:
-        """Send, be acknowledged (unless `offset` is None) and stand there."""
+        """Record a send, its acknowledgement (unless `offset` is None), and the stored record."""
         log = self.sends[who]
         number = log.invoke(place, value, self.now(), key=key, transaction=transaction)
         if offset is not None:

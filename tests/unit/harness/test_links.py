@@ -1,4 +1,4 @@
-"""Links that fail on purpose: what is cut waits, what is healed arrives, what is reset ends."""
+"""Links that fail on purpose: cut bytes wait, healed ones arrive, and a reset link ends."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Story:
     unmatched: tuple[str, ...] = ()
     """Files in the watched folder that no input matches, as the collector names them."""
     is_older: bool = False
-    """The stream is of a version that tells nothing of its stages."""
+    """The stream's version reports no stages."""
 
 
 FLOWING = Story()

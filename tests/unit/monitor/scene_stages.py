@@ -1,4 +1,4 @@
-"""Batches of a made-up stream, told as the stream's own code tells them."""
+"""Batches of a made-up stream, reported by the stream's own code."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""`docs/compared.md` names nothing that is not there, and leaves no row of the peers out."""
+"""`docs/compared.md` names only existing features, and has every row of the peers."""
 
 import re
 from collections.abc import Iterator

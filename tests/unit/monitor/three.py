@@ -29,7 +29,7 @@ def spread(topic: TopicReading, is_down: bool) -> TopicReading:
 
 
 def quorum(now_ms: int, is_down: bool) -> QuorumView:
-    """Led by 1; how far everybody is."""
+    """A quorum led by broker 1, and each voter's offset."""
     rows = [QuorumReplicaView(1, "leader", 81_204, 0, 0, 0)]
     for node in (2, 3):
         lag, ago_ms = (17, 9_000) if is_down and node == DEAD else (0, 120)

@@ -46,7 +46,7 @@ class Examples:
         self.random = seeded_random(seed)
 
     def message(self, cls: type[Message], version: int) -> Any:
-        """A message whose fields are random where the version has them, else at their default."""
+        """Return a message whose fields are random in this version, otherwise at their default."""
         return self.struct(cls, version)
 
     def struct(self, cls: type[Struct], version: int) -> Any:

@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: what a look at them finds, and what counts as damage."""
+"""Changed bytes on disk: the findings of a check, and the errors that count as damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process without a descriptor left: nothing is lost by that, and nothing is taken for lost."""
+"""A process without a free descriptor loses no log, and takes none for damaged."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_records_without_time_are_passed_over() -> None:
 
 
 def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
-    """Pitfalls 10 and 11: exact to the record, and nothing when nothing is that new."""
+    """Pitfalls 10 and 11: the search is exact to the record, and finds none if all are older."""
     chance = seeded("any time and limit")
     node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
     for _ in range(80):

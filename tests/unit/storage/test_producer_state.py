@@ -1,4 +1,4 @@
-"""Idempotent producers: what is a repeat, what is next, what is refused, what is forgotten."""
+"""Idempotent producers: repeated, next, refused and expired batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are longer than what is in them, so that a sync need not wait for their size."""
+"""Files that are longer than their contents, so that a sync need not wait for their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def file_bytes(node: Node, base_offset: int = 0) -> int:
 
 
 def synced(count: int, topic: dict[str, str] | None = None) -> Node:
-    """A node that was stopped by nothing, all of whose batches are vouched for."""
+    """Return a running node whose batches are all below the recovery point."""
     node = Node(topic=topic)
     for number in range(count):
         node.put(batch(b"%03d" % number * 10, producer=(7, 0, number)))

@@ -1,4 +1,5 @@
-"""A `min.insync.replicas` that falls, wherever it is set, and who may lead then (guard 20)."""
+"""A `min.insync.replicas` that falls, wherever it is set, and the replicas that may lead then
+(guard 20)."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ def test_an_unfenced_broker_leads_only_what_it_may() -> None:
 
 @pytest.mark.parametrize("standing", [fence, stop])
 def test_the_brokers_own_record_comes_first(standing: object) -> None:
-    """A broker ignores what is older than its registration, so nothing of it may come before."""
+    """A broker ignores records before its registration, so none about it may come earlier."""
     image = image_of(partition())
     assert callable(standing)
     records: Sequence[MetadataRecord] = standing(ONE, image, CONFIG)

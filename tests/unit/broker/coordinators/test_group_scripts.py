@@ -1,4 +1,4 @@
-"""Plays `tests/scripts/*.txt`: what happens to a group, told line by line with all that follows.
+"""Play `tests/scripts/*.txt`: the events of a group, line by line, with all results.
 
 A line without indent is something that happens, at a time in milliseconds; the indented lines under
 it are everything that comes of it, with their time where it is another. What can happen:

@@ -1,4 +1,4 @@
-"""Committed offsets of groups without members: what is taken, given back, and forgotten."""
+"""Committed offsets of groups without members: accepted, returned, and expired."""
 
 from collections.abc import Iterator
 from random import Random

@@ -1,4 +1,4 @@
-"""The transaction coordinator's rules: what is refused with which code, and what moves where."""
+"""The transaction coordinator's rules: the refusals with their codes, and the state changes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -299,7 +299,7 @@ def moved(ledger: Ledger) -> TxnShard:
 
 
 def test_a_clock_that_is_ahead_aborts_no_transaction_before_its_time() -> None:
-    """The coordinator has moved to a node whose clock is an hour ahead."""
+    """The coordinator moved to a node whose clock is an hour ahead."""
     ledger = Ledger()
     young = ledger.in_state(TxnState.ONGOING)
     shard = moved(ledger)

@@ -362,7 +362,7 @@ def stored(rig: Rig) -> dict[str, int]:
 
 
 def test_in_doubt_no_offset_is_said_to_be_deleted(rig: Rig) -> None:
-    """The next coordinator may have one; here nothing would be written, and nothing waited for."""
+    """The next coordinator can have an offset; this one writes nothing and waits for nothing."""
     assert commit(rig, 1) is ErrorCode.NONE
     place = OffsetDeleteRequestPartition(partition_index=1)
     topic = OffsetDeleteRequestTopic(name="logs", partitions=[place])

@@ -1,4 +1,4 @@
-"""Partitions whose leader a client cannot be sent to: what the answers say of them."""
+"""Answers about partitions whose leader a client cannot reach."""
 
 from __future__ import annotations
 

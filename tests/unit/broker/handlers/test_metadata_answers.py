@@ -148,7 +148,7 @@ def test_pitfall_16_the_internal_topics_are_flagged_page_by_page(rig: Rig) -> No
 def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
     rig: Rig, version: int
 ) -> None:
-    """kafka-python has compiled Kafka's own schema; it must find what we have, and nothing else."""
+    """kafka-python has compiled Kafka's own schema; it must decode exactly our fields."""
     make_coordinators(rig)
     asked = rig.send(MetadataRequest(topics=None), version)
     frame = b"".join(bytes(chunk) for chunk in asked.slot.answer or ())[4:]  # type: ignore[call-overload]  # bytes-like

@@ -1,4 +1,4 @@
-"""An image written as records is the same image when they are replayed on nothing."""
+"""An image written as records and replayed on an empty one gives the same image."""
 
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage

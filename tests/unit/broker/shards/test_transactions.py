@@ -1,4 +1,4 @@
-"""Transactions through a whole broker: answers, markers, and what readers see of it all."""
+"""Transactions through a whole broker: answers, markers, and the records that readers see."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A configuration that changes: what is asked of it, and what leaves the inputs as they are."""
+"""A changed configuration: the checks, and the faults that leave the inputs unchanged."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ def wish(*paths: str, **keys: Any) -> dict[str, Any]:
 
 
 class Followed:
-    """A file, and who follows it."""
+    """A file, and its follower."""
 
     def __init__(self, folder: Path):
         self.file = folder / "wish.json"

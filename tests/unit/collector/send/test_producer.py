@@ -1,4 +1,4 @@
-"""The topics that the collector's connection makes sure of, and what it learns of their limits."""
+"""The collector's connection creates topics, and reads their limits."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence

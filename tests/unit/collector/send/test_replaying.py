@@ -1,4 +1,4 @@
-"""Dead letters that are put back: what a letter says, what is made of it, and its note."""
+"""The replay of dead letters: a letter's fields, the record made of it, and the note."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ class Scene:
         self.woken += 1
 
     async def step(self, now_ms: int) -> None:
-        """A step, and all that comes of it."""
+        """Make a step, and process all its results."""
         self.now_ms = now_ms
         self.maker.step(now_ms)
         before = self.woken

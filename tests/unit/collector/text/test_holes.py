@@ -1,4 +1,5 @@
-"""NULs behind the text of a file, before a line and within one: what is read, and what waits."""
+"""NULs behind the text of a file, before a line and within one: bytes that are read or that
+wait."""
 
 import random
 import re

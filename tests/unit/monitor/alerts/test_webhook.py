@@ -1,4 +1,4 @@
-"""Messages on their way out: what is posted, what counts as taken, and what comes of a failure."""
+"""Outgoing messages: the posted text, the answers that count as success, and the failures."""
 
 import asyncio
 import random

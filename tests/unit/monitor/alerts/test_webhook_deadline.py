@@ -1,4 +1,4 @@
-"""A receiver that is slow in any way holds up nothing, and gets no message for ever."""
+"""A slow receiver delays no other message, and gets no message without an end."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ PATIENCE_S = 5.0
 
 @contextmanager
 def receiver(first: bytes, drip: bytes) -> Iterator[str]:
-    """A server that sends `first` as soon as it hears anything, and then `drip` for ever."""
+    """A server that sends `first` after the first bytes arrive, and then `drip` for ever."""
     is_over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 

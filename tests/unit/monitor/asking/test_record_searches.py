@@ -87,7 +87,7 @@ class Log:
 
 
 class Cycles:
-    """A group that has committed `offset` and stands there."""
+    """A group that committed `offset` and makes no progress."""
 
     def __init__(self, log: Log, offset: int) -> None:
         self._log, self._offset = log, offset

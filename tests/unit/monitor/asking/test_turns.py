@@ -10,7 +10,7 @@ from tests.unit.monitor.readings import row
 
 CYCLE_MS = 2_000
 SETTLED = 200_000
-"""A time by which every group of these tests is judged."""
+"""A time by which the status of every group in these tests is known."""
 
 SEEN_MS_MAX = 40_000
 JUDGED_MS_MAX = 180_000
@@ -31,7 +31,7 @@ def looks(
 
 
 def settled(rows: dict[str, int], always: str = "") -> Turns:
-    """Turns that have judged everybody, in the order of the names."""
+    """Turns that have a status for every group, in the order of the names."""
     turns = Turns(100, 1_000)
     for now_ms in range(0, SETTLED, SAMPLE_EVERY_MS):
         turns.due(list(rows), now_ms, rows_at_most=1, always=always)

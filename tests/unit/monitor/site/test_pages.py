@@ -1,4 +1,4 @@
-"""Every page over stories of a mill: whole, strict, honest about what is not known."""
+"""Every page over stories of a mill: complete, valid, and with unknown values shown as unknown."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Charts: gaps break lines, roll-ups keep their band, nothing is drawn that was not measured."""
+"""Charts: gaps break lines, roll-ups keep their band, and only measured values are drawn."""
 
 import pytest
 

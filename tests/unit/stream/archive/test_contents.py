@@ -1,4 +1,4 @@
-"""Pieces of an archive: what they cover, what is missing, and what is taken next."""
+"""Pieces of an archive: their offsets, the gaps, and the next piece."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hearing of a changed configuration: when it is read, what is asked, what outlives a refusal."""
+"""A changed configuration: the time it is read, its check, and the state after a refusal."""
 
 import hashlib
 import sys

@@ -1,4 +1,4 @@
-"""Slices, what is kept for how long, and what changes a metric's meaning."""
+"""Slices, retention, and the changes that alter a metric's meaning."""
 
 from typing import Any
 

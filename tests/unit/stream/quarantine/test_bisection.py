@@ -185,7 +185,7 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
 def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executor tells of the task before it ends itself, and all that it could count then."""
+    """An executor reports the failed task before it ends itself."""
     monkeypatch.setattr(module, "is_java_error", lambda _: True)
     blamed: list[Part | None] = []
 

@@ -60,7 +60,7 @@ class Fake:
         self._gaps = gaps
 
     def run(self, search: Search) -> set[Line]:
-        """Search to the end; what is guilty, after a check that all else is counted once."""
+        """Search to the end and return the guilty lines; check that all others are counted once."""
         before = search.offsets_left
         covered: list[Line] = []
         while (part := search.part) is not None:
