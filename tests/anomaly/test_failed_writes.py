@@ -118,7 +118,7 @@ def test_indexes_and_boundaries_of_a_failed_write_are_forgotten() -> None:
         assert bytes(node.sim.contents(node.path(name))) == data, name
 
 
-def test_what_a_recovery_vouches_for_survives_the_next_power_cut() -> None:
+def test_recovered_records_survive_the_next_power_cut() -> None:
     for seed in range(30):
         node = Node(SETTINGS)
         for number in range(8):

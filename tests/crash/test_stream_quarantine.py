@@ -202,7 +202,7 @@ def marked_line(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("where", [REPEATED, LISTED, RECURSIVE, BACKTRACKING])
-def test_lines_that_one_metric_cannot_count_cost_it_alone_and_nobody_waits(
+def test_lines_that_one_metric_cannot_count_delay_no_other_metric(
     rig_of: Callable[..., Rig], where: str
 ) -> None:
     chance = seeded("stream-quarantine")

@@ -40,7 +40,7 @@ def test_a_controller_that_is_killed_is_replaced(tmp_path: Path) -> None:
     tell(f"three brokers: {KILLS} controllers killed, another one known after {took_ms} ms")
 
 
-def test_a_cluster_begins_only_when_all_are_up_and_says_for_whom_it_waits(tmp_path: Path) -> None:
+def test_a_cluster_starts_only_when_all_are_up_and_names_the_missing(tmp_path: Path) -> None:
     cluster = ClusterProcesses(tmp_path)
     one, two, three = cluster.brokers.values()
     try:

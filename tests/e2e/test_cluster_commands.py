@@ -274,7 +274,7 @@ def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     assert process.returncode == 0
 
 
-def test_nobody_answers(millrace: Run) -> None:
+def test_no_broker_answers(millrace: Run) -> None:
     for command in (("topic", "list"), ("group", "list"), ("broker", "list")):
         said = millrace(*command, "-b", "127.0.0.1:1", "--timeout", "0.5", connects=False)
         assert said.code == 5

@@ -247,7 +247,7 @@ def test_there_is_never_a_second_supervisor(tmp_path: Path) -> None:
         assert mill.log("a").count("begun") == 1
 
 
-def test_stale_files_fool_nobody(tmp_path: Path) -> None:
+def test_stale_files_are_ignored(tmp_path: Path) -> None:
     """The pid file of a dead supervisor, and a pid file that names an unrelated living process."""
     with fake_mill(tmp_path, {"name": "a"}, starts=False) as mill:
         stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

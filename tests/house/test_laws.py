@@ -41,7 +41,7 @@ def templates() -> list[str]:
     return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
 
 
-def test_nothing_is_named_that_nobody_uses() -> None:
+def test_no_name_is_unused() -> None:
     assert unused.unused(product(), templates()) == []
 
 

@@ -177,7 +177,7 @@ def test_a_text_in_order_passes(law: Callable[[str, str], Iterator[str]]) -> Non
     assert list(law("docs/x.md", text)) == []
 
 
-def test_names_that_nobody_uses_are_found() -> None:
+def test_unused_names_are_found() -> None:
     texts = {
         "broker/a.py": "DEAD = 1\nUSED = 2\ndef dead(): pass\n@app\ndef told(): pass",
         "broker/b.py": "from broker.a import USED\nprint(USED)\ndef shown(): pass",

@@ -245,7 +245,7 @@ async def a_topic_is_read_that_comes_after_its_readers(cluster: Cluster) -> None
     await reader.stop()
 
 
-async def a_topic_that_is_deleted_holds_nobody_up(cluster: Cluster) -> None:
+async def a_deleted_topic_delays_no_other(cluster: Cluster) -> None:
     await a_topic(cluster, "deleted", 1, 3)
     await a_topic(cluster, "kept", 1, 3)
     reader = await Reader(cluster, "deleted", topics_check_ms=300).start("deleted", "kept")
@@ -398,7 +398,7 @@ ALL = (
     a_static_member_comes_back,
     a_pattern_finds_topics_that_come,
     a_topic_is_read_that_comes_after_its_readers,
-    a_topic_that_is_deleted_holds_nobody_up,
+    a_deleted_topic_delays_no_other,
     positions_are_sought,
     commits_by_hand,
     what_is_worked_on_is_not_committed,

@@ -184,7 +184,7 @@ def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
         yield end_s - int(lag_ms) / 1000, end_s
 
 
-def check_nobody_waited(steady: Steady, watch: Watch, log: str) -> None:
+def check_no_client_waited(steady: Steady, watch: Watch, log: str) -> None:
     """Check that neither the other client nor the broker's own clocks saw a blocked loop."""
     slowest_s = max((watch.blocked_s(*one) for one in steady.slow), default=0.0)
     latest_s = max((watch.blocked_s(*one) for one in steady.loop_late), default=0.0)
@@ -263,7 +263,7 @@ def run(broker: BrokerProcess, frame_count: int) -> None:
     log = broker.log_text()
     assert "internal error of the broker" not in log
     assert "traceback" not in log.lower()
-    check_nobody_waited(steady, watch, log)
+    check_no_client_waited(steady, watch, log)
 
 
 def test_twenty_thousand_frames(broker: BrokerProcess) -> None:

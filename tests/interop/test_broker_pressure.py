@@ -119,7 +119,9 @@ def test_a_dropped_segment_is_sent_to_its_end(broker: BrokerProcess, client: Wir
         assert checked == [True] * len(values)
 
 
-def test_readers_that_never_read_hold_up_nobody(broker: BrokerProcess, client: WireClient) -> None:
+def test_readers_that_never_read_delay_no_other_client(
+    broker: BrokerProcess, client: WireClient
+) -> None:
     create(client, "unread")
     for _ in range(10):
         produce(client, "unread", os.urandom(100_000))

@@ -439,7 +439,7 @@ def test_keys_are_counted_without_the_overflow_key_when_the_limit_was_raised(
     assert len(found["windows"]) == 4
 
 
-def test_a_ranking_that_falls_by_blocks_is_read_anew(
+def test_a_ranking_that_falls_by_blocks_is_read_again(
     mysql_server: MySqlServer, redis_server: RedisServer, drive: Drive
 ) -> None:
     settings = SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)

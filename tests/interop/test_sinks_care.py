@@ -97,7 +97,7 @@ def test_a_redis_emptied_while_no_line_comes_is_filled_again(
     assert client.hget("mill:meta", "lines") == "6"
 
 
-def test_the_tender_of_a_driver_that_nobody_closed_ends_with_it(settings: SinksSettings) -> None:
+def test_the_upkeep_thread_of_an_unclosed_driver_ends_with_it(settings: SinksSettings) -> None:
     sinks = Sinks(settings, worked.DEFINITIONS, patience_s=1, tend_every_s=0.02)
     sinks.open(worked.QUERY)
     tender = sinks._tender
@@ -160,7 +160,7 @@ def test_a_refill_that_finds_redis_emptied_again_begins_again(
     assert client.hgetall("mill:requests_by_status:1m:21260801T100000Z") == {"200": "2", "304": "1"}
 
 
-def test_a_ranking_whose_values_fall_is_read_anew(
+def test_a_ranking_whose_values_fall_is_read_again(
     settings: SinksSettings, redis_server: RedisServer, drive: Drive
 ) -> None:
     sinks = drive(settings, metric(measure="sum", top=2))

@@ -158,7 +158,7 @@ def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
     assert stage.windows() == {MINUTE: [1, 1], HOUR: [3, 1, 1], 0: [5]}
 
 
-def test_restarts_neither_begin_a_notice_anew_nor_end_it(stage: Stage) -> None:
+def test_restarts_neither_restart_a_notice_nor_end_it(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     for day in range(7):
         (notice,) = stage.open(SHIPPED, NOW_S + day * DAY_S).notices
@@ -169,7 +169,7 @@ def test_restarts_neither_begin_a_notice_anew_nor_end_it(stage: Stage) -> None:
     assert stage.windows()[MINUTE] == [1, 1]
 
 
-def test_who_says_forever_in_time_has_lost_nothing(stage: Stage) -> None:
+def test_forever_set_in_time_loses_nothing(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     stage.open(SHIPPED)
     sink = stage.open(FOREVER, NOW_S + DAY_S)
@@ -193,7 +193,7 @@ def test_a_shorter_keep_has_its_own_notice_and_nothing_goes_by_it_before(stage: 
     assert stage.windows()[MINUTE] == [1]
 
 
-def test_whoever_needs_the_room_ends_the_notice(stage: Stage) -> None:
+def test_an_administrator_who_needs_space_can_end_the_notice(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     sink = stage.open(SHIPPED)
     told = list(sink.notices)

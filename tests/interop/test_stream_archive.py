@@ -169,7 +169,7 @@ def test_what_retention_took_first_is_said_and_counted(rig: Rig) -> None:
     assert set(rig.read((0, 90, 200))) == {(0, n) for n in (*range(90, 100), *range(150, 200))}
 
 
-def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(rig: Rig) -> None:
+def test_a_recreated_topic_is_not_mixed_with_the_old_one(rig: Rig) -> None:
     rig.send(50, 0)
     rig.look()
     asked = ask_readable(rig.broker.bootstrap, "test", [TOPIC])[TOPIC]

@@ -253,7 +253,7 @@ def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
     cluster.heal()
 
 
-def a_follower_below_the_leaders_start_begins_anew() -> None:
+def a_follower_below_the_leaders_start_starts_again() -> None:
     """No common offset is left: the follower drops its log and starts at the leader's start."""
     cluster, leader, (second, third) = settled()
     second.kill()
@@ -394,7 +394,7 @@ SCRIPTS = (
     trap_3_no_sync_is_under_way_when_a_log_is_cut,
     gaps_that_were_fetched_outlive_a_power_cut,
     a_follower_with_a_full_disk_leaves_and_comes_back,
-    a_follower_below_the_leaders_start_begins_anew,
+    a_follower_below_the_leaders_start_starts_again,
     an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second,
     followers_write_while_the_leader_still_syncs,
     a_follower_that_has_not_synced_is_waited_for,

@@ -239,7 +239,7 @@ def test_a_disk_that_damages_everything_is_not_filled_with_copies() -> None:
     assert_alike(cluster)
 
 
-def test_whoever_reads_what_has_no_length_any_more_finds_the_damage() -> None:
+def test_a_read_of_a_batch_without_a_length_finds_the_damage() -> None:
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     assert hurt.broker is not None

@@ -123,7 +123,7 @@ def test_what_cannot_be_put_aside_is_tried_again() -> None:
     assert problems(hurt) == []
 
 
-def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:
+def test_the_only_copy_is_kept_and_has_no_leader() -> None:
     cluster, _ = cluster_with(1)
     hurt = next(one for one in cluster.nodes if one.node_id == partition(cluster).leader)
     hurt.kill()
@@ -141,7 +141,7 @@ def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:
     assert "no other broker leads a copy" in problem
 
 
-def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
+def test_it_is_kept_until_a_complete_replica_leads() -> None:
     """The other two have less, or are away: what is damaged is all there is for a time."""
     cluster, writing = cluster_with(2, min_insync_replicas="2")
     first, second = (cluster.nodes[one - 1] for one in partition(cluster).replicas)
@@ -202,7 +202,7 @@ def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
     assert restarted_alone(cluster, node) == (-1, (node.node_id,))
 
 
-def test_a_folder_of_no_topic_is_put_aside_and_stands_in_nobodys_way() -> None:
+def test_a_folder_of_no_topic_is_set_aside_and_blocks_no_partition() -> None:
     cluster, writing = cluster_with(3)
     node = cluster.nodes[0]
     node.kill()

@@ -167,7 +167,7 @@ def test_a_leader_that_is_replaced_says_so_to_who_waits() -> None:
     assert (code, low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)
 
 
-def test_a_replica_is_fetched_anew_though_its_leader_begins_in_the_middle_of_a_batch() -> None:
+def test_a_replica_is_fetched_again_though_its_leader_begins_in_the_middle_of_a_batch() -> None:
     scene = Scene("middle", in_one_batch=True)
     cluster, follower = scene.cluster, scene.follower
     scene.delete(FIRST_KEPT, 2_000)

@@ -93,7 +93,7 @@ def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
         assert [value for _, value in one.records] == produced.values[one.partition]
 
 
-def test_the_last_ones_end_though_nobody_takes_over() -> None:
+def test_the_last_brokers_end_without_a_successor() -> None:
     cluster = in_service("all of them")
     one, two, three = cluster.nodes
     stopped(cluster, one, HANDED_OVER_MS)

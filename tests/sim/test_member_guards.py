@@ -93,7 +93,7 @@ def _idempotent_registration(patch: Patch) -> None:
 
 
 a_leader_wakes_deposed = partial(
-    reading.test_whoever_wakes_deposed_tells_nobody_what_it_knew,
+    reading.test_a_leader_that_wakes_deposed_returns_no_old_state,
     reading.FETCH,
     reading.TOPIC,
     reading.fetch_code,
@@ -128,7 +128,7 @@ GUARDS = {
     ),
     "43 stall rule": Missed(
         _stall_rule,
-        members.test_a_controller_that_stood_still_fences_nobody,
+        members.test_a_controller_that_was_frozen_fences_no_broker,
         r"\[3, 3, 3\] == \[1, 1, 1\]",
     ),
     "44 barrier after a stall": Missed(

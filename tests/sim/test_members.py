@@ -128,7 +128,7 @@ def test_a_new_controller_fences_only_the_one_that_died() -> None:
         cluster.settle()
 
 
-def test_a_controller_that_stood_still_fences_nobody() -> None:
+def test_a_controller_that_was_frozen_fences_no_broker() -> None:
     """Every session seems to have expired when it wakes."""
     cluster = settled("controller stalled")
     leader = cluster.leader()
@@ -193,7 +193,7 @@ def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> Non
     assert stranger.register().error_code == 0
 
 
-def test_whoever_was_given_an_id_has_it_from_that_answer_on() -> None:
+def test_a_process_owns_its_id_from_the_answer_on() -> None:
     """And not from its first heartbeat: what a killed process has sent before may still come."""
     cluster = settled("given")
     gone = cluster.follower()
@@ -205,7 +205,7 @@ def test_whoever_was_given_an_id_has_it_from_that_answer_on() -> None:
     assert first.register().error_code == 0, "it may ask twice"
 
 
-def test_a_process_whose_id_was_taken_meanwhile_ends_when_it_wakes() -> None:
+def test_a_frozen_process_whose_id_was_taken_ends_when_it_wakes() -> None:
     cluster = settled("old incarnation")
     old = cluster.follower()
     cluster.network.freeze(old.host)

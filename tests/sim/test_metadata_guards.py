@@ -81,7 +81,7 @@ def who_has_decided_for_nothing_decides_again() -> None:
     play.settle()
 
 
-def producer_ids_are_asked_of_a_node_that_nobody_hears() -> None:
+def producer_ids_are_asked_of_a_node_that_is_cut_off() -> None:
     """The block that it would take them from is given to another node."""
     play = Play()
     taken: list[int] = []
@@ -161,7 +161,7 @@ GUARDS: dict[str, Missed] = {
     ),
     "29 producer-id block committed before use": (
         _block_committed_before_use,
-        producer_ids_are_asked_of_a_node_that_nobody_hears,
+        producer_ids_are_asked_of_a_node_that_is_cut_off,
         "given out twice",
     ),
 }

@@ -189,7 +189,7 @@ def test_guard_25_is_missed_in_figure_8(monkeypatch: Patch) -> None:
         played(script, QuorumPlayer())
 
 
-def test_guard_46_is_missed_by_a_leader_that_nobody_reaches(monkeypatch: Patch) -> None:
+def test_guard_46_is_missed_by_a_leader_without_reachable_followers(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "leader_silent.txt").read_text()
     assert "1: Resigned in epoch 1" in played(script, QuorumPlayer())
     without_check_quorum(monkeypatch)

@@ -163,7 +163,7 @@ class Scene:
     ],
     ids=["Fetch", "ListOffsets", "OffsetForLeaderEpoch", "OffsetFetch"],
 )
-def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
+def test_a_leader_that_wakes_deposed_returns_no_old_state(
     request_: Message, topic: str, code_of: Any, refusal: ErrorCode
 ) -> None:
     scene = Scene(f"barrier {request_.api_key}")
@@ -233,7 +233,7 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
     ],
     ids=["Heartbeat", "JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit"],
 )
-def test_whoever_wakes_deposed_sends_no_member_away_that_has_come_since(
+def test_a_coordinator_that_wakes_deposed_refuses_no_newer_member(
     request_: Message, code_of: Any
 ) -> None:
     """The deposed coordinator does not know the member; a coordinator would answer

@@ -198,7 +198,7 @@ class Life:
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, LIVES_IN_ONE))
-def test_what_is_acknowledged_stays_whoever_dies(first: int) -> None:
+def test_acknowledged_records_stay_whichever_broker_dies(first: int) -> None:
     live("three brokers", (first, LIVES_IN_ONE), lambda seed: Life(seed).run())
 
 

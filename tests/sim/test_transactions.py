@@ -218,7 +218,7 @@ def place_of(request: Message) -> tuple[str, int | str] | None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_transactions_end_as_they_were_decided_whoever_dies(number: int) -> None:
+def test_transactions_end_as_decided_whichever_broker_dies(number: int) -> None:
     TransactedLife(str(seeded(f"transactions {number}").random())).run()
 
 
@@ -233,7 +233,7 @@ def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
     TransactedLife("0.793234474894834").run()
 
 
-def test_what_a_killed_process_asked_last_takes_the_id_from_nobody() -> None:
+def test_the_last_request_of_a_killed_process_takes_no_id_away() -> None:
     """In this life a controller that was frozen reads the killed process's registration after that
     of its successor."""
     TransactedLife("0.7311102215970062").run()
@@ -251,7 +251,7 @@ def test_a_great_many_lives(part: tuple[int, int]) -> None:
     live("transactions, many lives", part, lambda seed: TransactedLife(seed).run())
 
 
-def test_each_broker_gives_out_producer_ids_whoever_is_the_controller_and_each_once() -> None:
+def test_each_broker_gives_out_producer_ids_once_whichever_node_is_controller() -> None:
     cluster = WholeCluster("ids", 3, SETTINGS)
     for node in cluster.nodes:
         node.start()

@@ -65,7 +65,7 @@ def test_three_empty_brokers_become_a_cluster_when_the_last_is_up() -> None:
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_whoever_dies_in_between_the_cluster_is_whole_when_all_are_back(number: int) -> None:
+def test_whichever_broker_dies_the_cluster_is_whole_when_all_are_back(number: int) -> None:
     chance = seeded(f"whole brokers {number}")
     cluster = WholeCluster(str(chance.random()))
     for node in cluster.nodes:

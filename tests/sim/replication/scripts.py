@@ -294,7 +294,7 @@ def what_the_leader_has_deleted_cannot_be_compared() -> None:
     play.heal()
 
 
-def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
+def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
     """It knows a lower bound only; its predecessor may have committed its whole log."""
     play = Play()
     play.acknowledged(1, 3)
@@ -449,7 +449,7 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     a_late_answer_is_not_taken_for_a_later_one,
     what_a_follower_said_in_an_earlier_epoch_is_forgotten,
     what_the_leader_has_deleted_cannot_be_compared,
-    a_new_leader_lets_nobody_in_below_its_epoch_start,
+    a_new_leader_adds_no_replica_below_its_epoch_start,
     a_power_cut_takes_what_only_the_leader_has_not_synced,
     what_is_older_than_the_own_registration_is_not_believed,
     kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch,

@@ -291,9 +291,7 @@ def test_one_of_something_is_one() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["config", "show"], ["--help"]])
-def test_nobody_reads_any_more_is_code_141_and_no_complaint(
-    tmp_path: Path, arguments: list[str]
-) -> None:
+def test_a_closed_pipe_is_code_141_and_no_complaint(tmp_path: Path, arguments: list[str]) -> None:
     """For example with `| head -1`: the library that reads arguments ends with 1 for it."""
     config(tmp_path, "")
     theirs, ours = os.pipe()

@@ -126,7 +126,7 @@ def test_they_are_not_waited_for_for_ever(home: Home, monkeypatch: pytest.Monkey
     refuse_needed_broker(home, "broker-3", "stopped")
 
 
-def test_a_broker_of_which_nobody_knows_anything_is_stopped(
+def test_a_broker_without_any_status_is_stopped(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mill = Mill(monkeypatch)

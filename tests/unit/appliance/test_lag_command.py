@@ -49,7 +49,7 @@ def monitor(
     )
 
 
-def test_a_group_that_nobody_knows_is_said_to_be_unknown(
+def test_an_unknown_group_is_reported_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monitor(tmp_path, [row("a", 1)], ["a", "mine"]):

@@ -122,7 +122,7 @@ AT_ONCE_S = 8.0
 
 
 @pytest.mark.parametrize("arguments", OF_BROKERS)
-def test_nobody_waits_for_the_brokers_of_a_mill_that_does_not_run(
+def test_no_command_waits_for_the_brokers_of_a_stopped_mill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     config(tmp_path, f"{METRIC}ports: {{mill: {free_port()}}}\n")
@@ -143,7 +143,7 @@ def test_a_broker_that_runs_without_a_supervisor_is_asked(
     assert "no metadata within 300 ms" in err[-1]
 
 
-def test_before_a_mill_has_ever_run_nobody_tells_of_its_secrets(
+def test_before_a_mill_has_ever_run_the_error_names_the_first_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config(tmp_path, METRIC)

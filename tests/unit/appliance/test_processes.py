@@ -64,7 +64,7 @@ def test_a_stranger_with_the_same_id_is_not_ours(sleeper: subprocess.Popen[bytes
     assert sleeper.poll() is None
 
 
-def test_a_record_of_an_earlier_boot_is_nobody(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_record_of_an_earlier_boot_is_no_process(sleeper: subprocess.Popen[bytes]) -> None:
     record = record_of(sleeper.pid)
     assert record is not None
     assert not ProcessRecord(record.pid, record.start_ticks, "another-boot").is_alive()

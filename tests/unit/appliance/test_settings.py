@@ -174,7 +174,7 @@ def test_the_monitor_is_told_a_token_only_where_it_may_change_something(tmp_path
     assert str(told["token"]) not in repr(mill(tmp_path, allowed).config)
 
 
-def test_servers_of_somebody_else_are_used_and_not_run(tmp_path: Path) -> None:
+def test_external_servers_are_used_and_not_run(tmp_path: Path) -> None:
     of = mill(
         tmp_path,
         "cluster: {bootstrap_servers: 'k1:9092,k2:9092'}\n"
@@ -203,7 +203,7 @@ def test_a_sink_that_is_off_is_none(tmp_path: Path) -> None:
     assert monitor.sinks.mysql is None
 
 
-def test_a_part_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+def test_a_part_that_is_not_configured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownPart, match="broker-1, collector"):
         become(mill(tmp_path, "sinks: {mysql: null}"), "mysql")
 

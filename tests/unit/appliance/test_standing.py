@@ -62,7 +62,7 @@ TOLD = (
 STANDING = ClusterState(LIVE, QUORUM, (TOPIC,), TOLD)
 
 
-def test_brokers_are_those_whom_anybody_names() -> None:
+def test_the_brokers_are_all_those_named_in_any_answer() -> None:
     rows = {row["broker"]: row for row in broker_rows(STANDING)}
     assert {number: row["state"] for number, row in rows.items()} == {
         1: "in service",

@@ -57,7 +57,7 @@ def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
     assert mill.on_probe("a", ProbeResult.OK, "", 30) == []
 
 
-def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
+def test_a_part_that_gave_up_restarts_with_its_successor() -> None:
     mill = supervisor(part("a"))
     mill.tick(0)
     mill.on_exit("a", core.EXIT_SETTINGS, 5)
@@ -66,7 +66,7 @@ def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
     assert exchange(mill, [moved("a")], {"a"}, 10) == [Start("a")]
 
 
-def test_an_unchanged_part_that_crashes_meanwhile_does_not_wait() -> None:
+def test_an_unchanged_part_that_crashes_during_the_exchange_does_not_wait() -> None:
     mill = supervisor(part("a"), part("b"))
     bring_up(mill, "a")
     bring_up(mill, "b")
@@ -133,7 +133,7 @@ def test_a_broker_that_does_not_stop_is_killed_and_the_next_one_follows() -> Non
     assert deeds(mill.on_exit("b1", -9, 10_020)) == [Terminate("b2", False)]
 
 
-def test_changed_brokers_start_anew_one_after_the_other_each_when_all_are_healthy() -> None:
+def test_changed_brokers_restart_in_turn_each_when_all_are_healthy() -> None:
     mill = cluster(part("collector", 1, 0))
     parts = [*BROKERS, part("collector", 1, 0)]
     looked = exchange(mill, parts, {"b1", "b2", "b3"}, 10)
@@ -177,7 +177,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
     assert mill.is_healthy
 
 
-def test_nobody_waits_while_brokers_take_turns() -> None:
+def test_other_parts_do_not_wait_while_brokers_take_turns() -> None:
     monitor = part("monitor")
     mill = cluster(monitor, part("collector", 1, 0))
     parts = [*BROKERS, moved("monitor"), moved("collector", 1, 0)]
@@ -254,7 +254,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert mill.reason_of(mill.parts["b3"]) == ""
 
 
-def test_whoever_gives_no_status_is_waited_for_too() -> None:
+def test_a_broker_without_a_status_is_waited_for_too() -> None:
     mill = cluster()
     assert turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10, None) == []
     assert mill.reason_of(mill.parts["b1"]) == ("restarts in its turn; waits for the status of b3")
@@ -308,7 +308,7 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     assert turn(mill, looked, now_ms + 11 * IN_SYNC_MS) == [Terminate("b1", False)]
 
 
-def test_whoever_is_started_anew_by_hand_after_that_gets_what_it_was_to_be_told() -> None:
+def test_a_broker_restarted_by_hand_after_that_gets_its_new_settings() -> None:
     mill = cluster()
     _, now_ms = waiting_in_vain(mill)
     for name in ("b1", "b2", "b3"):

@@ -185,7 +185,7 @@ def test_a_folder_from_before_there_was_a_quorum_is_one_brokers(tmp_path: Path) 
     assert "a cluster of broker 1 alone" in check.found
 
 
-def test_a_folder_that_is_not_born_yet_names_nobody(tmp_path: Path) -> None:
+def test_a_folder_before_the_birth_names_no_voter(tmp_path: Path) -> None:
     metadata = tmp_path / "__cluster_metadata-0"
     assert brokers_of(tmp_path, 2) == ()
     metadata.mkdir()

@@ -68,7 +68,7 @@ def test_a_closing_connection_takes_its_requests_out() -> None:
     assert room.expire(1000) == []
 
 
-def test_a_key_that_is_gone_releases_whoever_waits_for_it() -> None:
+def test_a_key_that_is_gone_releases_its_waiters() -> None:
     room: Room = Purgatory()
     room.park("one", [("a", 5), ("b", 5)], 500)
     room.park("two", [("b", 5)], 500)

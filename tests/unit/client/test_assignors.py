@@ -158,7 +158,7 @@ def test_equal_wishes_are_shared_evenly_and_with_the_fewest_moves(assignor: Assi
         assert kept == sum(min(n, share) for n, share in zip(owned, at_most, strict=False))
 
 
-def test_different_wishes_leave_nobody_with_two_less_than_it_could_have() -> None:
+def test_different_subscriptions_leave_no_member_with_two_less_than_possible() -> None:
     rng = seeded("balanced")
     for _ in range(300):
         members, counts = random_group(rng)

@@ -369,7 +369,7 @@ def test_positions_may_be_asked_for_side_by_side() -> None:
 
 @pytest.mark.parametrize("waits", ["getone", "position"])
 @pytest.mark.parametrize("asks", ["the group", "the leader"])
-def test_whoever_waits_for_a_beginning_is_told_of_the_end(waits: str, asks: str) -> None:
+def test_a_waiter_for_the_start_gets_the_failure(waits: str, asks: str) -> None:
     async def test(consumer: Consumer, leaders: Leaders) -> None:
         if asks == "the group":
             leaders.commits_gate = asyncio.Event()

@@ -139,7 +139,7 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
     committing(test, auto_commit=False)
 
 
-def test_a_position_of_a_partition_that_goes_meanwhile_is_nobodys() -> None:
+def test_a_position_of_a_revoked_partition_is_dropped() -> None:
     async def test(consumer: Consumer, leaders: Committing) -> None:
         leaders.commits_gate = asyncio.Event()
         await consumer.adopt({ZERO})

@@ -342,7 +342,7 @@ def test_closed_means_closed() -> None:
     reading(test)
 
 
-def test_a_poll_that_was_closed_asks_nobody_any_more() -> None:
+def test_a_closed_poll_asks_no_node_any_more() -> None:
     async def test(fetcher: Fetcher, leaders: Leaders) -> None:
         leaders.metadata_gate = asyncio.Event()
         leaders.metadata_asked = 0

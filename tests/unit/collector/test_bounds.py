@@ -85,7 +85,7 @@ def test_a_folder_that_vanishes_and_returns_is_read_on(tmp_path: Path, is_held: 
     assert set(world.states().values()) == {State.LIVE}
 
 
-def test_a_folder_that_is_deleted_and_made_anew_gives_new_lines_only_once(tmp_path: Path) -> None:
+def test_a_recreated_folder_gives_new_lines_only_once(tmp_path: Path) -> None:
     folder = tmp_path / "watched"
     folder.mkdir()
     world = World(folder)

@@ -92,7 +92,7 @@ def test_who_is_shut_refuses_until_it_is_served_again(links: Links) -> None:
     dial(links).close()
 
 
-def test_a_link_to_nobody_is_reset(links: Links) -> None:
+def test_a_link_without_a_listener_is_reset(links: Links) -> None:
     with socket.create_connection(("127.0.0.1", links.ports[1]), 5) as link:
         link.sendall(HEAD)
         with pytest.raises(ConnectionResetError):

@@ -256,7 +256,7 @@ def test_the_brokers_page_tells_what_came_in_and_left_by_topic_and_who_waits_to_
     assert ">3,003<" in page
 
 
-def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> None:
+def test_lines_set_aside_are_named_and_the_stream_is_degraded_until_then() -> None:
     line = {
         "topic": "logs.app",
         "file": HOSTILE,

@@ -75,7 +75,7 @@ def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
     assert len(values_of(node.log)) == 3
 
 
-def test_an_index_that_could_not_be_opened_is_not_made_anew(
+def test_an_index_that_could_not_be_opened_is_not_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rebuild would read the whole segment in the loop."""

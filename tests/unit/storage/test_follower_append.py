@@ -250,7 +250,7 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
             follower.log.follower_append(leaders(batch(b"x", b"y", b"z"), offset, 0), NOW)
 
 
-def test_an_empty_log_is_begun_anew_where_the_batch_begins_that_its_start_is_in() -> None:
+def test_an_empty_log_restarts_at_the_batch_that_contains_its_start() -> None:
     """The leader has deleted records up to the middle of a batch, and still has the whole batch."""
     leader = Node()
     leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))

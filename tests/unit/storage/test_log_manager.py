@@ -158,7 +158,7 @@ def test_a_deletion_cut_short_is_finished_at_the_next_start() -> None:
     assert not [name for name in node.disk.list_folder(FOLDER) if name.endswith("-delete")]
 
 
-def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
+def test_a_namesake_of_a_deleted_partition_starts_empty() -> None:
     node = Node()
     for _ in range(3):
         node.put(batch(b"a"), leader_epoch=5)
@@ -300,7 +300,7 @@ def test_a_created_log_is_there_after_a_power_cut() -> None:
         assert node.log.topic_id == TOPIC_ID
 
 
-def test_a_missing_partition_folder_is_reported_and_never_made_anew() -> None:
+def test_a_missing_partition_folder_is_reported_and_never_recreated() -> None:
     node = Node()
     node.put(batch(b"a", b"b"))
     node.flush()

@@ -197,7 +197,7 @@ def unreadable(view: memoryview, first_byte: int) -> memoryview:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
-def test_a_batch_that_nobody_can_open_is_found_by_its_header(codec: Codec) -> None:
+def test_an_unreadable_batch_is_found_by_its_header(codec: Codec) -> None:
     """Decision 0015: a search by time skips no record that can have that time."""
     node = Node()
     stamps = [NOW, NOW + 10, NOW + 20]

@@ -59,7 +59,7 @@ def test_what_was_given_up_is_taken_back_as_soon_as_there_is_room() -> None:
     assert reserve_bytes(node) == RESERVE_BYTES
 
 
-def test_whoever_is_faster_gets_one_piece_and_not_all() -> None:
+def test_a_faster_writer_gets_one_piece_and_not_all() -> None:
     """Freed space is free for all; a producer can take it before the checkpoint."""
     disk = SimDisk()
     disk.make_folder(FOLDER)

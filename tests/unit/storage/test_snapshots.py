@@ -163,7 +163,7 @@ def test_a_start_by_snapshot_equals_one_by_the_batches(is_clean: bool) -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty"])
 @pytest.mark.parametrize("which", ["newest", "all"])
-def test_a_damaged_snapshot_is_made_anew_from_the_batches(damage: str, which: str) -> None:
+def test_a_damaged_snapshot_is_rebuilt_from_the_batches(damage: str, which: str) -> None:
     node = Node(SMALL)
     lived(node)
     before = told(node)
@@ -183,7 +183,7 @@ def test_a_damaged_snapshot_is_made_anew_from_the_batches(damage: str, which: st
 
 
 @pytest.mark.parametrize("damage", ["short", "moved", "empty"])
-def test_a_damaged_transaction_index_is_made_anew_from_the_batches(damage: str) -> None:
+def test_a_damaged_transaction_index_is_rebuilt_from_the_batches(damage: str) -> None:
     node = Node(SMALL)
     lived(node)
     before = told(node)
@@ -272,7 +272,7 @@ def test_producers_of_a_failed_roll_are_not_remembered() -> None:
     assert values_of(node.log) == [b"only"]
 
 
-def test_an_index_that_cannot_be_written_is_not_vouched_for() -> None:
+def test_an_index_that_cannot_be_written_is_not_trusted() -> None:
     """The disk is full for the transaction index: no snapshot says it were there."""
     node = Node(SMALL)
     node.sim.refuses = lambda path, operation: operation == "write" and "txnindex" in path

@@ -92,7 +92,7 @@ def test_zeros_that_could_not_be_cut_off_are_cut_off_by_the_next_start(
     assert len(node.sim.contents(segment.log_path)) == segment.size_bytes
 
 
-def test_zeros_in_place_of_batches_that_were_vouched_for_are_damage() -> None:
+def test_zeros_below_the_recovery_point_are_damage() -> None:
     node = synced(3)
     content = node.sim.contents(node.segment_path())
     third = node.log.segments.active.locate(2)

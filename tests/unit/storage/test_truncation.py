@@ -170,7 +170,7 @@ def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> Non
 
 
 @pytest.mark.parametrize("topic", [None, SMALL])
-def test_epochs_of_a_start_that_was_lost_are_made_anew(topic: dict[str, str] | None) -> None:
+def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | None) -> None:
     """Their file is written before the start is. By what it lacks a follower's log that parts
     below would be taken for the same."""
     for seed in range(SEED, SEED + POWER_CUTS):

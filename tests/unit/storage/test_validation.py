@@ -62,7 +62,7 @@ def test_a_cut_batch_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("bits", [5, 6, 7])
-def test_a_codec_that_nobody_knows_is_refused(bits: int) -> None:
+def test_an_unknown_codec_is_refused(bits: int) -> None:
     """No reader could decompress it, and the log could not search its timestamps."""
     view = changed(21, ">h", bits)
     assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

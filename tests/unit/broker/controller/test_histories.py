@@ -245,7 +245,7 @@ def history(seed: int) -> Model:
     return model
 
 
-def test_whoever_may_lead_holds_all_that_was_acknowledged() -> None:
+def test_every_possible_leader_has_all_acknowledged_records() -> None:
     committed = moves = 0
     for seed in SEEDS:
         try:

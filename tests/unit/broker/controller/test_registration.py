@@ -222,7 +222,7 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
         pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="no leader"),
     ],
 )
-def test_what_nobody_else_can_lead_stays_with_who_has_it(
+def test_a_partition_without_another_eligible_leader_stays_where_it_is(
     before: PartitionImage, damaged: list[int]
 ) -> None:
     image = image_of(before, active=(ONE, TWO))

@@ -148,7 +148,7 @@ def test_what_members_read_does_not_expire_and_what_they_left_does() -> None:
 
 
 @pytest.mark.parametrize("client", [Client("a", said=b"?"), Client("a", protocol_type="connect")])
-def test_where_nobody_knows_what_is_read_nothing_expires(client: Client) -> None:
+def test_without_known_subscriptions_nothing_expires(client: Client) -> None:
     scene = Scene()
     scene.join(client)
     scene.sync(client)

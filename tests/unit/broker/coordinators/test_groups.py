@@ -71,7 +71,7 @@ def test_a_group_needs_a_name() -> None:
         (Client("x", member_id="stranger", instance="i1"), ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_a_join_that_is_refused_disturbs_nobody(client: Client, code: ErrorCode) -> None:
+def test_a_refused_join_disturbs_no_member(client: Client, code: ErrorCode) -> None:
     member = Client("a", instance="i1")
     scene = stable(member)
     assert error(scene.join(client)) is code
@@ -268,7 +268,7 @@ def test_a_heartbeat_costs_no_deadline() -> None:
     assert len(scene.shard.members.timers._heap) <= before
 
 
-def test_pitfall_34_whoever_waits_is_not_expired_by_its_session() -> None:
+def test_pitfall_34_a_waiting_member_is_not_expired_by_its_session() -> None:
     a, b = Client("a", session_ms=5_000), Client("b", session_ms=60_000, rebalance_ms=50_000)
     scene = stable(a, b)
     joining = scene.join(a)

@@ -82,7 +82,7 @@ def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
 
 @pytest.mark.parametrize("operation", ["add", "commit", "abort", "write"])
 @pytest.mark.parametrize("state", ALIVE)
-def test_whoever_is_not_the_producer_is_told_so(operation: str, state: TxnState) -> None:
+def test_another_producer_is_refused(operation: str, state: TxnState) -> None:
     ledger = Ledger()
     one = ledger.in_state(state)
     ask = operations(ledger)[operation]

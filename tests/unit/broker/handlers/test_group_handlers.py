@@ -179,7 +179,7 @@ def test_while_a_group_is_loaded_its_members_are_not_sent_away(rig: Rig) -> None
     assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_broker_that_stops_lets_nobody_wait(rig: Rig) -> None:
+def test_a_broker_that_stops_lets_no_member_wait(rig: Rig) -> None:
     first = join(rig)
     sync(rig, first)
     second = rig.ask(joining(), 9)
@@ -451,7 +451,7 @@ def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     assert describe(rig).group_state == "Dead"
 
 
-def test_a_parked_join_is_nobody_elses_business(rig: Rig) -> None:
+def test_a_parked_join_delays_no_other_group(rig: Rig) -> None:
     """Heartbeats of others are answered while one waits: they come on other connections."""
     first = join(rig)
     sync(rig, first)

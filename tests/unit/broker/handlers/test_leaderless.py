@@ -125,7 +125,7 @@ def test_a_leader_without_the_clients_listener_is_no_address_page_by_page(rig: R
         (2, UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     ],
 )
-def test_nobody_can_be_elected_where_the_only_replica_is_away(
+def test_no_leader_can_be_elected_if_the_only_replica_is_away(
     rig: Rig, version: int, election_type: int, code: ErrorCode
 ) -> None:
     topic_id = rig.broker.parts.metadata.image.topics["logs"].topic_id

@@ -206,7 +206,7 @@ def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     assert controller_on(image, "OTHER", leader_id, own_id=1) == NO_NODE
 
 
-def test_on_a_listener_that_nobody_has_no_controller_is_named(rig: Rig) -> None:
+def test_without_brokers_on_the_listener_no_controller_is_named(rig: Rig) -> None:
     for request, version in ((MetadataRequest(topics=[]), 12), (DescribeClusterRequest(), 0)):
         assert rig.send(request, version, listener="OTHER").answer.controller_id == NO_NODE
         assert rig.send(request, version).answer.controller_id == 1

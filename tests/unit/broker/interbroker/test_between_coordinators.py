@@ -124,7 +124,9 @@ def test_verifying_adds_nothing_and_nothing_else_is_done(rig: Rig, between: Betw
     assert not rig.broker.parts.transactions.shard("id").transactions["id"].partitions
 
 
-def test_who_may_have_been_deposed_vouches_for_nobody(rig: Rig, between: Between) -> None:
+def test_a_coordinator_that_may_be_deposed_confirms_no_transaction(
+    rig: Rig, between: Between
+) -> None:
     producer = TxnProducer(rig).ready()
     producer.add(A)
     rig.broker.parts.replicas.place = Doubtful(rig.clock)

@@ -180,7 +180,7 @@ def test_a_refused_vote_still_ends_the_older_epoch() -> None:
     assert isinstance(quorum.role, Unattached)
 
 
-def test_a_pre_vote_binds_nobody() -> None:
+def test_a_pre_vote_binds_no_voter() -> None:
     quorum = new_quorum(election=ElectionState(3))
     for who in (TWO, THREE):
         ready = ask(quorum, vote(who, 3, is_pre_vote=True))
@@ -285,7 +285,7 @@ def test_an_observer_asks_one_voter_after_another_and_never_stands_for_election(
     assert sorted(set(asked)) == [1, 2, 3]
 
 
-def test_an_observer_without_voters_asks_whom_it_was_told() -> None:
+def test_an_observer_without_voters_asks_its_bootstrap_servers() -> None:
     quorum = new_quorum(FOUR, voters=VoterSet(), bootstrap=(4, 9))
     (send,) = quorum.step(Tick(), 0).sends
     assert send.node_id == 9

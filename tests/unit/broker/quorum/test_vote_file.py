@@ -17,7 +17,7 @@ def test_it_is_kafkas_file_to_the_byte() -> None:
     assert decode(KAFKAS) == ElectionState(7, TWO)
 
 
-def test_an_epoch_without_a_vote_names_nobody() -> None:
+def test_an_epoch_without_a_vote_names_no_candidate() -> None:
     election = ElectionState(3, None, 2)
     assert json.loads(encode(election))["votedDirectoryId"] == "AAAAAAAAAAAAAAAAAAAAAA"
     assert decode(encode(election)) == election

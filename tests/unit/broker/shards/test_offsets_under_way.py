@@ -54,7 +54,7 @@ def committed(rig: Rig) -> int:
     return offset
 
 
-def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> None:
+def test_an_offset_committed_again_does_not_expire_with_the_old_one(rig: Rig) -> None:
     rig.ask(commit(1), 8)
     rig.clock.advance(RETENTION_MS + 1)
     asked = rig.send(commit(2), 8)

@@ -162,7 +162,7 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
     assert read_stable(rig, "t") == []
 
 
-def test_whatever_of_a_transaction_a_full_disk_refuses_asks_for_its_coordinator_anew(
+def test_what_a_full_disk_refuses_of_a_transaction_makes_clients_look_for_its_coordinator(
     rig: Rig, producer: TxnProducer
 ) -> None:
     """The codes are Kafka's when it cannot write the log of the transactions."""
@@ -210,7 +210,7 @@ def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(
     assert producer.end() is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None:
+def test_an_unused_id_expires(rig: Rig, producer: TxnProducer) -> None:
     producer.write((A, b"x"))
     rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
     settle(rig)

@@ -43,9 +43,7 @@ def rig(caplog: pytest.LogCaptureFixture) -> Iterator[Rig]:
         yield rig
 
 
-def test_an_outage_is_told_once_whoever_waits_for_it(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_is_reported_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(20):
         turn(rig, 2_000)
     assert said(caplog) == [REFUSED]

@@ -61,7 +61,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_who_is_not_this_broker_is_elsewhere_and_nobody_is_too(scene: Scene) -> None:
+def test_another_broker_is_elsewhere_and_so_is_none(scene: Scene) -> None:
     for coordinator, is_elsewhere in ((OTHER, True), (ME, False), (NO_NODE, True)):
         scene.coordinator = coordinator
         assert scene.verifier.is_elsewhere("id") is is_elsewhere

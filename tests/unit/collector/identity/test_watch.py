@@ -68,7 +68,7 @@ def test_changes_below_a_folder_are_told(tmp_path: Path) -> None:
     watched(work)
 
 
-def test_a_folder_made_anew_is_watched_again(tmp_path: Path) -> None:
+def test_a_recreated_folder_is_watched_again(tmp_path: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
         folder = tmp_path / "w"
         folder.mkdir()

@@ -136,7 +136,7 @@ def live(windows: LagWindows, now_ms: int) -> None:
     windows.wrote_live(PLACE, LIVE, now_ms)
 
 
-def test_where_nobody_reads_a_file_waits_only_for_a_first_batch() -> None:
+def test_without_a_reader_a_file_waits_only_for_a_first_batch() -> None:
     windows = LagWindows()
     windows.handed_out(PLACE, 9_000_000)
     for now_ms in range(0, NOBODY_MS, 500):

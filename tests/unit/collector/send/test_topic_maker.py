@@ -89,7 +89,7 @@ def test_one_that_is_refused_is_told_and_asked_for_again_while_others_are_made()
     asyncio.run(play())
 
 
-def test_a_topic_that_nobody_wants_any_more_is_no_problem() -> None:
+def test_a_topic_that_no_file_needs_any_more_is_no_problem() -> None:
     async def play() -> None:
         brokers, files = Brokers("b"), Files("b")
         scene = Scene(brokers, files)

@@ -159,7 +159,7 @@ def test_the_streams_group_a_shift_from_nowhere_and_an_unknown_scope_are_refused
     assert "has committed nothing" in str(resetting(order, nothing, STREAM).refusal)
 
 
-def test_a_commit_meanwhile_is_another_basis_and_an_end_that_moves_is_not() -> None:
+def test_a_commit_after_the_plan_changes_the_basis_and_a_moved_end_does_not() -> None:
     order = ResetOffsets("g", (), ResetTarget(To.LATEST))
     plan = resetting(order, standing(), STREAM)
     moved = {row(0): Bounds(10, 70, 20), row(1): Bounds(0, 5, None)}

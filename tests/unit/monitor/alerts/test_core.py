@@ -46,7 +46,7 @@ def test_it_opens_when_the_limit_was_passed_for_long_enough_and_not_sooner() -> 
     assert film.show(1_001) == [True]
 
 
-def test_one_good_look_begins_the_time_anew() -> None:
+def test_one_good_look_restarts_the_time() -> None:
     film = Film()
     film.show(*[5_000] * 6)
     film.show(1_000)
@@ -97,7 +97,7 @@ def test_a_subject_that_is_gone_is_well_again() -> None:
     assert standing.open == ()
 
 
-def test_a_rule_concerns_whom_it_names() -> None:
+def test_a_rule_concerns_only_the_subjects_it_names() -> None:
     film = Film(replace(LAG, of=("export*", "a?c"), for_ms=0))
     assert film.show(5_000, subject="exports/daily") == [True]
     assert film.show(5_000, subject="abc") == [True]
@@ -148,7 +148,7 @@ def test_an_alert_that_was_perhaps_told_is_called_off() -> None:
     assert film.digest() == ([], ["g"])
 
 
-def test_an_alert_that_nobody_was_told_of_goes_without_a_word() -> None:
+def test_an_alert_without_a_notice_closes_without_one() -> None:
     film = Film()
     film.show(*[5_000] * 7)
     film.show(0, 0, 0, 0)

@@ -9,7 +9,7 @@ from monitor.asking.browse import AT_ONCE_MAX, BrowseFailed, Browser
 from monitor.asking.messages import Wanted
 
 
-def test_a_few_ask_at_once_and_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse, "TIMEOUT_S", 0.5)
 
     async def story() -> list[int]:

@@ -120,7 +120,7 @@ def test_who_did_not_answer_is_asked_again_and_who_is_gone_is_forgotten() -> Non
     assert found == ["b"], "a row that comes back is a new one"
 
 
-def test_who_never_answers_keeps_nobody_from_its_turn() -> None:
+def test_a_group_that_never_answers_delays_no_other() -> None:
     rows = {f"g{number}": 100 for number in range(4)}
     turns = Turns(100, 100)
     asked: set[str] = set()

@@ -202,7 +202,7 @@ def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -
     assert round(group.eta_s) == 80
 
 
-def test_a_topic_made_anew_starts_its_rates_again() -> None:
+def test_a_recreated_topic_starts_its_rates_again() -> None:
     cycles = Cycles()
     for at_ms, end in ((1_000, 500), (2_000, 600), (3_000, 4)):
         kafka = kafka_reading(at_ms, commits={}, ends={row(0): end, row(1): 0})

@@ -68,7 +68,7 @@ def test_what_is_older_than_a_week_is_past() -> None:
     assert a_day([*fast, *rooms(160, GIB)]) == pytest.approx(GIB, rel=1e-6)
 
 
-def test_a_gap_in_which_nobody_looked_changes_no_pace() -> None:
+def test_a_gap_without_looks_changes_no_pace() -> None:
     given = rooms(160, GIB)
     assert a_day(given[:300] + given[700:]) == pytest.approx(GIB, rel=1e-6)
 

@@ -78,7 +78,7 @@ def expected(pieces: int) -> list[str]:
     return [f"{number} {hour}" for hour in HOURS for number in range(1, pieces + 1)]
 
 
-def test_what_is_committed_is_there_for_whoever_comes(tmp_path: Path) -> None:
+def test_committed_pieces_are_there_for_every_reader(tmp_path: Path) -> None:
     archive = opened(tmp_path)
     for _ in range(3):
         add(archive, tmp_path)

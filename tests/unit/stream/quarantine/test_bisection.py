@@ -299,7 +299,7 @@ def test_a_search_is_given_up_for_a_query_that_counts_something_else(tmp_path: P
     assert len(rig.tried) == 4
 
 
-def test_what_somebody_waits_for_has_less_time() -> None:
+def test_a_batch_with_a_waiter_has_less_time() -> None:
     hand = Hand()
     hand.hurry()
     part = (OffsetRange("t", 0, 0, 5_000),)
