@@ -316,7 +316,7 @@ class Life:
 
     def check_stable(self, opened: dict[int, int]) -> None:
         log, start = self.node.log, self.node.log.segments.start_offset
-        # Retention may have taken the beginning of a transaction away, and what told of it.
+        # Retention may have deleted the beginning of a transaction, and its records.
         left = {
             producer: min(
                 one.base_offset

@@ -106,7 +106,7 @@ class Faults:
     def clients(self) -> list[Recorded]:
         return [*self.producers, *self.consumers, self.committer, self.transformer]
 
-    # Who is who.
+    # The roles of the brokers.
 
     def leader(self, topic: str, partition: int) -> int:
         def found() -> int:
@@ -209,7 +209,7 @@ class Faults:
                 raise ValueError(how)
         pause(duration_s)
         if self.chance.random() < 0.5:
-            # What was held back is lost with its links; else it comes late.
+            # Held-back bytes are lost with their links; otherwise they arrive late.
             for one in others:
                 links.reset(node_id, one)
         links.heal()

@@ -264,7 +264,7 @@ def prepare(bootstrap: str, *groups: str) -> None:
         for group in groups:
             find = FindCoordinatorRequest(key=group)
             wait_until(partial(_is_said, client, find, 2, ErrorCode.NONE), 30, "found")
-            # While a group is loaded, everybody's heartbeat is welcome.
+            # While a group is loading, every heartbeat is accepted.
             ask = HeartbeatRequest(group_id=group, generation_id=0, member_id="x")
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             wait_until(partial(_is_said, client, ask, 4, unknown), 30, "loaded")

@@ -189,7 +189,7 @@ def test_fetches_parked_for_ever_go_with_their_connections(
         with WireClient(broker.bootstrap) as one:
             one.send(request, 12)
     broker.wait_for_connections(1)
-    # Who stays may ask for offsets of what it reads (decision 0055).
+    # A connection that stays may ask for offsets of its partitions (decision 0055).
     client.send(request, 12)
     client.send(list_request("parked", -1), 7)
     assert client.receive().responses[0].partitions[0].error_code == 0

@@ -176,7 +176,7 @@ def test_forever_set_in_time_loses_nothing(stage: Stage) -> None:
     assert sink.notices == ()
     purge_all(sink, NOW_S + 365 * DAY_S)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # And who thinks better of it is given notice again.
+    # A user who reverts the change gets a new notice.
     (again,) = stage.open(SHIPPED, NOW_S + 8 * DAY_S).notices
     assert again.from_s == NOW_S + 8 * DAY_S + NOTICE_S
 

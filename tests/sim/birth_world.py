@@ -217,7 +217,8 @@ class World:
                 if "damaged" in text:
                     raise Violated(f"broker {node_id}: {text}")
                 if not self.is_final:
-                    # It ends, and is started again: what it was refused for may be no more.
+                    # The process ends and is started again, because the reason of the refusal can
+                    # be gone.
                     self.kill(node_id)
                     delay_ms = self.chance.randint(0, self.mix.down_ms_max)
                     self.later(delay_ms, lambda: self.start(node_id))

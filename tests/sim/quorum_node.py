@@ -282,7 +282,7 @@ class Node:
         self.committed_offset = committed_offset
         self.world.check.committed(self, batches)
 
-    # The disk's queue, and who waits for it.
+    # The disk's queue, and its waiters.
 
     def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
         if barrier is Barrier.NOW:

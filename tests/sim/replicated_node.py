@@ -179,7 +179,7 @@ class ReplicatedNode:
         broker_epoch = controller.register(self.node_id, self.incarnation, self.cluster.now_ms)
         self.me = FollowerIdentity(self.node_id, broker_epoch)
         self._put_together()
-        # What it has heard of the metadata so far may be older than its registration.
+        # Its metadata may be older than its registration.
         self.replayed = self.cluster.chance.randint(0, len(controller.log))
         if self.replayed:
             self.image = self.cluster.images[self.replayed - 1]

@@ -52,7 +52,7 @@ def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 
 def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, list[ReplicatedNode]]:
     """Three nodes in sync with a few batches; the leader, which is the first, and the others."""
     cluster = ReplicatedCluster(seed, partition_count=1, leaders=(1,))
-    # All were in sync before anybody was registered, too.
+    # All were in sync before any node was registered, too.
     cluster.pass_time(1_000)
     until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3, 50)
     cluster.controller.prefer(0, 1)

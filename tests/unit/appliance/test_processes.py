@@ -164,7 +164,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     ]
     assert last_words(log) == "metric top_paths has changed: new name"
     assert last_words(["Killed", ""]) == "Killed"
-    # Who is killed has said nothing of it: what he told before is not why.
+    # A killed process logs no reason, and its earlier lines are not the reason.
     told = ["Killed", "2026-11-21T04:00:00.200Z WARNING broker-2 loop came late lag_ms=364"]
     assert last_words(told) is None
     # Spark's warnings have a name of their own.

@@ -368,7 +368,7 @@ def test_partitions_come_and_go_while_it_reads() -> None:
         waiting = asyncio.create_task(fetcher.poll(5_000))
         await asyncio.sleep(0)
         fetcher.add({ONE: 8})
-        # Woken: it returns with what it has, and the next one asks for the partition that came.
+        # A woken fetch returns its records, and the next one asks for the added partition.
         assert await waiting == []
         batches = await read(fetcher, 2)
         assert [r.offset for batch in batches for r in batch.records] == [8, 9]

@@ -252,7 +252,7 @@ def test_nothing_is_owned_twice_and_in_the_end_all_is_owned(assignor: str) -> No
             for peer in peers:
                 peer.act(now_ms)
             if moment % 20 == 19:
-                # By now everybody has heard of the round and joined it.
+                # By now every member has joined the rebalance.
                 coordinator.complete()
             check(coordinator, peers)
         owned = [tp for peer in peers for tp in peer.reads]

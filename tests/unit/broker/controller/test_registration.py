@@ -205,7 +205,7 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
     later = after(image, distrust(ONE, [DamagedTopic(name="logs", partitions=[1])], image, CONFIG))
     one = one_of(later, 1)
     assert (one.leader, one.in_sync_replicas, one.eligible_leader_replicas) == expected
-    # Even where the leader stays: what it knows of the damaged log must be forgotten.
+    # Even if the leader stays: its knowledge of the damaged log must be forgotten.
     assert one.leader_epoch == before.leader_epoch + 1
     assert one_of(later, 0) == before
 

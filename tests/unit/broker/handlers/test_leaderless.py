@@ -141,5 +141,5 @@ def test_no_leader_can_be_elected_if_the_only_replica_is_away(
         return {one.partition_id: one.error_code for one in topic.partition_result}
 
     assert elect(named) == {0: ErrorCode.ELECTION_NOT_NEEDED, 1: code}
-    # Who asks for all hears only of those that needed one.
+    # A request for all partitions returns only those that needed an election.
     assert elect(None) == {1: code}

@@ -39,5 +39,5 @@ def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPat
                 await browser.read(Wanted("t"), (0,))
         return heard_at_ends
 
-    # Behind the first who gives up another one may come in, however little time it has left.
+    # After the first reader gives up another may come in, however little time it has left.
     assert 0 < asyncio.run(story())[0] <= AT_ONCE_MAX
