@@ -73,7 +73,7 @@ def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Cl
     return clusters_of(settings, clock_ms, lambda section: sources[section.name])
 
 
-class Planned:
+class PlannedOrders:
     """Plans by the monitor's own rules, over logs and a group that are made up here."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
@@ -135,7 +135,7 @@ def main(story: str, port: int, folder: Path, token: str, root: str) -> None:
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
         browser=scene.ScriptedMessages(),
-        orders=Planned(),
+        orders=PlannedOrders(),
         clusters=other_clusters(settings, clock_ms),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)

@@ -95,14 +95,14 @@ def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
     return found
 
 
-class Checked(NamedTuple):
+class CheckedCounts(NamedTuple):
     """The number of checked items, so that a test can see that there were some."""
 
     generations: int
     commits: int
 
 
-def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
+def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
     """Fail unless generations rise, own each partition once, and offsets never go back."""
     generation = commits = generations = 0
     offsets: dict[TopicPartition, int] = {}
@@ -122,7 +122,7 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
         owned = [one for member in event.members for one in assigned_partitions(member.assignment)]
         assert len(owned) == len(set(owned)), f"owned twice in generation {generation}: {owned}"
         assert event.leader is None or event.leader in {one.member_id for one in event.members}
-    return Checked(generations, commits)
+    return CheckedCounts(generations, commits)
 
 
 def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:

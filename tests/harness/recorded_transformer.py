@@ -34,7 +34,7 @@ TRANSACTION_MS = 20_000
 END_DEADLINE_S = 120.0
 
 
-class Doomed(Exception):
+class DoomedTransaction(Exception):
     """The transaction must be aborted."""
 
 
@@ -107,7 +107,7 @@ class RecordedTransformer:
                 self._rewind()
                 while not self._stopping.is_set():
                     self._one_batch(producer)
-            except (Fenced, Doomed) as error:
+            except (Fenced, DoomedTransaction) as error:
                 self.ends.append(str(error))
                 if len(self.ends) > TRIES_MAX:
                     self.failures.append(f"{self._name}: no producer lives long: {self.ends[-3:]}")
@@ -125,10 +125,10 @@ class RecordedTransformer:
         try:
             self._transform(producer, messages)
             if self._chance.random() < ABORTED_ON_PURPOSE:
-                raise Doomed("on purpose")
+                raise DoomedTransaction("on purpose")
             self.step = "commit_transaction"
             self._call(partial(producer.commit_transaction, CALL_S))
-        except Doomed:
+        except DoomedTransaction:
             self._abort(producer)
         else:
             self.log.end(self._transaction, Outcome.OK)
@@ -141,7 +141,7 @@ class RecordedTransformer:
                 # A rebalance within one `consume` takes librdkafka back to what is committed, and
                 # what it had handed out before stands in the same batch.
                 self.given_again += 1
-                raise Doomed(f"offset {message.offset()} was given again")
+                raise DoomedTransaction(f"offset {message.offset()} was given again")
             behind[message.partition()] = message.offset() + 1
             value = message.value() + b"|%s.%d" % (self._name.encode(), self._transaction)
             place = (self._target, message.partition())
@@ -167,7 +167,7 @@ class RecordedTransformer:
         self.step = "abort_transaction"
         try:
             self._call(partial(producer.abort_transaction, CALL_S))
-        except Doomed as error:
+        except DoomedTransaction as error:
             raise Fenced(str(error)) from error
         self.log.end(self._transaction, Outcome.FAILED)
         self.aborted += 1
@@ -202,7 +202,7 @@ class RecordedTransformer:
         """Return to try again, or raise what the error means."""
         reason: Any = error.args[0]
         if reason.txn_requires_abort():
-            raise Doomed(str(error)) from error
+            raise DoomedTransaction(str(error)) from error
         if reason.fatal() or not reason.retriable():
             raise Fenced(str(error)) from error
 

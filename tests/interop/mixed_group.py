@@ -77,7 +77,7 @@ class Ours(Member):
         self.look()
 
 
-class Polling(Member):
+class PollingMember(Member):
     """A client with a blocking poll, in a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, assignor: str) -> None:
@@ -103,7 +103,7 @@ class Polling(Member):
         await asyncio.to_thread(self._thread.join, 30)
 
 
-class Librdkafka(Polling):
+class Librdkafka(PollingMember):
     """confluent-kafka."""
 
     def run(self) -> None:
@@ -128,7 +128,7 @@ class Librdkafka(Polling):
         consumer.close()
 
 
-class KafkaPython(Polling):
+class KafkaPython(PollingMember):
     """kafka-python 3."""
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ class KafkaPython(Polling):
         consumer.close()
 
 
-class Java(Polling):
+class Java(PollingMember):
     """Java's own client, as Kafka's verifiable consumer: one JSON object a line."""
 
     ASSIGNORS = MappingProxyType(

@@ -12,7 +12,7 @@ SWALLOWING = ("broker.sessions.session", "broker.sessions.call")
 can be a broken invariant, which an answer or a request of another broker has shown."""
 
 
-class Raising(logging.Handler):
+class RaisingHandler(logging.Handler):
     """Raise each logged exception again."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -22,7 +22,7 @@ class Raising(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def faults_are_raised() -> Iterator[None]:
-    handler = Raising()
+    handler = RaisingHandler()
     loggers = [logging.getLogger(name) for name in SWALLOWING]
     for logger in loggers:
         logger.addHandler(handler)

@@ -108,7 +108,7 @@ class MemberNode(MetadataNode):
             world,
         )
         self.membership = MembershipDriver(
-            request, Placed(life), metadata.controller, self.liveness, peers, world
+            request, MembershipCallbacks(life), metadata.controller, self.liveness, peers, world
         )
 
         def link_ended(node_id: int, kind: LinkKind, end: End) -> None:
@@ -147,7 +147,7 @@ class MemberNode(MetadataNode):
         )
 
 
-class Placed:
+class MembershipCallbacks:
     """The callbacks of the driver, passed on to a life."""
 
     def __init__(self, life: Life) -> None:

@@ -139,7 +139,7 @@ class MetadataNode:
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
         snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)
         self.metadata = Metadata(log, driver, Loader(log), controller, snapshotter)
-        driver.following = Watched(self, self.metadata)
+        driver.following = CommitWatch(self, self.metadata)
         self._listen(world, config, messenger)
         self.metadata.start(state.snapshot)
         hands = Hands(world.jobs("metadata"), world.jobs("files"))
@@ -192,7 +192,7 @@ class MetadataNode:
         self.metadata = None
 
 
-class Watched:
+class CommitWatch:
     """Stands between the quorum and its listener, and checks every committed batch."""
 
     def __init__(self, node: MetadataNode, metadata: Metadata) -> None:

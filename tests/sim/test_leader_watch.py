@@ -31,7 +31,7 @@ BACKOFF_MS = 50
 SEED_COUNT = 25
 
 
-class Leading:
+class LeaderSide:
     """The leader's side of a link: it holds each fetch a while, and answers in its epoch."""
 
     def __init__(self, scene: Scene, epoch: int) -> None:
@@ -90,7 +90,7 @@ class Scene:
         epoch = self.epoch
         world = self.network.world("leader")
         at = Listener(host="leader", port=PORT, advertised_host="leader", advertised_port=PORT)
-        world.listen("BROKER", at, lambda: Leading(self, epoch)).open()
+        world.listen("BROKER", at, lambda: LeaderSide(self, epoch)).open()
 
     @property
     def now_ms(self) -> int:

@@ -113,7 +113,7 @@ def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedGuard:
     """A guard, how to take it out, and the course that goes wrong then."""
 
     take_out: Callable[[Patch], None]
@@ -123,18 +123,18 @@ class Missed:
 
 
 GUARDS = {
-    "42 fresh sessions": Missed(
+    "42 fresh sessions": MissedGuard(
         _fresh_sessions, members.test_a_new_controller_fences_only_the_one_that_died, "'fenced'"
     ),
-    "43 stall rule": Missed(
+    "43 stall rule": MissedGuard(
         _stall_rule,
         members.test_a_controller_that_was_frozen_fences_no_broker,
         r"\[3, 3, 3\] == \[1, 1, 1\]",
     ),
-    "44 barrier after a stall": Missed(
+    "44 barrier after a stall": MissedGuard(
         _barrier, a_leader_wakes_deposed, "assert 0 == <ErrorCode.NOT_LEADER_OR_FOLLOWER"
     ),
-    "45 idempotent registration": Missed(
+    "45 idempotent registration": MissedGuard(
         _idempotent_registration,
         a_broker_that_has_lost_its_links_says_again_who_it_is,
         "must have an id of its own",

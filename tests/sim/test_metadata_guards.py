@@ -146,9 +146,9 @@ def _nothing(reply: range | ApiError) -> None:
     """Ignore the reply."""
 
 
-Missed = tuple[Callable[[Patch], None], Callable[[], None], str]
+MissedGuard = tuple[Callable[[Patch], None], Callable[[], None], str]
 
-GUARDS: dict[str, Missed] = {
+GUARDS: dict[str, MissedGuard] = {
     "27 replies after commit": (
         _replies_after_commit,
         an_order_is_decided_and_never_committed,

@@ -27,7 +27,7 @@ HEALED_MS = 500
 """A redial, with what chance adds, and a round trip."""
 
 
-class Answering:
+class AnsweringSide:
     """The side of a process that is asked: it answers, or not yet, or never, as chance has it."""
 
     def __init__(self, process: Process) -> None:
@@ -76,7 +76,7 @@ class Process:
             advertised_host=host(node_id),
             advertised_port=self.port,
         )
-        self.world.listen("BROKER", at, lambda: Answering(self)).open()
+        self.world.listen("BROKER", at, lambda: AnsweringSide(self)).open()
         voters = {one: Address(host(one), PORT) for one in NODES if one != node_id}
         self.peers = Peers(self.world, f"broker-{node_id}", voters)
         self.asked: list[list[Any]] = []

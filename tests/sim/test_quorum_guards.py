@@ -118,7 +118,7 @@ def nothing(patch: Patch) -> None:
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedGuard:
     """A guard, how to take it away, and the lives in which that shows."""
 
     take_away: Callable[[Patch], None]
@@ -133,21 +133,21 @@ VOTES_LOST = Mix(
 )
 
 BY_LIVES = {
-    "22 vote fsynced first": Missed(without_vote_barrier, VOTES_LOST, 5),
-    "22 own vote fsynced first": Missed(without_own_vote_saved, VOTES_LOST, 5),
-    "23 log comparison": Missed(without_log_comparison, Mix(crash=500, cut=700)),
-    "24 directory": Missed(without_directory, Mix(wipe=600, crash=500, cut=800)),
-    "24 directory, by what is lost": Missed(
+    "22 vote fsynced first": MissedGuard(without_vote_barrier, VOTES_LOST, 5),
+    "22 own vote fsynced first": MissedGuard(without_own_vote_saved, VOTES_LOST, 5),
+    "23 log comparison": MissedGuard(without_log_comparison, Mix(crash=500, cut=700)),
+    "24 directory": MissedGuard(without_directory, Mix(wipe=600, crash=500, cut=800)),
+    "24 directory, by what is lost": MissedGuard(
         without_directory, Mix(wipe=600, crash=500, cut=800), checks_listed=False
     ),
-    "26 fsync before the next Fetch": Missed(without_sync_before_fetch, Mix()),
-    "41 snapshot footer": Missed(
+    "26 fsync before the next Fetch": MissedGuard(without_sync_before_fetch, Mix()),
+    "41 snapshot footer": MissedGuard(
         nothing, Mix(short_snapshot=True, snapshot=200, crash=700), has_footer_check=False
     ),
 }
 
 
-def live(name: str, number: int, missed: Missed, *, is_guarded: bool) -> None:
+def live(name: str, number: int, missed: MissedGuard, *, is_guarded: bool) -> None:
     world = World(f"{name}:{number}", missed.voters, 0, missed.mix)
     if not is_guarded and not missed.has_footer_check:
         world.check_snapshot = voters_of_any
@@ -157,7 +157,7 @@ def live(name: str, number: int, missed: Missed, *, is_guarded: bool) -> None:
     world.heal()
 
 
-def found_by(name: str, missed: Missed) -> int | None:
+def found_by(name: str, missed: MissedGuard) -> int | None:
     """The first life that goes wrong without the guard."""
     for number in range(LIVES_MAX):
         try:

@@ -96,7 +96,7 @@ class WholeBroker:
         """SIGTERM: it hands over, answers what is under way, and ends. It may die before that."""
         assert self.broker is not None
         self.is_stopping = True
-        Stopping(self, self.broker, self._network.world_of(self.host)).begin()
+        BrokerStop(self, self.broker, self._network.world_of(self.host)).begin()
 
     def ended(self) -> None:
         """The process is over."""
@@ -123,7 +123,7 @@ class WholeBroker:
         self.is_stopping = self.is_frozen = False
 
 
-class Stopping:
+class BrokerStop:
     """The steps of `real/process` when a broker stops."""
 
     def __init__(self, node: WholeBroker, broker: Broker, world: SimWorld) -> None:

@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from tests.sim.replication.controller import AlterPartition, Part
 from tests.sim.replication.events import CONTROLLER
-from tests.sim.replication.serving import TOPIC_ID, Request, Serving
+from tests.sim.replication.serving import TOPIC_ID, FollowerSessions, Request
 from tests.sim.replication.toylog import Entry, ToyLog, unpack
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Broker:
         self.states: dict[int, PartitionState] = {}
         self.lines: dict[int, OffsetWaiters] = {}
         self.fetchers: dict[int, LeaderFetch] = {}
-        self.serving = Serving(self)
+        self.serving = FollowerSessions(self)
         self.busy: dict[int, None] = {}
         """Logs that are being truncated; they have no role until then."""
         self.unsynced: dict[int, None] = {}

@@ -49,7 +49,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Registered:
+class BrokerRegistration:
     """One broker's registration."""
 
     incarnation: int
@@ -76,7 +76,7 @@ class Controller:
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []
         self.parts: dict[int, Part] = {}
-        self.brokers: dict[int, Registered] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
         self._on_commit = on_commit
 
     @property
@@ -91,7 +91,7 @@ class Controller:
         known = self.brokers.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known.broker_epoch
-        self.brokers[node_id] = Registered(incarnation, self.end_offset, True, now_ms)
+        self.brokers[node_id] = BrokerRegistration(incarnation, self.end_offset, True, now_ms)
         epoch = self.end_offset
         self._commit(self._without(node_id))
         return epoch

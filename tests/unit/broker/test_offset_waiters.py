@@ -14,7 +14,7 @@ MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
-class Noted:
+class NotingWaiter:
     """A waiter that writes down how it ended, and then does what the test says."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Scene:
     def __init__(self, mark: int = 0) -> None:
         self.line = OffsetWaiters(mark)
         self.journal: list[str] = []
-        self.waiters: list[Noted] = []
+        self.waiters: list[NotingWaiter] = []
 
     def deadline_ms(self) -> int | None:
         return self.line.next_deadline_ms
@@ -56,7 +56,7 @@ class Scene:
         deadline_ms: int | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        waiter = Noted(name, self.journal, then)
+        waiter = NotingWaiter(name, self.journal, then)
         self.waiters.append(waiter)
         self.line.await_(offset, waiter, deadline_ms)
 
@@ -83,7 +83,7 @@ def test_what_counts_already_is_reached_at_once() -> None:
 def test_a_new_line_knows_no_mark() -> None:
     journal: list[str] = []
     line = OffsetWaiters()
-    line.await_(0, Noted("empty", journal), None)
+    line.await_(0, NotingWaiter("empty", journal), None)
     assert (journal, line.mark) == ([], NO_MARK)
     line.advanced(0)
     assert journal == ["empty reached"]
@@ -252,7 +252,7 @@ class Lines:
         self.one, self.two = OffsetWaiters(0), OffsetWaiters(0)
 
     def wait(self, line: OffsetWaiters, name: str, offset: int, deadline_ms: int) -> None:
-        self.waits.await_(line, offset, Noted(name, self.journal), deadline_ms)
+        self.waits.await_(line, offset, NotingWaiter(name, self.journal), deadline_ms)
 
 
 def test_the_alarm_is_set_for_the_earliest_deadline_of_all_lines() -> None:
@@ -288,7 +288,7 @@ def test_who_is_told_that_it_took_too_long_may_wait_again() -> None:
     def again() -> None:
         lines.wait(lines.one, "again", 9, 500)
 
-    lines.waits.await_(lines.one, 5, Noted("a", lines.journal, again), 300)
+    lines.waits.await_(lines.one, 5, NotingWaiter("a", lines.journal, again), 300)
     lines.waits.expire(300)
     assert lines.waits.next_deadline_ms == 500
     lines.waits.expire(500)

@@ -26,7 +26,7 @@ ZERO = TopicPartition("t", 0)
 PASSING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-class Committing(Leaders):
+class CommittingLeaders(Leaders):
     """Leaders whose coordinator accepts commits, unless the test sets another next answer."""
 
     def __init__(self) -> None:
@@ -62,10 +62,12 @@ class Committing(Leaders):
         return answer
 
 
-def committing(test: Callable[[Consumer, Committing], Awaitable[None]], **settings: Any) -> None:
+def committing(
+    test: Callable[[Consumer, CommittingLeaders], Awaitable[None]], **settings: Any
+) -> None:
     """Two partitions of ten records each, and a group that commits."""
 
-    leaders = Committing()
+    leaders = CommittingLeaders()
     consuming(lambda consumer, _: test(consumer, leaders), leaders, **{"group_id": "g"} | settings)
 
 
@@ -75,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])
         for _ in range(4):
             await consumer.getone()
@@ -95,7 +97,7 @@ def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
 def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None:
     """The commit before it can cover more records than were processed when it began to wait."""
 
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])
         for _ in range(4):
             await consumer.getone()
@@ -115,7 +117,7 @@ def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None
 def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
     code: ErrorCode,
 ) -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         core = consumer._core
         assert core is not None
         core.subscribe(["t"])
@@ -140,7 +142,7 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
 
 
 def test_a_position_of_a_revoked_partition_is_dropped() -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         leaders.commits_gate = asyncio.Event()
         await consumer.adopt({ZERO})
         waiting = asyncio.create_task(consumer.position(ZERO))

@@ -24,7 +24,7 @@ from protocol.types import TopicPartition
 from tests.unit.client.scripted_server import Answer, Received, ScriptedServer, metadata
 
 
-class Coordinating:
+class GroupCoordinatorNode:
     """A coordinator whose group never completes a rebalance: a JoinGroup that names its member
     waits."""
 
@@ -67,7 +67,7 @@ class Reading:
 
 def test_a_member_that_closes_during_a_rebalance_leaves_at_once() -> None:
     async def run() -> None:
-        coordinating = Coordinating()
+        coordinating = GroupCoordinatorNode()
         async with coordinating.server as server, asyncio.timeout(20):
             cluster = Cluster(server.address, client_id="me")
             await cluster.start(10_000)
