@@ -1,115 +1,252 @@
-"""A place for waiting fetches, until one of several offsets is reached or time is up.
+"""The waiting room: operations wait for offsets, until one is reached or lost, or time is up.
 
-Ground floor. Pure: no coroutine, task or future per request. A request is parked under one or more
-keys, each with a threshold. The code that raises a key's value (a high watermark) calls `release`
-with it, which returns the requests to finish. Each request is returned exactly once.
+Ground floor. Pure: no coroutine, task or future for an operation. A key is one kind of offset of
+one partition: durable at the leader, committed, readable, or deleted by all replicas. The key keeps
+the queue of its operations. `Purgatory` keeps their deadlines, for one alarm. No size limit is
+needed, because each operation belongs to a request, and requests are limited when they arrive.
+
+Most operations, such as a Produce, wait for one key and end long before their deadline. So they
+have no timer: a key knows the earliest deadline since it was empty. A Fetch waits for the first of
+many keys and often ends at its deadline, so it has a timer.
+
+Invariants: every operation ends exactly once, by `reached` or by `lost`. The operations of a key
+are reached in the order of their offsets, and for equal offsets in the order in which they came. An
+operation may call its key from inside its own end: it may await, lose, reach and expire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from broker.timers import Timer, Timers
+from protocol.errors import ErrorCode
 
-Key = TypeVar("Key", bound=Hashable)
-Request = TypeVar("Request")
+NO_MARK = -1
+"""No offset is known to be reached, not even offset 0."""
 
-
-class ParkedRequest(Generic[Key, Request]):
-    """A waiting request: its thresholds and its deadline."""
-
-    __slots__ = ("request", "thresholds", "timer")
-
-    def __init__(self, request: Request, thresholds: dict[Key, int]) -> None:
-        self.request = request
-        self.thresholds = thresholds
-        """Key -> the value at which the request is complete."""
-        self.timer: Timer[ParkedRequest[Key, Request]] | None = None
+WITHDRAWN_KEPT = 8
+"""Below this number of ended operations a queue is not rebuilt."""
 
 
-class Purgatory(Generic[Key, Request]):
-    """All waiting requests of one kind.
+class WaitingOperation(Protocol):
+    """A waiting operation. Exactly one of its two methods is called, once."""
 
-    The driver keeps one timer for `next_deadline_ms` and calls `expire` when it is reached.
-    """
+    def reached(self) -> None:
+        """Called when everything below the offset is reached."""
 
-    __slots__ = ("_timers", "waiting")
+    def lost(self, code: ErrorCode) -> None:
+        """Called when the wait ends in vain: the role has ended, or the time is up."""
 
-    def __init__(self) -> None:
-        self._timers: Timers[ParkedRequest[Key, Request]] = Timers()
-        self.waiting: dict[Key, dict[ParkedRequest[Key, Request], None]] = {}
-        """Key -> its requests in the order of parking; the dict serves as an ordered set. While it
-        is empty, `release` need not be called.
+
+class OffsetKey:
+    """One kind of offset of one partition, with the operations that wait for it."""
+
+    __slots__ = ("_line", "_withdrawn_count", "mark", "next_deadline_ms")
+
+    def __init__(self, mark: int = NO_MARK) -> None:
+        self._line: deque[tuple[int, int | None, WaitingOperation]] = deque()
+        """Offset, deadline, operation. Offsets never fall."""
+        self._withdrawn_count = 0
+        """At most how many operations are in the queue although they have ended."""
+        self.mark = mark
+        """Everything below this offset is reached."""
+        self.next_deadline_ms: int | None = None
+        """When to call `expire`: at or before every waiter's deadline, as the earliest may have
+        ended.
         """
 
     def __len__(self) -> int:
-        return len(self._timers)
+        return len(self._line)
+
+    def await_(self, offset: int, waiter: WaitingOperation, deadline_ms: int | None) -> None:
+        """Wait until everything below `offset` is reached. If it already is, call `reached` at
+        once.
+
+        Without a deadline only `lost` ends the wait early. A replay uses this, because it must
+        happen even if its client has already been answered.
+        """
+        line = self._line
+        # Waiters below the mark are still in the queue while an outer call is ending them.
+        if offset <= self.mark and (not line or line[0][0] > offset):
+            waiter.reached()
+            return
+        self.park(offset, waiter, deadline_ms)
+
+    def park(self, offset: int, waiter: WaitingOperation, deadline_ms: int | None) -> None:
+        """Wait until `reached` is called with an offset that is not lower."""
+        line = self._line
+        if not line:
+            self.next_deadline_ms = deadline_ms
+        elif deadline_ms is not None:
+            earliest = self.next_deadline_ms
+            if earliest is None or deadline_ms < earliest:
+                self.next_deadline_ms = deadline_ms
+        if not line or line[-1][0] <= offset:
+            line.append((offset, deadline_ms, waiter))
+            return
+        # A duplicate waits for a lower offset than the last waiters. Its place is near the end,
+        # because only the last few batches of a producer are remembered.
+        behind = []
+        while line and line[-1][0] > offset:
+            behind.append(line.pop())
+        line.append((offset, deadline_ms, waiter))
+        line.extend(reversed(behind))
+
+    def reached(self, mark: int) -> None:
+        """Mark everything below `mark` as reached. A lower mark than the last one has no effect."""
+        if mark > self.mark:
+            self.mark = mark
+        # Read both again each time, because a waiter can change them from inside `reached`.
+        while self._line and self._line[0][0] <= self.mark:
+            self._line.popleft()[2].reached()
+
+    def lost(self, code: ErrorCode) -> None:
+        """End every wait, because the partition is no longer led here or another log begins.
+
+        The mark is forgotten too, because it says nothing about the next leadership. If `lost`
+        begins another wait, it joins a new queue without a mark until `reached` sets one.
+        """
+        line, self._line = self._line, deque()
+        self.mark = NO_MARK
+        self.next_deadline_ms = None
+        for _, _, waiter in line:
+            waiter.lost(code)
+
+    def withdrawn(self) -> None:
+        """Note that one of several keys has ended the wait of an operation in this queue."""
+        self._withdrawn_count += 1
+        if self._withdrawn_count > max(WITHDRAWN_KEPT, len(self._line) // 2):
+            kept = (one for one in self._line if not _is_over(one[2]))
+            self._line = deque(kept)
+            self._withdrawn_count = 0
+
+    def expire(self, now_ms: int) -> None:
+        """End the waits whose deadline has come, with REQUEST_TIMED_OUT."""
+        if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
+            return
+        due: list[WaitingOperation] = []
+        kept: deque[tuple[int, int | None, WaitingOperation]] = deque()
+        earliest: int | None = None
+        for entry in self._line:
+            deadline_ms = entry[1]
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                due.append(entry[2])
+                continue
+            kept.append(entry)
+            if deadline_ms is not None and (earliest is None or deadline_ms < earliest):
+                earliest = deadline_ms
+        self._line = kept
+        self.next_deadline_ms = earliest
+        for waiter in due:
+            waiter.lost(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class FirstReached:
+    """The wait of one operation for the first of several keys."""
+
+    __slots__ = ("_purgatory", "keys", "timer", "waiter")
+
+    timer: Timer[FirstReached]
+
+    def __init__(
+        self, purgatory: Purgatory, waiter: WaitingOperation, keys: Collection[OffsetKey]
+    ) -> None:
+        self._purgatory = purgatory
+        self.waiter: WaitingOperation | None = waiter
+        """None once the wait has ended. Other keys can still have it in their queues."""
+        self.keys = keys
+
+    def reached(self) -> None:
+        waiter = self.waiter
+        if waiter is not None:
+            self._purgatory.withdraw(self)
+            waiter.reached()
+
+    def lost(self, code: ErrorCode) -> None:
+        waiter = self.waiter
+        if waiter is not None:
+            self._purgatory.withdraw(self)
+            waiter.lost(code)
+
+
+def _is_over(waiter: WaitingOperation) -> bool:
+    return isinstance(waiter, FirstReached) and waiter.waiter is None
+
+
+class Purgatory:
+    """The deadlines of all keys of a broker, for one alarm."""
+
+    __slots__ = ("_keys", "_keys_deadline_ms", "_timers", "_wake_by")
+
+    def __init__(self, wake_by: Callable[[int], None]) -> None:
+        """`wake_by` makes sure that `expire` is called by a given time."""
+        self._keys: dict[OffsetKey, None] = {}
+        """Keys that may have operations with a deadline."""
+        self._keys_deadline_ms: int | None = None
+        """No deadline of a key is earlier."""
+        self._timers: Timers[FirstReached] = Timers()
+        self._wake_by = wake_by
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return self._timers.next_deadline_ms
+        """When to call `expire`: no operation's deadline is earlier."""
+        deadlines = (self._keys_deadline_ms, self._timers.next_deadline_ms)
+        return min((one for one in deadlines if one is not None), default=None)
 
-    def park(
-        self,
-        request: Request,
-        thresholds: Iterable[tuple[Key, int]],
-        deadline_ms: int,
-    ) -> ParkedRequest[Key, Request]:
-        """Park a request until one of its keys reaches its threshold, or until the deadline.
+    def await_(
+        self, key: OffsetKey, offset: int, waiter: WaitingOperation, deadline_ms: int
+    ) -> None:
+        """Wait for a key, as in `OffsetKey.await_`, at most until the deadline."""
+        key.await_(offset, waiter, deadline_ms)
+        if not key:
+            return
+        self._keys[key] = None
+        if self._keys_deadline_ms is None or deadline_ms < self._keys_deadline_ms:
+            self._keys_deadline_ms = deadline_ms
+            self._wake_by(deadline_ms)
 
-        If a key is given twice, its higher threshold is used. Without keys the request waits for
-        its deadline. The caller has checked that it must wait, because values reached earlier are
-        not considered.
+    def await_first(
+        self, offsets: Mapping[OffsetKey, int], waiter: WaitingOperation, deadline_ms: int
+    ) -> FirstReached:
+        """Wait until the first of several keys reaches its offset, or until the deadline.
+
+        Without keys the operation waits for its deadline. The caller has checked that it must wait,
+        because offsets that are reached already are not considered.
         """
-        wanted: dict[Key, int] = {}
-        for key, threshold in thresholds:
-            wanted[key] = max(threshold, wanted.get(key, threshold))
-        parked = ParkedRequest(request, wanted)
-        for key in wanted:
-            self.waiting.setdefault(key, {})[parked] = None
-        parked.timer = self._timers.add(deadline_ms, parked)
-        return parked
+        first = FirstReached(self, waiter, offsets.keys())
+        for key, offset in offsets.items():
+            key.park(offset, first, None)
+        first.timer = self._timers.add(deadline_ms, first)
+        self._wake_by(deadline_ms)
+        return first
 
-    def release(self, key: Key, value: int) -> list[Request]:
-        """Remove and return the requests complete at this value of `key`, oldest first."""
-        waiting = self.waiting.get(key)
-        if waiting is None:
-            return []
-        reached = [parked for parked in waiting if parked.thresholds[key] <= value]
-        done: list[Request] = []
-        for parked in reached:
-            self.remove(parked)
-            done.append(parked.request)
-        return done
+    def withdraw(self, first: FirstReached) -> None:
+        """End a wait without a call. It can have ended before."""
+        if first.waiter is not None:
+            first.waiter = None
+            self._timers.cancel(first.timer)
+            for key in first.keys:
+                key.withdrawn()
 
-    def release_all(self, key: Key) -> list[Request]:
-        """Remove and return every request that waits for `key`, because that ended."""
-        gone = list(self.waiting.get(key, ()))
-        for parked in gone:
-            self.remove(parked)
-        return [parked.request for parked in gone]
+    def expire(self, now_ms: int) -> None:
+        """End the waits whose deadline has come: those for one key first, then by deadline."""
+        self._expire_keys(now_ms)
+        for first in self._timers.due(now_ms):
+            first.lost(ErrorCode.REQUEST_TIMED_OUT)
 
-    def expire(self, now_ms: int) -> list[Request]:
-        """Remove and return the requests whose time is up, earliest deadline first."""
-        due = self._timers.due(now_ms)
-        for parked in due:
-            self._forget(parked)
-        return [parked.request for parked in due]
-
-    def remove(self, parked: ParkedRequest[Key, Request]) -> None:
-        """Remove one request, such as one whose connection closed. It can have left before."""
-        if parked.timer is not None:
-            self._timers.cancel(parked.timer)
-        self._forget(parked)
-
-    def _forget(self, parked: ParkedRequest[Key, Request]) -> None:
-        for key in parked.thresholds:
-            self._leave(parked, key)
-
-    def _leave(self, parked: ParkedRequest[Key, Request], key: Key) -> None:
-        waiting = self.waiting.get(key)
-        if waiting is not None and parked in waiting:
-            del waiting[parked]
-            if not waiting:
-                del self.waiting[key]
+    def _expire_keys(self, now_ms: int) -> None:
+        if self._keys_deadline_ms is None or now_ms < self._keys_deadline_ms:
+            return
+        # An operation that ends can begin another wait for any key.
+        keys, self._keys = self._keys, {}
+        self._keys_deadline_ms = None
+        for key in keys:
+            key.expire(now_ms)
+            deadline_ms = key.next_deadline_ms
+            if not key or deadline_ms is None:
+                continue
+            self._keys[key] = None
+            if self._keys_deadline_ms is None or deadline_ms < self._keys_deadline_ms:
+                self._keys_deadline_ms = deadline_ms

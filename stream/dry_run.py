@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sinks.number_text import plain
 from sinks.rows import NO_TIME_S, FoldRow, UnparsedRow, size_text
+from sinks.values import Aggregate, Measure, value_of
 from stream.config.settings import StreamSettings
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import BatchCounts
@@ -87,7 +89,7 @@ def report(name: str, plan: FoldPlan, counts: BatchCounts, lines: int) -> str:
             text.append("")
             windows = ", ".join(size_text(size) for size in metric.definition.windows_s)
             text.append(f"{metric.name} ({metric.definition.measure}; windows {windows})")
-            text.extend(_metric(found, metric.slice_s))
+            text.extend(_metric(found, metric.definition.measure, metric.slice_s))
     return "\n".join(text) + "\n"
 
 
@@ -101,7 +103,7 @@ def _unparsed(row: UnparsedRow) -> list[str]:
     return shown
 
 
-def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
+def _metric(rows: Sequence[FoldRow], measure: str, slice_s: int) -> list[str]:
     """Describe the cells of one metric, those with the most lines first."""
     if not rows:
         return ["  nothing"]
@@ -111,8 +113,18 @@ def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
         key = " | ".join("(null)" if part is None else part for part in row.key) or "*"
         start = f"{datetime.fromtimestamp(row.slice_start_s, UTC):%Y-%m-%d %H:%M:%S}  "
         start = "no time              " if row.slice_start_s == NO_TIME_S else start
-        numbers = "" if row.sum is None else f"  sum {row.sum:f}  min {row.min:f}  max {row.max:f}"
-        shown.append(f"  {start if slice_s else ''}{key}  count {row.count}{numbers}")
+        shown.append(f"  {start if slice_s else ''}{key}  {_value(row, measure)}")
     if len(largest) > ROWS_SHOWN:
         shown.append(f"  … and {len(largest) - ROWS_SHOWN} more")
     return shown
+
+
+def _value(row: FoldRow, measure: str) -> str:
+    """Return a cell's value as the sinks would show it; of percentiles the median."""
+    if measure == Measure.COUNT:
+        return f"count {row.count}"
+    cell = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
+    value = value_of(measure, cell)
+    shown = "none" if value is None else plain(value)
+    name = "p50" if measure == Measure.PERCENTILE else measure
+    return f"{name} {shown}  count {row.count}"

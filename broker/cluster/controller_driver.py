@@ -56,7 +56,11 @@ class ControllerDriver:
         self._active: ActiveController | None = None
         self._predecessor: int | None = None
         self._image = MetadataImage()
-        self.keeper: ControllerListener | None = None
+        self._listeners: list[ControllerListener] = []
+
+    def add_listener(self, listener: ControllerListener) -> None:
+        """Notify another object of the controller's beginnings and ends."""
+        self._listeners.append(listener)
 
     @property
     def is_active(self) -> bool:
@@ -90,8 +94,8 @@ class ControllerDriver:
         active, self._active, self._won = self._active, None, None
         if active is not None:
             active.lose()
-            if self.keeper is not None:
-                self.keeper.lost()
+            for listener in self._listeners:
+                listener.lost()
         if isinstance(role, FollowsLeader):
             self._predecessor = role.leader_id
         if isinstance(role, LeadsEpoch):
@@ -102,16 +106,16 @@ class ControllerDriver:
         """Note a changed image."""
         self._image = image
         if self._active is not None:
-            if self.keeper is not None:
-                self.keeper.moved(image)
+            for listener in self._listeners:
+                listener.moved(image)
             self._active.committed(image)
         elif self._won is not None and image.end_offset >= self._won.end_offset:
             active = self._active = ActiveController(self._controller, self._limits, image)
             batch = active.begin(self._quorum.end_offset, self._clock.now_ms())
             if batch is not None:
                 self._propose(active, batch)
-            if self.keeper is not None:
-                self.keeper.began(image, self._predecessor)
+            for listener in self._listeners:
+                listener.began(image, self._predecessor)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
         """Undo the decisions at `end_offset` and above, because the disk rejected the write."""

@@ -12,7 +12,7 @@ from functools import partial
 from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
-from broker.controller.liveness import ProbeVerdict
+from broker.controller.suspicion import ProbeVerdict
 from broker.quorum.events import LeaderDead
 from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.sessions.peers import LinkKind
@@ -63,7 +63,7 @@ class LeaderWatcher:
         self._alarm.stop()
 
     def _probed(self, probe: LeaderProbe, verdict: ProbeVerdict) -> None:
-        self._tell(self._watch.probed(probe, verdict))
+        self._tell(self._watch.probed(probe, verdict, self._alarm.now_ms))
 
     def _on_time(self) -> None:
         self._tell(self._watch.tick(self._alarm.now_ms))

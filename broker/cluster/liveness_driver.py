@@ -23,8 +23,9 @@ from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
 from broker.controller.active import OrderWaiter
 from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
-from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness, ProbeVerdict
+from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness
 from broker.controller.registration import Registration, RegistrationFacts
+from broker.controller.suspicion import ProbeVerdict
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.voters import ReplicaKey
 from broker.world import Address, World
@@ -93,7 +94,7 @@ class LivenessDriver:
         self._retry_ms: int | None = None
         self._balance_ms = 0
         """When the controller next looks for leaderships to move."""
-        controller.keeper = self
+        controller.add_listener(self)
 
     @property
     def is_active(self) -> bool:

@@ -43,16 +43,21 @@ class Publisher(Protocol):
         """Note that the image has changed by `delta`."""
 
 
+class ImageListener(Protocol):
+    """Is notified of the image (`metadata`)."""
+
+    def moved(self, image: MetadataImage) -> None:
+        """The image has changed."""
+
+
 class Loader:
-    """Holds the image of all committed metadata. Calls `moved(image)` whenever the image has
-    changed.
-    """
+    """Holds the image of all committed metadata, and reports each change of it."""
 
     def __init__(self, log: MetadataLog) -> None:
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
         """Topics that the log has removed, so their folders can be deleted."""
-        self.moved: Callable[[MetadataImage], None] = lambda image: None
+        self._listener: ImageListener | None = None
         self._log = log
         self._publisher: Publisher | None = None
         self._committed_offset = 0
@@ -66,6 +71,10 @@ class Loader:
     def is_idle(self) -> bool:
         """True if everything committed is in force."""
         return not self._is_applying and self.image.end_offset >= self._committed_offset
+
+    def report_to(self, listener: ImageListener) -> None:
+        """Notify this object of the image from now on."""
+        self._listener = listener
 
     def serve(self, publisher: Publisher) -> None:
         """Set the publisher. From now on each commit is applied separately."""
@@ -96,8 +105,7 @@ class Loader:
         self._committed_offset = end_offset
         self._batches.clear()
         if self._publisher is None:
-            self.image = image
-            self.moved(image)
+            self._move_to(image)
         else:
             self._installed = image
             self._go_on()
@@ -112,8 +120,7 @@ class Loader:
                 self._replay(delta, batch)
                 end_offset = read_header(batch).last_offset + 1
         if end_offset > self.image.end_offset:
-            self.image = delta.image(end_offset)
-            self.moved(self.image)
+            self._move_to(delta.image(end_offset))
 
     def _go_on(self) -> None:
         """Apply all commits that are waiting, one after the other.
@@ -154,8 +161,7 @@ class Loader:
         header = read_header(batch)
         end_offset = header.last_offset + 1
         if header.is_control:
-            self.image = replace(self.image, end_offset=end_offset)
-            self.moved(self.image)
+            self._move_to(replace(self.image, end_offset=end_offset))
             return
         delta = MetadataDelta(self.image)
         self._replay(delta, batch)
@@ -171,8 +177,16 @@ class Loader:
         self._is_applying = False
         self.image = image
         self._publisher.published(delta)
-        self.moved(image)
+        self._report(image)
         self._go_on()
+
+    def _move_to(self, image: MetadataImage) -> None:
+        self.image = image
+        self._report(image)
+
+    def _report(self, image: MetadataImage) -> None:
+        if self._listener is not None:
+            self._listener.moved(image)
 
     def _replay(self, delta: MetadataDelta, batch: bytes) -> None:
         """Replay the records of a batch.

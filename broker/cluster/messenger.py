@@ -8,9 +8,8 @@ it came, if that connection still exists.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from broker.cluster import quorum_wire
 from broker.quorum.events import (
@@ -33,18 +32,36 @@ from protocol.wire.schema import Message
 logger = logging.getLogger(__name__)
 
 
+class QuorumInbox(Protocol):
+    """The quorum of this node (`quorum_driver`)."""
+
+    def handle(self, event: Received | RequestAnswered | RequestFailed) -> None:
+        """Handle a message of another node."""
+
+
+class LeaderListener(Protocol):
+    """Is notified of the leader's answers (`leader_watcher`)."""
+
+    def answered(self, leader_id: int, leader_epoch: int) -> None:
+        """A leader has answered a fetch."""
+
+
 class LinkMessenger:
     """Carries messages between one node's `QuorumDriver` and all other nodes."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
-        self.heard: Callable[[Received | RequestAnswered | RequestFailed], None] | None = None
-        """The driver's `handle`; None while this broker is no replica of the metadata log."""
-        self.leader_answered: Callable[[int, int], None] = lambda leader_id, leader_epoch: None
-        """Called with (leader id, leader epoch) whenever a leader answers a fetch."""
+        self._replica: QuorumInbox | None = None
+        """None while this broker is no replica of the metadata log."""
+        self._watcher: LeaderListener | None = None
         self._peers = peers
         self._clock = clock
         self._numbers = count()
         self._calls: dict[int, Call] = {}
+
+    def serve(self, replica: QuorumInbox, watcher: LeaderListener | None = None) -> None:
+        """Give messages to this replica, and report the leader's answers, from now on."""
+        self._replica = replica
+        self._watcher = watcher
 
     @property
     def unanswered_count(self) -> int:
@@ -84,15 +101,14 @@ class LinkMessenger:
             )
             self._tell(RequestFailed(send.request_id))
             return
-        if isinstance(answer, FetchAnswer | FetchSnapshotAnswer) and (
-            answer.leader_id == send.node_id
-        ):
-            self.leader_answered(answer.leader_id, answer.leader_epoch)
+        is_read = isinstance(answer, FetchAnswer | FetchSnapshotAnswer)
+        if self._watcher is not None and is_read and answer.leader_id == send.node_id:
+            self._watcher.answered(answer.leader_id, answer.leader_epoch)
         self._tell(RequestAnswered(send.request_id, answer))
 
     def _tell(self, event: Received | RequestAnswered | RequestFailed) -> None:
-        assert self.heard is not None, "a request was sent before `heard` was set"
-        self.heard(event)
+        assert self._replica is not None, "a request was sent before `serve` was called"
+        self._replica.handle(event)
 
     def received(self, call: Call, message: Message) -> None:
         """Handle a request of another node; `reply` answers it later.
@@ -100,7 +116,7 @@ class LinkMessenger:
         Raises ApiError if the request does not concern the quorum, and BROKER_NOT_AVAILABLE while
         this broker is no replica of the metadata log.
         """
-        if self.heard is None:
+        if self._replica is None:
             raise ApiError(
                 ErrorCode.BROKER_NOT_AVAILABLE, "this broker has not joined a cluster yet"
             )

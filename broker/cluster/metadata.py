@@ -7,7 +7,7 @@ Other rooms use only `image` and `submit`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.loader import Loader, Publisher
@@ -20,6 +20,23 @@ from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from protocol.errors import ApiError
 from protocol.types import Uuid
+
+
+class OrderPath(Protocol):
+    """Passes an order to the node that decides (`orders`, or this node's `controller_driver`)."""
+
+    def submit(self, order: Order, waiter: OrderWaiter) -> None:
+        """Submit an order. The waiter is called once, possibly before this returns."""
+
+
+class MetadataListener(Protocol):
+    """Is notified of this node's place in the cluster (`node/joining`)."""
+
+    def role_changed(self, role: RoleChange) -> None:
+        """The node has a new role. Called before the controller is notified."""
+
+    def image_moved(self, image: MetadataImage) -> None:
+        """The image has changed. Called after the controller is notified."""
 
 
 class Metadata:
@@ -38,16 +55,18 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
-        self.passed_on: Callable[[Order, OrderWaiter], None] = controller.submit
-        """Passes an order to the node that decides. A broker without a cluster decides itself."""
-        self.role_changed: Callable[[RoleChange], None] = lambda role: None
-        """Called with each role change, before the controller is."""
-        self.image_moved: Callable[[MetadataImage], None] = lambda image: None
-        """Called whenever the image has changed, after the controller is."""
+        self._orders: OrderPath = controller
+        """A broker without a cluster decides its orders itself."""
+        self._listener: MetadataListener | None = None
         self._refusal: Exception | None = None
         self._is_serving = False
-        loader.moved = self._moved
-        quorum.following = self
+        loader.report_to(self)
+        quorum.report_to(self)
+
+    def join(self, orders: OrderPath, listener: MetadataListener) -> None:
+        """Pass orders on this way and notify this object, as a node of a cluster does."""
+        self._orders = orders
+        self._listener = listener
 
     @property
     def image(self) -> MetadataImage:
@@ -77,7 +96,7 @@ class Metadata:
         written or too many orders wait. Both can be called before this returns. `host` is the
         client that gave the order, None for the node itself.
         """
-        self.passed_on(order, OrderWaiter(reply, refused, host))
+        self._orders.submit(order, OrderWaiter(reply, refused, host))
 
     def decide(
         self,
@@ -134,7 +153,8 @@ class Metadata:
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
     def role(self, role: RoleChange) -> None:
-        self.role_changed(role)
+        if self._listener is not None:
+            self._listener.role_changed(role)
         self.controller.role(role, self.image)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
@@ -143,8 +163,9 @@ class Metadata:
 
     # Calls from the loader.
 
-    def _moved(self, image: MetadataImage) -> None:
+    def moved(self, image: MetadataImage) -> None:
         self.controller.moved(image)
-        self.image_moved(image)
+        if self._listener is not None:
+            self._listener.image_moved(image)
         if self._is_serving:
             self.snapshotter.moved(image)

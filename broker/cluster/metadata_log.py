@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from broker.cluster.duties import AtOnce, Duties
 from broker.cluster.snapshots import MetadataSnapshot, SnapshotFiles
@@ -56,10 +56,18 @@ class Hands:
     files: Jobs
 
 
+class DiskListener(Protocol):
+    """Is notified of the metadata log's work on the disk (`quorum_driver`)."""
+
+    def synced(self, end_offset: int) -> None:
+        """More of the log is durable."""
+
+    def duty_done(self) -> None:
+        """One more duty is done."""
+
+
 class MetadataLog:
-    """The metadata log of one node. Calls `synced(end_offset)` when more of the log is durable, and
-    `advanced` after every duty.
-    """
+    """The metadata log of one node. It reports what its disk has done."""
 
     def __init__(
         self,
@@ -73,9 +81,8 @@ class MetadataLog:
         """`on_timed` gets the duration of each fsync in nanoseconds."""
         self.log = log
         self.snapshots = SnapshotFiles(disk, log.folder)
-        self.synced: Callable[[int], None] = lambda end_offset: None
-        self.advanced: Done = lambda: None
-        self.duties = Duties(lambda: self.advanced())
+        self._listener: DiskListener | None = None
+        self.duties = Duties(self._duty_done)
         self.vote_number = 0
         """The number of the last duty that saves a vote."""
         self.is_truncating = False
@@ -92,6 +99,14 @@ class MetadataLog:
         self._hands = Hands(AtOnce(), AtOnce())
         self._is_at_work = False
         self._is_sync_given = False
+
+    def report_to(self, listener: DiskListener) -> None:
+        """Notify this object of the disk's work from now on."""
+        self._listener = listener
+
+    def _duty_done(self) -> None:
+        if self._listener is not None:
+            self._listener.duty_done()
 
     def work_in(self, hands: Hands) -> None:
         """Use threads for disk work from now on."""
@@ -188,7 +203,9 @@ class MetadataLog:
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)
-            self.synced(self.log.flushed(target))
+            end_offset = self.log.flushed(target)
+            if self._listener is not None:
+                self._listener.synced(end_offset)
             finish()
 
         def failed(error: Exception) -> None:

@@ -5,8 +5,8 @@ still. So only a refused connection shows that the process is gone. A probe does
 resolver, because the names of containers disappear with them and a lost name server must not fence
 any broker.
 
-`controller/liveness` draws the conclusions about brokers, and `leader_watch` those about the leader
-that a voter follows.
+`controller/suspicion` draws the conclusions: for `controller/liveness` about brokers, and for
+`leader_watch` about the leader that a voter follows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from broker.controller.liveness import ProbeVerdict
+from broker.controller.suspicion import ProbeVerdict
 from broker.world import Address, End, Link, World
 
 VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(

@@ -86,7 +86,7 @@ class QuorumDriver:
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
     ) -> None:
         self.quorum = quorum
-        self.following: QuorumClient | None = None
+        self._client: QuorumClient | None = None
         self._log = log
         self._messenger = messenger
         self._alarm = LivedAlarm(world, lambda: self.handle(Tick()))
@@ -97,8 +97,11 @@ class QuorumDriver:
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
-        log.synced = lambda end_offset: self.handle(Synced(end_offset))
-        log.advanced = self._release
+        log.report_to(self)
+
+    def report_to(self, client: QuorumClient) -> None:
+        """Notify this object of commits and roles from now on."""
+        self._client = client
 
     @property
     def end_offset(self) -> int:
@@ -153,6 +156,19 @@ class QuorumDriver:
     def answered(self, answered: RequestAnswered | RequestFailed) -> None:
         """Note the answer to a request, or that there will be none."""
         self.handle(answered)
+
+    def synced(self, end_offset: int) -> None:
+        """Note that more of the log is durable."""
+        self.handle(Synced(end_offset))
+
+    def duty_done(self) -> None:
+        """Send the messages that waited for this duty of the disk."""
+        done_count = self._log.duties.done_count
+        ready = [one for one in self._held if one.until <= done_count]
+        if ready:
+            self._held = [one for one in self._held if one.until > done_count]
+            for one in ready:
+                self._leave(one.message)
 
     def leader_dead(self, dead: LeaderDead) -> None:
         """Note that a probe found the leader dead."""
@@ -234,13 +250,13 @@ class QuorumDriver:
         self._refusal = refusal
         self._held = [one for one in self._held if not _is_synced_send(one.message)]
         end_offset = self._log.log.log_end_offset
-        self._news.append(lambda: self._follower().unwritten(end_offset, refusal))
+        self._news.append(lambda: self._told().unwritten(end_offset, refusal))
         self._perform(self.quorum.step(Unwritten(end_offset), self._alarm.now_ms))
 
     def _store(self, snapshot_id: SnapshotId) -> None:
         def stored(snapshot: MetadataSnapshot) -> None:
             self._committed_offset = snapshot_id.end_offset
-            self._news.append(lambda: self._follower().installed(snapshot))
+            self._news.append(lambda: self._told().installed(snapshot))
             self.handle(SnapshotStored(snapshot_id, snapshot.voters))
 
         self._log.store(snapshot_id, stored, lambda: self.handle(SnapshotSpoiled(snapshot_id)))
@@ -248,22 +264,22 @@ class QuorumDriver:
     def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
         # The loader could not read during the truncation, so report the committed offset again.
-        self._news.append(lambda: self._follower().committed(committed_offset))
+        self._news.append(lambda: self._told().committed(committed_offset))
         self.handle(Truncated(offset))
 
     def _tell_role(self, role: RoleChange) -> None:
-        self._news.append(lambda: self._follower().role(role))
+        self._news.append(lambda: self._told().role(role))
 
     def _commit(self, committed_offset: int) -> None:
         if committed_offset <= self._committed_offset:
             return
         self._committed_offset = committed_offset
         self._log.log.advance_high_watermark(committed_offset)
-        self._news.append(lambda: self._follower().committed(committed_offset))
+        self._news.append(lambda: self._told().committed(committed_offset))
 
-    def _follower(self) -> QuorumClient:
-        assert self.following is not None, "`following` is not set"
-        return self.following
+    def _told(self) -> QuorumClient:
+        assert self._client is not None, "`report_to` was not called"
+        return self._client
 
     # Messages at their barriers.
 
@@ -277,14 +293,6 @@ class QuorumDriver:
             self._leave(message)
         else:
             self._held.append(BarrierMessage(until, message))
-
-    def _release(self) -> None:
-        done_count = self._log.duties.done_count
-        ready = [one for one in self._held if one.until <= done_count]
-        if ready:
-            self._held = [one for one in self._held if one.until > done_count]
-            for one in ready:
-                self._leave(one.message)
 
     def _leave(self, message: Send | Reply) -> None:
         if isinstance(message, Send):

@@ -1,16 +1,16 @@
 """Takes snapshots of the image in force, and trims the log to the older of the two that are kept.
 
 Room: cluster. A snapshot is written in the metadata log's thread, after the fsync of every batch
-that it covers. So the log always reaches the snapshot. `trimmed` reports which part of the log can
-be deleted.
+that it covers. So the log always reaches the snapshot.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from broker.cluster.metadata_log import RETRY_MS, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
@@ -20,6 +20,7 @@ from broker.metadata.snapshot import records_of
 from broker.quorum.events import Snapshotted
 from broker.quorum.snapshot import SnapshotId, build_snapshot
 from broker.quorum.voters import VoterSet
+from broker.storage.log import Log
 from broker.world import Clock
 from protocol.log import fields
 from protocol.wire.record import NewRecord
@@ -41,11 +42,15 @@ class SnapshotLimits:
     size_bytes: int = SNAPSHOT_BYTES
 
 
-class Snapshotter:
-    """Takes a snapshot of the image when the log has grown enough.
+class LogTrimmer(Protocol):
+    """Deletes what lies before the start of a log (`replicas/housekeeping`)."""
 
-    Calls `trimmed(offset)` when the log has a new start offset.
-    """
+    def trim(self, log: Log, start_offset: int) -> None:
+        """Delete the files below the new start offset."""
+
+
+class Snapshotter:
+    """Takes a snapshot of the image when the log has grown enough."""
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class Snapshotter:
         clock: Clock,
         limits: SnapshotLimits | None = None,
     ) -> None:
-        self.trimmed: Callable[[int], None] = lambda offset: None
+        self._trimmer: LogTrimmer | None = None
         self._log = log
         self._quorum = quorum
         self._clock = clock
@@ -65,6 +70,10 @@ class Snapshotter:
         """The size of the log when the newest snapshot was taken."""
         self._is_writing = False
         self._not_before_ms = 0
+
+    def trim_with(self, trimmer: LogTrimmer) -> None:
+        """Let this object delete the part of the log that is not needed any more."""
+        self._trimmer = trimmer
 
     def begun(self, end_offset: int) -> None:
         """Note the end of the newest snapshot on disk, after a start or a fetched snapshot."""
@@ -119,7 +128,8 @@ class Snapshotter:
             "snapshot of the metadata",
             extra=fields(end_offset=snapshot_id.end_offset, log_start_offset=start_offset),
         )
-        self.trimmed(start_offset)
+        if self._trimmer is not None:
+            self._trimmer.trim(log, start_offset)
 
 
 def content_of(

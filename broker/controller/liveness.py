@@ -5,24 +5,21 @@ starts with a new one. All times are *lived* ms, without the stalls of the contr
 loop. So a stall of the controller's own process makes no broker look dead. The driver provides
 lived time, and reads all sockets before it asks for a decision.
 
-A dead broker is detected in three ways. A closed connection alone fences no broker; it starts a
-probe of the broker's registered address. If the address refuses the connection, the process is gone
-and the broker is fenced at once. Otherwise the same incarnation has `RECONNECT_MS` to come back. If
-the address accepts the connection, or its name cannot be resolved, only the session decides. An
-address that accepts is probed again until the broker has come back, because Linux often closes the
-connections of a killed process before its listeners. Last, a session ends without heartbeats.
+A broker is dead by the rule of `suspicion` after its connection has closed, or when its session
+ends without heartbeats. An address that accepts a probe is probed again until the broker has come
+back, because Linux often closes the connections of a killed process before its listeners.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import check_broker_epoch
 from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
+from broker.controller.suspicion import RECONNECT_MS, ProbeVerdict, Suspicion
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
 from protocol.errors import ApiError, ErrorCode
@@ -32,21 +29,8 @@ from protocol.types import NO_OFFSET, Uuid
 SESSION_TIMEOUT_MS = 9_000
 """Kafka's `broker.session.timeout.ms`."""
 
-RECONNECT_MS = 500
-"""How long a broker can be without a connection to the controller if its end is not explained."""
-
 LOOK_AGAIN_MS = 20
 """The wait before an address that accepted is probed again. It doubles, up to `RECONNECT_MS`."""
-
-
-class ProbeVerdict(Enum):
-    """The result of a connection attempt to the address of a broker's BROKER listener."""
-
-    REFUSED = "refused"
-    ACCEPTED = "accepted"
-    SILENT = "silent"
-    UNREACHABLE = "unreachable"
-    UNRESOLVED = "unresolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +63,9 @@ class BrokerSession:
     ends_ms: int
     unfenced_ms: int | None = None
     link: int | None = None
-    doubted_ms: int | None = None
-    """When it counts as dead unless it has come back; None while it is not suspected."""
+    suspicion: Suspicion = field(default_factory=Suspicion)
     closed_ms: int | None = None
     """Since when it has no connection; None while it has one."""
-    probe: int | None = None
     look_again_ms: int | None = None
     """When to probe an address again that accepted, unless the broker has come back."""
     look_after_ms: int = LOOK_AGAIN_MS
@@ -178,8 +160,8 @@ class Liveness:
             if session.link is not None and link < session.link:
                 return
             session.link = link
-            session.closed_ms = session.doubted_ms = session.probe = None
-            session.look_again_ms = None
+            session.suspicion.end()
+            session.closed_ms = session.look_again_ms = None
 
     def closed(self, node_id: int, link: int, now_ms: int) -> BrokerProbe | None:
         """Note that a connection ended. Return a probe if it was the session's newest one."""
@@ -188,7 +170,7 @@ class Liveness:
             return None
         session.link = None
         session.closed_ms = now_ms
-        session.doubted_ms = now_ms + RECONNECT_MS
+        session.suspicion.begin(now_ms)
         session.look_after_ms = LOOK_AGAIN_MS
         return self._probe(node_id)
 
@@ -197,20 +179,13 @@ class Liveness:
         the meantime.
         """
         session = self._sessions.get(probe.node_id)
-        if session is None or session.probe != probe.number:
+        if session is None or session.suspicion.probe != probe.number:
             return None
-        session.probe = None
-        if verdict is ProbeVerdict.REFUSED:
+        if session.suspicion.probed(probe.number, verdict, now_ms):
             return self._dead(probe.node_id)
         if verdict is ProbeVerdict.ACCEPTED:
             session.look_again_ms = now_ms + session.look_after_ms
             session.look_after_ms = min(2 * session.look_after_ms, RECONNECT_MS)
-        if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
-            session.doubted_ms = None
-        elif session.doubted_ms is None:
-            # After a takeover the broker may not know this controller yet, so give it time to
-            # connect.
-            session.doubted_ms = now_ms + RECONNECT_MS
         return None
 
     def probes_due(self, now_ms: int) -> list[BrokerProbe]:
@@ -337,7 +312,7 @@ class Liveness:
     def _probe(self, node_id: int) -> BrokerProbe:
         self._probes += 1
         session = self._sessions[node_id]
-        session.probe = self._probes
+        session.suspicion.probe = self._probes
         session.look_again_ms = None
         return BrokerProbe(self._probes, node_id, session.broker_epoch)
 
@@ -346,9 +321,8 @@ class Liveness:
 
 
 def _deadline_ms(session: BrokerSession) -> int:
-    if session.doubted_ms is None:
-        return session.ends_ms
-    return min(session.ends_ms, session.doubted_ms)
+    doubted_ms = session.suspicion.deadline_ms
+    return session.ends_ms if doubted_ms is None else min(session.ends_ms, doubted_ms)
 
 
 def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadBroker]:

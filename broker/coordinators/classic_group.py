@@ -72,15 +72,15 @@ class ClassicGroup(Rebalancing):
                 stored.assignment,
             )
             group.roster.add(member)
-            group._expect(member, member.session_timeout_ms, moment)
+            group.expect_life(member, member.session_timeout_ms, moment)
         if value.members:
-            group._note_topics()
+            group.note_topics()
             if value.leader in group.roster:
                 group.roster.leader_id = value.leader
         if value.current_state_timestamp >= 0:
             group.state_since_ms = value.current_state_timestamp
         if len(group.roster) > limits.size_max:
-            group._rebalance(moment)
+            group.rebalance(moment)
         return group
 
     @property
@@ -108,13 +108,13 @@ class ClassicGroup(Rebalancing):
             self._add(joining, joining.member_id, moment)
         else:
             self._join_again(joining, moment)
-        self._try_complete_join(moment)
+        self.try_complete_join(moment)
 
     def _refuse_join(
         self, joining: JoinRequest, error: ErrorCode, member_id: str | None = None
     ) -> None:
         answer = JoinAnswer(error, joining.member_id if member_id is None else member_id)
-        self._outbox.append(GroupAnswer(joining.token, answer))
+        self.outbox.append(GroupAnswer(joining.token, answer))
 
     def _has_room(self, joining: JoinRequest) -> bool:
         """Return whether the group has room for this member.
@@ -129,15 +129,15 @@ class ClassicGroup(Rebalancing):
         member = self.roster.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.join_token is not None
-            return is_waiting or self.roster.waiting_count < self._limits.size_max
-        return member is not None or len(self.roster) < self._limits.size_max
+            return is_waiting or self.roster.waiting_count < self.limits.size_max
+        return member is not None or len(self.roster) < self.limits.size_max
 
     def _drop(self, member_id: str) -> None:
         """Remove a member that found no room in the next generation."""
-        self._forget_pending(member_id)
+        self.forget_pending(member_id)
         member = self.roster.members.get(member_id)
         if member is not None:
-            self._remove(member)
+            self.remove_member(member)
 
     def _speaks(self, joining: JoinRequest) -> bool:
         """Return whether the member has the group's protocol type and a protocol that all members
@@ -155,11 +155,13 @@ class ClassicGroup(Rebalancing):
     def _join_as_new(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
         instance_id = joining.group_instance_id
         if instance_id is None and joining.needs_member_id:
-            if len(self.pending) >= self._limits.pending_count_max:
+            if len(self.pending) >= self.limits.pending_count_max:
                 self._refuse_join(joining, ErrorCode.GROUP_MAX_SIZE_REACHED)
                 return
             deadline_ms = moment.now_ms + joining.session_timeout_ms
-            self.pending[new_member_id] = self._alarm(deadline_ms, AlarmKind.PENDING, new_member_id)
+            self.pending[new_member_id] = self.set_alarm(
+                deadline_ms, AlarmKind.PENDING, new_member_id
+            )
             self._refuse_join(joining, ErrorCode.MEMBER_ID_REQUIRED, new_member_id)
         elif instance_id is not None and instance_id in self.roster.static_ids:
             self._replace_static(joining, instance_id, new_member_id, moment)
@@ -167,9 +169,9 @@ class ClassicGroup(Rebalancing):
             self._add(joining, new_member_id, moment)
 
     def _add(self, joining: JoinRequest, member_id: str, moment: Moment) -> None:
-        self._forget_pending(member_id)
+        self.forget_pending(member_id)
         if self.state is GroupState.PREPARING_REBALANCE and not self.generation_id:
-            self._has_newcomer = True
+            self.has_newcomer = True
         if not len(self.roster):
             self.protocol_type = joining.protocol_type
         member = Member(
@@ -185,8 +187,8 @@ class ClassicGroup(Rebalancing):
             is_new=True,
         )
         self.roster.add(member)
-        self._expect(member, NEW_MEMBER_TIMEOUT_MS, moment)
-        self._maybe_rebalance(moment)
+        self.expect_life(member, NEW_MEMBER_TIMEOUT_MS, moment)
+        self.maybe_rebalance(moment)
 
     def _join_again(self, joining: JoinRequest, moment: Moment) -> None:
         error = self._check_member(joining.member_id, joining.group_instance_id)
@@ -203,12 +205,12 @@ class ClassicGroup(Rebalancing):
             self._rejoin(member, joining, moment)
         else:
             # Its answer was lost, or it does not need a new generation.
-            self._outbox.append(GroupAnswer(joining.token, self._joined(member)))
+            self.outbox.append(GroupAnswer(joining.token, self.join_answer(member)))
 
     def _rejoin(self, member: Member, joining: JoinRequest, moment: Moment) -> None:
         self.roster.update(member, joining)
         self._park_join(member, joining.token)
-        self._maybe_rebalance(moment)
+        self.maybe_rebalance(moment)
 
     def _park_join(self, member: Member, token: object) -> None:
         old = self.roster.park_join(member, token)
@@ -216,7 +218,7 @@ class ClassicGroup(Rebalancing):
             # The member sent a second JoinGroup. The first one is still answered, even if no client
             # reads it.
             answer = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            self._outbox.append(GroupAnswer(old, answer))
+            self.outbox.append(GroupAnswer(old, answer))
 
     def _replace_static(
         self, joining: JoinRequest, instance_id: str, member_id: str, moment: Moment
@@ -226,19 +228,19 @@ class ClassicGroup(Rebalancing):
         old_leader_id = roster.leader_id or NO_MEMBER
         old_id = roster.static_ids[instance_id]
         member = roster.members[old_id]
-        self._answer_join(member, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        self._answer_sync(member, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+        self.answer_join(member, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self.answer_sync(member, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
         was = (member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
-        was_unsynced = old_id in self._unsynced
+        was_unsynced = old_id in self.unsynced
         roster.rename_static(instance_id, member_id)
         if was_unsynced:
-            self._unsynced.discard(old_id)
-            self._unsynced.add(member_id)
+            self.unsynced.discard(old_id)
+            self.unsynced.add(member_id)
         roster.update(member, joining)
-        self._expect(member, member.session_timeout_ms, moment)
+        self.expect_life(member, member.session_timeout_ms, moment)
         self._park_join(member, joining.token)
         if self.state is GroupState.STABLE and self.protocol_name == roster.select_protocol():
-            answer = self._joined(member)
+            answer = self.join_answer(member)
             if not joining.may_skip_assignment:
                 # The member must not act as leader, or it would assign the partitions again.
                 answer = JoinAnswer(
@@ -252,10 +254,10 @@ class ClassicGroup(Rebalancing):
                 )  # fmt: skip
             assignments = {one.member_id: one.assignment for one in roster}
             cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
-            self._store(roster, assignments, cause)
+            self.store_generation(roster, assignments, cause)
         else:
             # Also in CompletingRebalance, because the leader is assigning to the old id.
-            self._maybe_rebalance(moment)
+            self.maybe_rebalance(moment)
 
     # Syncing.
 
@@ -263,24 +265,24 @@ class ClassicGroup(Rebalancing):
         """Handle SyncGroup. It is answered with the assignment once the leader's is stored."""
         error = self._check_sync(syncing)
         if error is not ErrorCode.NONE:
-            self._outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
+            self.outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
             return
         member = self.roster.members[syncing.member_id]
         if self.state is GroupState.STABLE:
-            self._heard_of_sync(member.member_id)
-            self._outbox.append(GroupAnswer(syncing.token, self._synced(member)))
-            self._expect(member, member.session_timeout_ms, moment)
+            self.note_sync(member.member_id)
+            self.outbox.append(GroupAnswer(syncing.token, self.sync_answer(member)))
+            self.expect_life(member, member.session_timeout_ms, moment)
             return
-        self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        self.answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = syncing.token
-        self._heard_of_sync(member.member_id)
+        self.note_sync(member.member_id)
         if member.member_id == self.roster.leader_id:
             assignments = {
                 one.member_id: bytes(syncing.assignments.get(one.member_id, b""))
                 for one in self.roster
             }
             cause = AssignmentStored(self.generation_id, assignments)
-            self._store(self.roster, assignments, cause)
+            self.store_generation(self.roster, assignments, cause)
 
     def _check_sync(self, syncing: SyncRequest) -> ErrorCode:
         error = self._check_generation(
@@ -327,7 +329,7 @@ class ClassicGroup(Rebalancing):
         if error is not ErrorCode.NONE:
             return error
         member = self.roster.members[member_id]
-        self._expect(member, member.session_timeout_ms, moment)
+        self.expect_life(member, member.session_timeout_ms, moment)
         if self.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -348,7 +350,7 @@ class ClassicGroup(Rebalancing):
             # The member knows the generation but not its assignment yet. It must fetch that first.
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.roster.members[member_id]
-        self._expect(member, member.session_timeout_ms, moment)
+        self.expect_life(member, member.session_timeout_ms, moment)
         return ErrorCode.NONE
 
     def check_commit_in_transaction(
@@ -369,23 +371,23 @@ class ClassicGroup(Rebalancing):
         if member_id == NO_MEMBER and group_instance_id is not None:
             member_id = self.roster.static_ids.get(group_instance_id, NO_MEMBER)
         if member_id in self.pending:
-            self._forget_pending(member_id)
-            self._try_complete_join(moment)
+            self.forget_pending(member_id)
+            self.try_complete_join(moment)
             return ErrorCode.NONE
         error = self._check_member(member_id, group_instance_id)
         if error is ErrorCode.NONE:
-            self._remove_and_go_on(self.roster.members[member_id], moment)
+            self.remove_and_go_on(self.roster.members[member_id], moment)
         return error
 
     def unload(self, moment: Moment) -> None:
         """Unload the group. Waiting members must look for another coordinator."""
         for member in self.roster:
             answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
-            self._answer_join(member, answer)
-            self._answer_sync(member, SyncAnswer(ErrorCode.NOT_COORDINATOR))
-            self._forget_session(member)
+            self.answer_join(member, answer)
+            self.answer_sync(member, SyncAnswer(ErrorCode.NOT_COORDINATOR))
+            self.forget_session(member)
         for member_id in list(self.pending):
-            self._forget_pending(member_id)
-        self._cancel_join_timer()
-        self._cancel_sync_timer()
-        self._move(GroupState.DEAD, moment)
+            self.forget_pending(member_id)
+        self.cancel_join_timer()
+        self.cancel_sync_timer()
+        self.move_to(GroupState.DEAD, moment)

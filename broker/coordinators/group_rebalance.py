@@ -63,7 +63,9 @@ class GroupAlarm(NamedTuple):
 
 
 class Rebalancing:
-    """The group's state and all moves between states. The requests are in `ClassicGroup`."""
+    """The group's state and all moves between states. The requests are in `ClassicGroup`, which
+    uses only the public names of this class.
+    """
 
     def __init__(
         self,
@@ -85,43 +87,47 @@ class Rebalancing:
         self.roster = Roster()
         self.pending: dict[str, Timer[GroupAlarm]] = {}
         """Member ids that were given out and that no member has joined with."""
-        self._limits = limits
+        self.limits = limits
         self._timers = timers
-        self._outbox = outbox
-        self._unsynced: set[str] = set()
+        self.outbox = outbox
+        self.unsynced: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
         self._join_timer: Timer[GroupAlarm] | None = None
         self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
         """The group was empty: it waits the whole initial delay for more members."""
         self._first_wait_left_ms = 0
-        self._has_newcomer = False
+        self.has_newcomer = False
 
     # Small parts.
 
-    def _move(self, state: GroupState, moment: Moment) -> None:
+    def move_to(self, state: GroupState, moment: Moment) -> None:
+        """Enter a state. Raises IllegalGroupMove if the present one does not lead there."""
         check_move(self.state, state)
         self.state = state
         self.state_since_ms = moment.wall_ms
 
-    def _alarm(self, deadline_ms: int, kind: AlarmKind, subject: Member | str | None = None) -> (
-        Timer[GroupAlarm]
-    ):  # fmt: skip
+    def set_alarm(
+        self, deadline_ms: int, kind: AlarmKind, subject: Member | str | None = None
+    ) -> Timer[GroupAlarm]:
+        """Set a deadline of this group, on the monotonic clock."""
         return self._timers.add(deadline_ms, GroupAlarm(self, kind, subject))
 
-    def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
+    def answer_join(self, member: Member, answer: JoinAnswer) -> None:
+        """Answer a member's JoinGroup if it waits."""
         token = self.roster.take_join(member)
         if token is not None:
-            self._outbox.append(GroupAnswer(token, answer))
+            self.outbox.append(GroupAnswer(token, answer))
 
-    def _answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
+    def answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
+        """Answer a member's SyncGroup. Return False if none waits."""
         token, member.sync_token = member.sync_token, None
         if token is None:
             return False
-        self._outbox.append(GroupAnswer(token, answer))
+        self.outbox.append(GroupAnswer(token, answer))
         return True
 
-    def _expect(self, member: Member, timeout_ms: int, moment: Moment) -> None:
+    def expect_life(self, member: Member, timeout_ms: int, moment: Moment) -> None:
         """Note a sign of life of a member; the next must come within this time.
 
         Its place in the heap moves only if the deadline gets nearer. Otherwise the alarm finds that
@@ -130,58 +136,63 @@ class Rebalancing:
         member.deadline_ms = deadline_ms = moment.now_ms + timeout_ms
         timer = member.timer
         if timer is None or timer.item is None or timer.deadline_ms > deadline_ms:
-            self._forget_session(member)
-            member.timer = self._alarm(deadline_ms, AlarmKind.SESSION, member)
+            self.forget_session(member)
+            member.timer = self.set_alarm(deadline_ms, AlarmKind.SESSION, member)
 
-    def _forget_session(self, member: Member) -> None:
+    def forget_session(self, member: Member) -> None:
+        """Cancel the deadline of a member's session."""
         if member.timer is not None:
             self._timers.cancel(member.timer)
             member.timer = None
 
-    def _cancel_join_timer(self) -> None:
+    def cancel_join_timer(self) -> None:
+        """Cancel the deadline for joins."""
         if self._join_timer is not None:
             self._timers.cancel(self._join_timer)
             self._join_timer = None
 
-    def _cancel_sync_timer(self) -> None:
+    def cancel_sync_timer(self) -> None:
+        """Cancel the deadline for syncs."""
         if self._sync_timer is not None:
             self._timers.cancel(self._sync_timer)
             self._sync_timer = None
 
-    def _heard_of_sync(self, member_id: str) -> None:
-        self._unsynced.discard(member_id)
-        if not self._unsynced:
-            self._cancel_sync_timer()
+    def note_sync(self, member_id: str) -> None:
+        """Note that a member of this generation has asked for its assignment."""
+        self.unsynced.discard(member_id)
+        if not self.unsynced:
+            self.cancel_sync_timer()
 
     # Joining.
 
-    def _maybe_rebalance(self, moment: Moment) -> None:
+    def maybe_rebalance(self, moment: Moment) -> None:
+        """Make all members join again if the present state allows it."""
         if may_follow(self.state, GroupState.PREPARING_REBALANCE):
-            self._rebalance(moment)
+            self.rebalance(moment)
 
-    def _rebalance(self, moment: Moment) -> None:
+    def rebalance(self, moment: Moment) -> None:
         """Make all members join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS, moment)
-        self._cancel_sync_timer()
+        self.cancel_sync_timer()
         self._is_first_wait = self.state is GroupState.EMPTY
-        self._move(GroupState.PREPARING_REBALANCE, moment)
+        self.move_to(GroupState.PREPARING_REBALANCE, moment)
         wait_ms = self.roster.rebalance_timeout_ms
         if self._is_first_wait:
-            delay_ms = self._limits.initial_delay_ms
+            delay_ms = self.limits.initial_delay_ms
             if not delay_ms:
                 self._complete_join(moment)
                 return
             self._first_wait_left_ms = max(wait_ms - delay_ms, 0)
             wait_ms = delay_ms
         self._await_joins(wait_ms, moment)
-        self._try_complete_join(moment)
+        self.try_complete_join(moment)
 
     def _await_joins(self, wait_ms: int, moment: Moment) -> None:
-        self._cancel_join_timer()
-        self._join_timer = self._alarm(moment.now_ms + wait_ms, AlarmKind.JOIN)
+        self.cancel_join_timer()
+        self._join_timer = self.set_alarm(moment.now_ms + wait_ms, AlarmKind.JOIN)
 
-    def _try_complete_join(self, moment: Moment) -> None:
+    def try_complete_join(self, moment: Moment) -> None:
         """Complete the join as soon as all members are there."""
         if self.state is not GroupState.PREPARING_REBALANCE or self._is_first_wait:
             return
@@ -189,11 +200,11 @@ class Rebalancing:
             self._complete_join(moment)
 
     def _join_time_is_up(self, moment: Moment) -> None:
-        if self._is_first_wait and self._has_newcomer and self._first_wait_left_ms:
+        if self._is_first_wait and self.has_newcomer and self._first_wait_left_ms:
             # New members are still joining. A generation for each would cause one rebalance after
             # another.
-            self._has_newcomer = False
-            wait_ms = min(self._limits.initial_delay_ms, self._first_wait_left_ms)
+            self.has_newcomer = False
+            wait_ms = min(self.limits.initial_delay_ms, self._first_wait_left_ms)
             self._first_wait_left_ms -= wait_ms
             self._await_joins(wait_ms, moment)
         else:
@@ -201,33 +212,35 @@ class Rebalancing:
 
     def _complete_join(self, moment: Moment) -> None:
         """Form the next generation of the joined members and of absent static members."""
-        self._is_first_wait = self._has_newcomer = False
+        self._is_first_wait = self.has_newcomer = False
         roster = self.roster
         for member in roster:
             if member.join_token is None and member.group_instance_id is None:
-                self._remove(member)
+                self.remove_member(member)
         if len(roster) and not self._elect():
             # Only static members are left, and none has joined. Their sessions will end.
             self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
-        self._cancel_join_timer()
-        self._unsynced.clear()
+        self.cancel_join_timer()
+        self.unsynced.clear()
         self.generation_id += 1
         if not len(roster):
             self.protocol_name = None
             self.topics = frozenset()
-            self._move(GroupState.EMPTY, moment)
-            self._store(roster, {}, None)
+            self.move_to(GroupState.EMPTY, moment)
+            self.store_generation(roster, {}, None)
             return
         self.protocol_name = roster.select_protocol()
-        self._note_topics()
-        self._move(GroupState.COMPLETING_REBALANCE, moment)
+        self.note_topics()
+        self.move_to(GroupState.COMPLETING_REBALANCE, moment)
         for member in roster:
-            self._answer_join(member, self._joined(member))
+            self.answer_join(member, self.join_answer(member))
             member.is_new = False
-            self._expect(member, member.session_timeout_ms, moment)
-            self._unsynced.add(member.member_id)
-        self._sync_timer = self._alarm(moment.now_ms + roster.rebalance_timeout_ms, AlarmKind.SYNC)
+            self.expect_life(member, member.session_timeout_ms, moment)
+            self.unsynced.add(member.member_id)
+        self._sync_timer = self.set_alarm(
+            moment.now_ms + roster.rebalance_timeout_ms, AlarmKind.SYNC
+        )
 
     def _elect(self) -> bool:
         """Make sure that the leader has joined. Return False if no member has."""
@@ -240,7 +253,7 @@ class Rebalancing:
         self.roster.leader_id = joined.member_id
         return True
 
-    def _joined(self, member: Member) -> JoinAnswer:
+    def join_answer(self, member: Member) -> JoinAnswer:
         """Return the answer that tells a member the present generation."""
         is_leader = self.roster.leader_id == member.member_id
         return JoinAnswer(
@@ -253,19 +266,21 @@ class Rebalancing:
             members=self.roster.seen_by_leader(self.protocol_name) if is_leader else (),
         )
 
-    def _note_topics(self) -> None:
+    def note_topics(self) -> None:
+        """Note the topics that the members read."""
         self.topics = None
         if self.protocol_type == CONSUMER_PROTOCOL_TYPE:
             self.topics = subscribed_topics(one.metadata(self.protocol_name) for one in self.roster)
 
     # Assigning.
 
-    def _store(
+    def store_generation(
         self,
         members: Iterable[Member],
         assignments: dict[str, bytes],
         cause: AssignmentStored | ReplacementStored | None,
     ) -> None:
+        """Store the present generation. `stored` handles the outcome with its `cause`."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
@@ -277,7 +292,7 @@ class Rebalancing:
                 for one in members
             ],
         )
-        self._outbox.append(StoreGroup(self, encode_group_record(self.group_id, value), cause))
+        self.outbox.append(StoreGroup(self, encode_group_record(self.group_id, value), cause))
 
     def _assigned(self, cause: AssignmentStored, error: ErrorCode, moment: Moment) -> None:
         if (
@@ -287,12 +302,12 @@ class Rebalancing:
             return
         if error is not ErrorCode.NONE:
             self._drop_assignments(error, moment)
-            self._maybe_rebalance(moment)
+            self.maybe_rebalance(moment)
             return
         for member in self.roster:
             member.assignment = cause.assignments.get(member.member_id, b"")
         self._answer_syncs(ErrorCode.NONE, moment)
-        self._move(GroupState.STABLE, moment)
+        self.move_to(GroupState.STABLE, moment)
 
     def _drop_assignments(self, error: ErrorCode, moment: Moment) -> None:
         for member in self.roster:
@@ -301,12 +316,13 @@ class Rebalancing:
 
     def _answer_syncs(self, error: ErrorCode, moment: Moment) -> None:
         for member in self.roster:
-            answer = self._synced(member) if error is ErrorCode.NONE else SyncAnswer(error)
-            if self._answer_sync(member, answer):
+            answer = self.sync_answer(member) if error is ErrorCode.NONE else SyncAnswer(error)
+            if self.answer_sync(member, answer):
                 # While the member waited its session could not end. From here on it can.
-                self._expect(member, member.session_timeout_ms, moment)
+                self.expect_life(member, member.session_timeout_ms, moment)
 
-    def _synced(self, member: Member) -> SyncAnswer:
+    def sync_answer(self, member: Member) -> SyncAnswer:
+        """Return the answer that tells a member its assignment."""
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def stored(self, store: StoreGroup, error: ErrorCode, moment: Moment) -> None:
@@ -325,10 +341,10 @@ class Rebalancing:
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
-            self._answer_join(member, cause.answer)
-            self._expect(member, member.session_timeout_ms, moment)
+            self.answer_join(member, cause.answer)
+            self.expect_life(member, member.session_timeout_ms, moment)
             return
-        self._answer_join(member, JoinAnswer(error))
+        self.answer_join(member, JoinAnswer(error))
         self.roster.change(
             member,
             cause.old_protocols,
@@ -336,26 +352,28 @@ class Rebalancing:
             cause.old_rebalance_timeout_ms,
         )
         self.roster.rename_static(cause.group_instance_id, cause.old_member_id)
-        self._expect(member, member.session_timeout_ms, moment)
+        self.expect_life(member, member.session_timeout_ms, moment)
 
     # Leaving.
 
-    def _remove(self, member: Member) -> None:
+    def remove_member(self, member: Member) -> None:
         """Remove a member. Its waiting requests get UNKNOWN_MEMBER_ID, so it can join again."""
-        self._answer_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-        self._answer_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.answer_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.answer_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self.roster.remove(member.member_id)
-        self._forget_session(member)
-        self._unsynced.discard(member.member_id)
+        self.forget_session(member)
+        self.unsynced.discard(member.member_id)
 
-    def _remove_and_go_on(self, member: Member, moment: Moment) -> None:
-        self._remove(member)
+    def remove_and_go_on(self, member: Member, moment: Moment) -> None:
+        """Remove a member, and form the next generation of the others."""
+        self.remove_member(member)
         if self.state is GroupState.PREPARING_REBALANCE:
-            self._try_complete_join(moment)
+            self.try_complete_join(moment)
         else:
-            self._maybe_rebalance(moment)
+            self.maybe_rebalance(moment)
 
-    def _forget_pending(self, member_id: str) -> None:
+    def forget_pending(self, member_id: str) -> None:
+        """Forget a member id that was given out."""
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             self._timers.cancel(timer)
@@ -379,15 +397,15 @@ class Rebalancing:
             self._session_may_be_over(subject, moment)
         elif isinstance(subject, str) and subject in self.pending:
             del self.pending[subject]
-            self._try_complete_join(moment)
+            self.try_complete_join(moment)
 
     def _sync_time_is_up(self, moment: Moment) -> None:
-        absent = [one for one in self.roster if one.member_id in self._unsynced]
+        absent = [one for one in self.roster if one.member_id in self.unsynced]
         if not absent:
             return
         for member in absent:
-            self._remove(member)
-        self._maybe_rebalance(moment)
+            self.remove_member(member)
+        self.maybe_rebalance(moment)
 
     def _session_may_be_over(self, member: Member, moment: Moment) -> None:
         timer = member.timer
@@ -396,6 +414,6 @@ class Rebalancing:
             return
         member.timer = None
         if member.deadline_ms > moment.now_ms:
-            member.timer = self._alarm(member.deadline_ms, AlarmKind.SESSION, member)
+            member.timer = self.set_alarm(member.deadline_ms, AlarmKind.SESSION, member)
         elif member.is_new or (member.join_token is None and member.sync_token is None):
-            self._remove_and_go_on(member, moment)
+            self.remove_and_go_on(member, moment)

@@ -12,17 +12,16 @@ from collections.abc import Iterable
 from itertools import islice
 from random import Random
 
-from broker.alarm import Alarm
 from broker.config import BROKER_LISTENER, InForce
 from broker.fetch.reading import FetchReading, ReadingPorts
 from broker.metrics.metrics import Metrics
-from broker.purgatory import ParkedRequest, Purgatory
+from broker.purgatory import FirstReached, OffsetKey, Purgatory
 from broker.replicas.replica import READ_COMMITTED, READ_UNCOMMITTED, Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FetchSession, FetchSessions
 from broker.sessions.call import Call
 from broker.world import Clock
-from protocol.errors import ApiError, WireError
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.headers import decode_request_header
@@ -31,13 +30,6 @@ from protocol.types import TopicPartition
 
 EARLY_AFTER_MS = 5
 """The least time that a fetch stays parked before a later request can end its wait."""
-
-ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
-
-Awaited = tuple[Replica, int]
-"""A partition and isolation level. A parked fetch waits for its readable end to advance."""
-
-END_OF_TIME_MS = 2**63
 
 
 class ParkedFetch:
@@ -50,6 +42,7 @@ class ParkedFetch:
         "entry",
         "is_hastened",
         "parked_ms",
+        "partitions",
         "request",
         "seen_count",
         "session",
@@ -73,8 +66,17 @@ class ParkedFetch:
         self.is_hastened = False
         self.seen_count = 0
         """How many later frames have been inspected. None of them starts while the fetch waits."""
-        self.thresholds: list[tuple[Awaited, int]] = []
-        self.entry: ParkedRequest[Awaited, ParkedFetch] | None = None
+        self.partitions: tuple[Replica, ...] = ()
+        self.thresholds: dict[OffsetKey, int] = {}
+        self.entry: FirstReached | None = None
+
+    def reached(self) -> None:
+        """Try again, because one of its partitions has more to read."""
+        self._fetches.try_again(self)
+
+    def lost(self, code: ErrorCode) -> None:
+        """Answer with the available data: the time is up, or a partition is no longer led here."""
+        self._fetches.end(self, code)
 
     def hasten(self, behind: Iterable[bytes]) -> None:
         """End the wait soon if one of these frames asks for offsets of a partition it reads.
@@ -112,15 +114,15 @@ class Fetches:
         self,
         settings: InForce,
         clock: Clock,
-        alarm: Alarm,
+        purgatory: Purgatory,
         chance: Random,
         metrics: Metrics,
         replicas: Replicas,
     ) -> None:
         self._clock = clock
-        self._alarm = alarm
+        self._purgatory = purgatory
         self._metrics = metrics
-        self._parked: Purgatory[Awaited, ParkedFetch] = Purgatory()
+        self._parked: dict[ParkedFetch, None] = {}
         config = settings.config
         self.sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
@@ -152,51 +154,36 @@ class Fetches:
         parked.call.session.parked_fetch = parked
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
+        parked.partitions = tuple(reading.partitions)
         # Try again as soon as one more record is readable.
-        parked.thresholds = [
-            ((partition, isolation_level), partition.readable_end(isolation_level) + 1)
-            for partition in reading.partitions
-        ]
+        parked.thresholds = {
+            one.readable[isolation_level]: one.readable_end(isolation_level) + 1
+            for one in parked.partitions
+        }
         self._enter(parked)
 
     def _enter(self, parked: ParkedFetch) -> None:
-        parked.entry = self._parked.park(parked, parked.thresholds, parked.deadline_ms)
-        self._alarm.wake_by(parked.deadline_ms)
+        self._parked[parked] = None
+        parked.entry = self._purgatory.await_first(parked.thresholds, parked, parked.deadline_ms)
 
-    def advanced(self, partition: Replica) -> None:
-        """Retry the fetches that wait for this partition, because its high watermark has moved."""
-        if not self._parked.waiting:
-            return
-        for isolation_level in ISOLATION_LEVELS:
-            end_offset = partition.readable_end(isolation_level)
-            for parked in self._parked.release((partition, isolation_level), end_offset):
-                reading = self._read(parked)
-                if reading.is_enough():
-                    self._complete(parked, reading)
-                else:
-                    self._park(parked, reading)
+    def try_again(self, parked: ParkedFetch) -> None:
+        """Answer a fetch if there is enough to read by now, or let it wait again."""
+        reading = self._read(parked)
+        if reading.is_enough():
+            self._complete(parked, reading)
+        else:
+            self._park(parked, reading)
 
-    def lost(self, partition: Replica) -> None:
-        """Answer the fetches of a partition that this broker no longer leads."""
-        for isolation_level in ISOLATION_LEVELS:
-            for parked in self._parked.release_all((partition, isolation_level)):
-                self._complete(parked, self._read(parked))
-
-    def expire(self, now_ms: int) -> None:
-        """Answer the fetches whose time is up with the available data."""
-        for parked in self._parked.expire(now_ms):
-            if parked.is_hastened:
-                self._metrics.fetch_completed_early()
-            self._complete(parked, self._read(parked))
+    def end(self, parked: ParkedFetch, code: ErrorCode) -> None:
+        """Answer a fetch with the available data."""
+        if parked.is_hastened and code is ErrorCode.REQUEST_TIMED_OUT:
+            self._metrics.fetch_completed_early()
+        self._complete(parked, self._read(parked))
 
     @property
     def parked_count(self) -> int:
         """Number of requests that wait for data."""
         return len(self._parked)
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        return self._parked.next_deadline_ms
 
     def hasten(self, parked: ParkedFetch) -> None:
         """End the wait of a fetch as soon as it has waited a few milliseconds."""
@@ -210,18 +197,21 @@ class Fetches:
 
     def forget(self, parked: ParkedFetch) -> None:
         """Remove a fetch whose connection is closed."""
+        self._parked.pop(parked, None)
         if parked.entry is not None:
-            self._parked.remove(parked.entry)
+            self._purgatory.withdraw(parked.entry)
 
     def complete_all(self) -> None:
         """Answer every fetch with the available data, because the broker stops."""
-        for parked in self._parked.expire(END_OF_TIME_MS):
+        for parked in sorted(self._parked, key=lambda one: one.deadline_ms):
+            self.forget(parked)
             self._complete(parked, self._read(parked))
 
     def _read(self, parked: ParkedFetch) -> FetchReading:
         return FetchReading(self._ports, parked.call, parked.request, parked.session)
 
     def _complete(self, parked: ParkedFetch, reading: FetchReading) -> None:
+        self._parked.pop(parked, None)
         parked.call.session.parked_fetch = None
         parked.call.answer(reading.finish(self._clock.monotonic_ms()))
 
@@ -236,7 +226,7 @@ def _lists_offsets_of(parked: ParkedFetch, frame: bytes) -> bool:
     except WireError:
         # The error is reported when this frame is handled.
         return False
-    read = {replica.topic_partition for (replica, _), _ in parked.thresholds}
+    read = {replica.topic_partition for replica in parked.partitions}
     return any(
         TopicPartition(topic.name, one.partition_index) in read
         for topic in request.topics

@@ -210,7 +210,7 @@ class ReplicaFetches:
         heard = check_fetch(replica.state, log, asked, follower, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
-        self._ports.replicas.counting.take_over(replica)
+        replica.take_over()
         self._ports.heard(replica)
         if heard.is_again:
             line.asked_again.add(partition)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
 
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.controller.outcome import CreateOwnTopic
+from broker.handlers.lost_leaders import LostLeaders
+from broker.handlers.reachable import (
+    brokers_on,
+    controller_on,
+    leader_refusal,
+    offline_replicas,
+)
 from broker.handlers.transactions import with_topic
 from broker.metadata.image import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     MetadataImage,
-    PartitionImage,
     TopicImage,
 )
 from broker.metadata.names import check_topic_name
@@ -73,8 +80,10 @@ class ClusterHandlers:
         settings: InForce,
         groups: GroupCoordinator,
         transactions: TxnCoordinator,
+        lost_leaders: LostLeaders,
     ) -> None:
         self._metadata = metadata
+        self._lost_leaders = lost_leaders
         self._settings = settings
         self._groups = groups
         self._transactions = transactions
@@ -96,7 +105,7 @@ class ClusterHandlers:
             return _refuse_ids(request)
         missing = self._missing_topics(call, request)
         if not missing:
-            return self._answer(call, request, {})
+            return self._once_leaders_are_known(call, request)
         refusals: dict[str, ErrorCode] = {}
         waiting = len(missing)
 
@@ -120,6 +129,25 @@ class ClusterHandlers:
             )
         return None
 
+    def _once_leaders_are_known(
+        self, call: Call, request: MetadataRequest
+    ) -> MetadataResponse | None:
+        """Return the answer, or None if it waits for the successor of a leader that was lost."""
+
+        def leaders() -> Iterator[int]:
+            image = self._metadata.image
+            asked = [_find(image, one) for one in request.topics or []]
+            for topic in image.topics.values() if _wants_all(call, request) else asked:
+                if topic is not None:
+                    yield from (partition.leader for partition in topic.partitions)
+
+        def answer() -> None:
+            call.answer(self._answer(call, request, {}))
+
+        if self._lost_leaders.hold(leaders, answer):
+            return None
+        return self._answer(call, request, {})
+
     def _missing_topics(self, call: Call, request: MetadataRequest) -> list[str]:
         if not request.topics or not self._settings.config.auto_create_topics_enable:
             return []
@@ -139,9 +167,8 @@ class ClusterHandlers:
         self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
     ) -> MetadataResponse:
         image = self._metadata.image
-        wants_all = request.topics is None or (call.version == 0 and not request.topics)
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
-        if wants_all:
+        if _wants_all(call, request):
             topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
         else:
             # Each topic once, because a small request must not get a huge answer.
@@ -178,10 +205,17 @@ class ClusterHandlers:
             refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
             return _coordinators(call, refused)
 
+        def coordinators() -> list[int]:
+            return [shards.coordinator_id(key) for key in keys]
+
         def answer() -> None:
             call.answer(_coordinators(call, [self._coordinator(call, key, shards) for key in keys]))
 
-        with_topic(self._metadata, call, topic, answer)
+        def answer_once_known() -> None:
+            if not self._lost_leaders.hold(coordinators, answer):
+                answer()
+
+        with_topic(self._metadata, call, topic, answer_once_known)
         return None
 
     def _coordinator(
@@ -260,6 +294,18 @@ def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
     )
 
 
+def _wants_all(call: Call, request: MetadataRequest) -> bool:
+    """Return True if the request names no topics, so that all are described."""
+    return request.topics is None or (call.version == 0 and not request.topics)
+
+
+def _find(image: MetadataImage, asked: MetadataRequestTopic) -> TopicImage | None:
+    """Return a topic by id if the request has one, otherwise by name; None if it is unknown."""
+    if asked.topic_id != ZERO_UUID:
+        return image.topic_by_id(asked.topic_id)
+    return image.topics.get(asked.name or "")
+
+
 def _asked_topic(
     image: MetadataImage,
     call: Call,
@@ -267,16 +313,13 @@ def _asked_topic(
     refusals: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     """Return one topic by name, or by id from version 12 on."""
+    found = _find(image, asked)
+    if found is not None:
+        return _describe_topic(found, image, call)
     if asked.topic_id != ZERO_UUID:
-        found = image.topic_by_id(asked.topic_id)
-        if found is not None:
-            return _describe_topic(found, image, call)
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id
         )
-    found = image.topics.get(asked.name or "")
-    if found is not None:
-        return _describe_topic(found, image, call)
     code = refusals.get(asked.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         check_topic_name(asked.name)
@@ -311,42 +354,6 @@ def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> Meta
             )
         )
     return described
-
-
-def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
-    """Return why clients of a listener cannot use this leader; NONE if they can."""
-    broker = image.brokers.get(leader)
-    if broker is None or broker.is_fenced:
-        return ErrorCode.LEADER_NOT_AVAILABLE
-    if listener not in broker.listeners:
-        return ErrorCode.LISTENER_NOT_FOUND
-    return ErrorCode.NONE
-
-
-def offline_replicas(image: MetadataImage, listener: str, partition: PartitionImage) -> list[int]:
-    """Return the replicas on brokers that clients of a listener cannot reach."""
-    return [one for one in partition.replicas if leader_refusal(image, listener, one)]
-
-
-def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:
-    """Return id, host, port and rack of the brokers with this listener, as advertised."""
-    return [
-        (broker.node_id, *broker.listeners[listener], broker.rack)
-        for broker in image.brokers.values()
-        if listener in broker.listeners and not broker.is_fenced
-    ]
-
-
-def controller_on(image: MetadataImage, listener: str, leader_id: int, own_id: int) -> int:
-    """Return the broker that clients of a listener are told is the controller.
-
-    It must be reachable for them: the controller, else this broker, else any, because each broker
-    accepts these requests. -1 if no broker is in service. librdkafka waits a minute for a
-    controller that is not in the list, such as a broker that started but is not yet in service.
-    """
-    reachable = [one[0] for one in brokers_on(image, listener)]
-    wanted = (leader_id, own_id, *reachable)
-    return next((one for one in wanted if one in reachable), NO_NODE)
 
 
 def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.offset_waiters import Waits
+from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -69,7 +69,7 @@ class _Deletion:
         self.trimmed: list[_Trimmed] = []
         self._open_count = 0
 
-    def settle(self, waits: Waits) -> None:
+    def settle(self, waits: Purgatory) -> None:
         """After the leader's own deletions are durable, wait for the followers, then answer."""
         # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.trimmed)
@@ -97,7 +97,7 @@ class RecordHandlers:
     """Deletion of records, and the ends of leader epochs."""
 
     def __init__(
-        self, replicas: Replicas, checkpoints: CheckpointQueue, waits: Waits, clock: Clock
+        self, replicas: Replicas, checkpoints: CheckpointQueue, waits: Purgatory, clock: Clock
     ) -> None:
         self._replicas = replicas
         self._checkpoints = checkpoints
@@ -143,7 +143,7 @@ class RecordHandlers:
             if offset < 0:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
             log.advance_log_start(offset)
-            self._replicas.counting.trimmed(partition)
+            partition.on_trimmed()
             deletion.trimmed.append(_Trimmed(deletion, partition, offset, result))
         except ApiError as error:
             result.error_code = error.code

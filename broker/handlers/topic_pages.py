@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.cluster.metadata import Metadata
-from broker.handlers.cluster import TOPIC_OPERATIONS, leader_refusal, offline_replicas
+from broker.handlers.cluster import TOPIC_OPERATIONS
+from broker.handlers.reachable import leader_refusal, offline_replicas
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.sessions.call import Call

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.offset_waiters import OffsetWaiter
+from broker.purgatory import WaitingOperation
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
@@ -38,7 +38,7 @@ MARKERS_MS_MAX = 1_000
 because one partition must not delay the answers of all others.
 """
 
-Write = Callable[[Replica, TxnMarker, OffsetWaiter, int], None]
+Write = Callable[[Replica, TxnMarker, WaitingOperation, int], None]
 """Writes one marker and waits for its commit until a deadline."""
 
 

@@ -32,8 +32,8 @@ from broker.node.replication import Replication
 from broker.node.serving import Serving
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.node.transacting import Transacting
-from broker.offset_waiters import Waits
 from broker.produce.fast_path import QuickProduces
+from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
@@ -80,7 +80,6 @@ class Broker:
         self._metadata_worker = world.jobs("metadata", self.disk_failed)
         self.flusher = Flusher(
             world,
-            lambda log: self.replicas.counting.flushed(log),
             lambda error: self._disk_died(f"sync failed: {error}"),
             self.metrics.flushes.add,
             lambda log, error: self.write_failed(log.topic_partition, error, self.clock.now_ms()),
@@ -276,7 +275,7 @@ class Broker:
         metadata = self.metadata
         assert self.joining is not None
         membership = self.joining.membership
-        waits = Waits(alarm.wake_by)
+        waits = Purgatory(alarm.wake_by)
         folders = Folders(settings, world.clock, self._logs, self.worker)
         replicas = self.replicas = Replicas(
             settings,
@@ -285,7 +284,6 @@ class Broker:
             self._logs,
             self.flusher,
             folders,
-            lambda replica: self.serving.lost(replica),
             Alone(world.clock) if membership is None else membership,
         )
         if membership is not None:
@@ -299,7 +297,6 @@ class Broker:
         self.parts = put_together(
             settings,
             world,
-            alarm,
             metrics,
             metadata,
             waits,
@@ -309,6 +306,7 @@ class Broker:
             transacting,
             ProducerIds(metadata, self.config.node_id, broker_epoch),
             self.write_failed,
+            peers,
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(

@@ -31,6 +31,7 @@ from broker.config import InForce
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.image import MetadataImage
 from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
@@ -147,8 +148,7 @@ class ClusterJoin:
         driver = QuorumDriver(quorum, log, world, self.messenger)
         watcher = LeaderWatcher(world, self.probes, self.peers.address_of, driver.leader_dead)
         self._watcher = watcher
-        self.messenger.heard = driver.handle
-        self.messenger.leader_answered = watcher.answered
+        self.messenger.serve(driver, watcher)
         limits = OrderLimits(
             self._config.max_pending_metadata_orders,
             self._config.max_pending_metadata_orders_per_ip,
@@ -172,7 +172,6 @@ class ClusterJoin:
         orders = OrderForwarder(
             controller, lambda: driver.leader_id, self.peers, self._world, self._settings
         )
-        metadata.passed_on = orders.submit
         liveness = self.liveness = LivenessDriver(
             config.node_id,
             config.cluster_id,
@@ -186,16 +185,7 @@ class ClusterJoin:
         )
 
         leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
-
-        def role_changed(role: RoleChange) -> None:
-            watcher.role(role)
-            membership.role(role)
-            leaving.role(role)
-            # Do this in the next turn, when the quorum knows the leader.
-            self._world.soon(orders.leader_changed)
-
-        metadata.role_changed = role_changed
-        metadata.image_moved = membership.moved
+        metadata.join(orders, _ClusterMember(watcher, membership, leaving, orders, self._world))
 
     def registration(self) -> BrokerRegistrationRequest:
         """Return this process's registration for the controller, with a new incarnation id."""
@@ -225,3 +215,24 @@ class ClusterJoin:
             self._watcher.link_ended(node_id, kind, end)
         if self.membership is not None:
             self.membership.link_ended(node_id, kind, end)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterMember:
+    """The parts of a broker in a cluster that follow the quorum's leader and the image."""
+
+    watcher: LeaderWatcher
+    membership: MembershipDriver
+    leaving: ClusterLeave
+    orders: OrderForwarder
+    world: World
+
+    def role_changed(self, role: RoleChange) -> None:
+        self.watcher.role(role)
+        self.membership.role(role)
+        self.leaving.role(role)
+        # Do this in the next turn, when the quorum knows the leader.
+        self.world.soon(self.orders.leader_changed)
+
+    def image_moved(self, image: MetadataImage) -> None:
+        self.membership.moved(image)

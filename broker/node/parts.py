@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.alarm import Alarm
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
+from broker.handlers.lost_leaders import LostLeaders
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
-from broker.offset_waiters import Waits
 from broker.produce.batch_validator import BatchValidator
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving
 from broker.produce.verification import Verifier
+from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas
+from broker.sessions.peers import Peers
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
@@ -39,7 +40,7 @@ class BrokerParts:
     clock: Clock
     metrics: Metrics
     metadata: Metadata
-    waits: Waits
+    waits: Purgatory
     folders: Folders
     checkpoints: CheckpointQueue
     replicas: Replicas
@@ -52,27 +53,30 @@ class BrokerParts:
     markers: Markers
     verifier: Verifier
     producer_ids: ProducerIds
+    lost_leaders: LostLeaders
 
 
 def put_together(
     settings: InForce,
     world: World,
-    alarm: Alarm,
     metrics: Metrics,
     metadata: Metadata,
-    waits: Waits,
+    waits: Purgatory,
     folders: Folders,
     checkpoints: CheckpointQueue,
     replicas: Replicas,
     transacting: Transacting,
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
+    peers: Peers | None,
 ) -> BrokerParts:
-    """Create the parts that write and read records, around the given partitions."""
+    """Create the parts that write and read records, around the given partitions.
+
+    `peers` has the links to other brokers; None for a broker without others.
+    """
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)
-    fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
-    replicas.counting.on_advance = fetches.advanced
+    fetches = Fetches(settings, world.clock, waits, world.chance, metrics, replicas)
     return BrokerParts(
         settings,
         world.clock,
@@ -91,4 +95,5 @@ def put_together(
         transacting.markers,
         verifier,
         producer_ids,
+        LostLeaders(world, metadata, peers),
     )

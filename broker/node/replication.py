@@ -57,7 +57,7 @@ class Replication:
             replicas.logs.directory_id,
         )
         damage = Damage(world, replicas, membership.damaged, files)
-        replicas.listeners += [self._followers, self._fetches, damage]
+        replicas.listen(self._followers, self._fetches, damage)
 
     def start(self) -> None:
         """Begin to propose in-sync replicas for the partitions led here."""

@@ -12,6 +12,7 @@ from broker.node.parts import BrokerParts
 from broker.node.replication import Replication
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.replica import Replica
+from protocol.errors import ErrorCode
 
 SESSION_SWEEP_MS = 1_000
 
@@ -32,13 +33,13 @@ class Serving:
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
-        parts.replicas.on_led_late = self._follow
+        parts.replicas.report_to(self)
 
     def keep(self, house: Housekeeping) -> None:
         """Register the periodic jobs, once all partitions are open."""
         self._house = house
-        parts, metadata = self._parts, self._parts.metadata
-        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
+        parts = self._parts
+        parts.metadata.snapshotter.trim_with(house)
         config, clock = parts.settings.config, parts.clock
         sessions, warnings = self._listeners.sessions, parts.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: sessions.sweep(clock.monotonic_ms()))
@@ -65,9 +66,9 @@ class Serving:
         parts.groups.retry()
         parts.transactions.retry()
         # The created partitions can include shards.
-        parts.replicas.retry(lambda: parts.metadata.image, self._follow)
+        parts.replicas.retry(lambda: parts.metadata.image, self.led_late)
 
-    def _follow(self) -> None:
+    def led_late(self) -> None:
         """Update the coordinators after partitions became led here without a metadata commit."""
         self._parts.groups.follow()
         self._parts.transactions.follow()
@@ -79,18 +80,17 @@ class Serving:
             parts.groups.resigned(replica)
         elif replica.topic == TRANSACTIONS_TOPIC:
             parts.transactions.resigned(replica)
-        parts.fetches.lost(replica)
+        for readers in replica.readable:
+            readers.lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_time(self, now_ms: int) -> int:
         """Run the jobs that are due by the monotonic clock. Return the next deadline."""
         parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
-        parts.fetches.expire(now_ms)
         parts.groups.on_time(now_ms)
         house.run_due(now_ms)
         deadlines = (
             parts.waits.next_deadline_ms,
-            parts.fetches.next_deadline_ms,
             parts.groups.next_deadline_ms,
             house.next_deadline_ms,
         )
@@ -104,4 +104,4 @@ class Serving:
         if self._replication is not None:
             self._replication.complete_all()
         self._parts.groups.stop()
-        self._parts.replicas.counting.flush_all()
+        self._parts.replicas.flush_all()

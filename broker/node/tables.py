@@ -91,7 +91,9 @@ def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
 def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     """Topics, brokers, leaders and settings."""
     admin = TopicHandlers(parts.metadata)
-    cluster = ClusterHandlers(parts.metadata, parts.settings, parts.groups, parts.transactions)
+    cluster = ClusterHandlers(
+        parts.metadata, parts.settings, parts.groups, parts.transactions, parts.lost_leaders
+    )
     configs = ConfigHandlers(parts.metadata, parts.settings)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
     quorum = QuorumHandlers(parts.metadata)

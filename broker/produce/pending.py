@@ -6,9 +6,9 @@ last of these waits has ended. Each wait ends with its own error code.
 
 from __future__ import annotations
 
-from broker.offset_waiters import OffsetWaiters, Waits
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
+from broker.purgatory import OffsetKey, Purgatory
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call
 from broker.world import Clock
@@ -32,7 +32,7 @@ class Parking:
 
     __slots__ = ("_clock", "count", "waits")
 
-    def __init__(self, waits: Waits, clock: Clock) -> None:
+    def __init__(self, waits: Purgatory, clock: Clock) -> None:
         self.waits = waits
         self._clock = clock
         self.count = 0
@@ -43,7 +43,7 @@ class Parking:
         return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
 
 
-def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
+def line_of(replica: Replica, required_acks: int) -> OffsetKey:
     """Return the queue in which to wait for these `acks`."""
     return replica.durable if required_acks == LEADER_ALONE else replica.committed
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from broker.config import LogConfig
-from broker.offset_waiters import Waits
 from broker.produce.batch_validator import BatchValidator
 from broker.produce.fast_path import ProduceTemplate, QuickProduce
 from broker.produce.opening import Openings
 from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
+from broker.purgatory import Purgatory
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -45,7 +45,7 @@ class Produces:
     def __init__(
         self,
         world: World,
-        waits: Waits,
+        waits: Purgatory,
         validator: BatchValidator,
         proving: Proving,
         replicas: Replicas,
@@ -190,7 +190,7 @@ class Produces:
                 failed[replica] = error
                 self._write_failed(replica.topic_partition, error, now_ms)
             else:
-                self._replicas.counting.written(replica)
+                replica.on_written()
         if failed:
             for pending in self._openings.pending:
                 self._withdraw(pending, failed)

@@ -55,8 +55,8 @@ class SocketLink(asyncio.BufferedProtocol):
         self.peer = "?"
         self.is_paused = False
         self.is_stalled = False
-        self._loop = loop
-        self._receiver = receiver
+        self.loop = loop
+        self.receiver = receiver
         self._warmer = warmer
         self._unread_bytes_max = unread_bytes_max
         self._frames = FrameBuffer(frame_bytes_max)
@@ -88,13 +88,13 @@ class SocketLink(asyncio.BufferedProtocol):
             return
         self._output = ConnectionOutput(
             socket.socket(fileno=own_fd),
-            self._loop,
+            self.loop,
             self._drained,
             self._broken,
             self._warmer,
             self._unread_bytes_max,
         )
-        self._receiver.linked(self)
+        self.receiver.linked(self)
 
     def _unlinked(self, error: OSError) -> None:
         """Report a connection that had to be closed before its receiver was notified of it."""
@@ -103,10 +103,10 @@ class SocketLink(asyncio.BufferedProtocol):
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._receiver.take(self._frames.received(nbytes))
+        self.receiver.take(self._frames.received(nbytes))
 
     def eof_received(self) -> bool:
-        self._end(End.EOF)
+        self.report_end(End.EOF)
         return not self._is_closed
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,13 +116,13 @@ class SocketLink(asyncio.BufferedProtocol):
             # answers.
             self.mute()
             code = exc.errno if isinstance(exc, OSError) and exc.errno is not None else 0
-            self._end(ENDS.get(code, End.RESET))
+            self.report_end(ENDS.get(code, End.RESET))
 
-    def _end(self, end: End, reason: str = "") -> None:
+    def report_end(self, end: End, reason: str = "") -> None:
         if not self._is_closed and not self._has_ended:
             self._has_ended = True
             self.is_paused = True
-            self._receiver.ended(end, reason)
+            self.receiver.ended(end, reason)
 
     # The receiver calls these.
 
@@ -184,14 +184,14 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def _drained(self) -> None:
         self.is_stalled = False
-        self._receiver.drained()
+        self.receiver.drained()
 
     def _broken(self, error: Exception) -> None:
         """Handle an error while sending: the peer has closed, or a segment cannot be read."""
         if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
             # What the peer sent before it closed, and its end, are still in the kernel.
             self.mute()
-            self._loop.call_soon(self._receiver.drained)
+            self.loop.call_soon(self.receiver.drained)
             return
         logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
         self._give_up("")
@@ -199,4 +199,4 @@ class SocketLink(asyncio.BufferedProtocol):
     def _give_up(self, reason: str) -> None:
         if not self._is_closed:
             self.close()
-            self._receiver.ended(End.CLOSED, reason)
+            self.receiver.ended(End.CLOSED, reason)

@@ -48,26 +48,26 @@ class DialledLink(SocketLink):
 
     def begin(self, names: Names, *, asks_resolver: bool) -> None:
         """Resolve the name, and connect to one of its addresses."""
-        self._task = self._loop.create_task(self._dial(names, asks_resolver))
+        self._task = self.loop.create_task(self._dial(names, asks_resolver))
         self._task.add_done_callback(self._dialled)
 
     async def _dial(self, names: Names, asks_resolver: bool) -> None:
         found = await names.find(self._address.host, asks_resolver=asks_resolver)
         if not found:
-            self._loop.call_soon(
-                self._end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
+            self.loop.call_soon(
+                self.report_end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
             )
             return
-        deadline_s = self._loop.time() + CONNECT_S_MAX
+        deadline_s = self.loop.time() + CONNECT_S_MAX
         failures: list[tuple[End, str]] = []
         for left, one in zip(range(len(found), 0, -1), found, strict=True):
             try:
-                async with asyncio.timeout((deadline_s - self._loop.time()) / left):
+                async with asyncio.timeout((deadline_s - self.loop.time()) / left):
                     await self._connect(one)
                 return
             except OSError as error:
                 failures.append(_told_by(error))
-        self._loop.call_soon(self._end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
+        self.loop.call_soon(self.report_end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
 
     async def _connect(self, found: ResolvedAddress) -> None:
         """Connect to one address. Raises OSError, also on a timeout."""
@@ -76,16 +76,16 @@ class DialledLink(SocketLink):
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             end_when_silent(made, SILENCE_MS_MAX)
-            await self._loop.sock_connect(made, found.at(self._address.port))
+            await self.loop.sock_connect(made, found.at(self._address.port))
             if is_own_end(made):
                 raise ConnectionRefusedError(f"nobody listens at {self._address}")
-            await self._loop.create_connection(lambda: self, sock=made)
+            await self.loop.create_connection(lambda: self, sock=made)
         except BaseException:
             made.close()
             raise
 
     def _unlinked(self, error: OSError) -> None:
-        self._loop.call_soon(self._receiver.ended, End.CLOSED, str(error))
+        self.loop.call_soon(self.receiver.ended, End.CLOSED, str(error))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
         """Report an exception of the task now, because asyncio reports it only when it is
@@ -94,7 +94,7 @@ class DialledLink(SocketLink):
         error = None if task.cancelled() else task.exception()
         if error is not None:
             context = {"message": f"dialling {self._address} failed", "exception": error}
-            self._loop.call_exception_handler(context)
+            self.loop.call_exception_handler(context)
 
     def close(self) -> None:
         if self._task is not None:

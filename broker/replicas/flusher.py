@@ -12,6 +12,7 @@ works there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
@@ -27,17 +28,19 @@ STOP_S_MAX = 5.0
 """How long a stop waits for an fsync that hangs."""
 
 
-class Flusher:
-    """Fsyncs marked logs.
+class FlushListener(Protocol):
+    """Is notified of syncs in the event loop (`replicas`)."""
 
-    Calls `on_flushed(log)` in the event loop when `log.recovery_point` has moved. Calls
-    `on_failed(error)` when the process must stop.
-    """
+    def flushed(self, log: Log) -> None:
+        """The recovery point of the log has moved."""
+
+
+class Flusher:
+    """Fsyncs marked logs. Calls `on_failed(error)` when the process must stop."""
 
     def __init__(
         self,
         world: World,
-        on_flushed: Callable[[Log], None],
         on_failed: Callable[[Exception], None],
         on_timed: Callable[[int], None] = lambda took_ns: None,
         on_refused: Callable[[Log, DiskError], None] = lambda log, error: None,
@@ -48,7 +51,7 @@ class Flusher:
         self._soon = world.soon
         self._later = world.later
         self._turn_ns = world.turn_ns
-        self._on_flushed = on_flushed
+        self._listener: FlushListener | None = None
         self._on_failed = on_failed
         self._on_timed = on_timed
         self._on_refused = on_refused
@@ -62,6 +65,10 @@ class Flusher:
         self._workers = list(self._idle)
         self._is_scheduled = False
         self._is_stopped = False
+
+    def report_to(self, listener: FlushListener) -> None:
+        """Notify this object of syncs from now on."""
+        self._listener = listener
 
     @property
     def is_idle(self) -> bool:
@@ -135,8 +142,9 @@ class Flusher:
             for log, target in targets:
                 self._in_flight.discard(log)
                 log.flushed(target)
-            for log, _target in targets:
-                self._on_flushed(log)
+            if self._listener is not None:
+                for log, _target in targets:
+                    self._listener.flushed(log)
             self._go_on()
 
         def failed(error: Exception) -> None:

@@ -234,7 +234,6 @@ class Followers(BaseReplicaListener):
     # Appending.
 
     def _append(self, line: _Source, replica: Replica, action: Append) -> None:
-        replicas = self._ports.replicas
         if len(action.records):
             try:
                 is_written = self._write(replica, memoryview(action.records))
@@ -246,8 +245,8 @@ class Followers(BaseReplicaListener):
             if not is_written:
                 line.fetch.refused(action.key, self._clock.monotonic_ms())
                 return
-            replicas.counting.written(replica)
-        replicas.counting.learned(replica, action.high_watermark)
+            replica.on_written()
+        replica.on_learned(action.high_watermark)
         self._trim(line, replica, action)
 
     def _write(self, replica: Replica, records: memoryview) -> bool:

@@ -134,12 +134,14 @@ class Housekeeping:
         self._checkpoints.write(drop, self._checkpoint_failed, frees_room=True)
 
     def _flush_overdue(self) -> None:
-        self._replicas.counting.flush_overdue(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        for replica in self._replicas:
+            replica.flush_if_due(now_ms)
 
     def _checkpoint(self) -> None:
         """Fsync all logs, and write a checkpoint of the recovery points of the fsync before."""
         replicas = self._replicas
-        replicas.counting.flush_all()
+        replicas.flush_all()
         now = {
             one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
             for one in replicas
@@ -179,7 +181,7 @@ class Housekeeping:
                 continue
             try:
                 if expire(partition.log, now_ms, self._ages.of):
-                    replicas.counting.trimmed(partition)
+                    partition.on_trimmed()
                     waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:
                 self._retention_failed(partition, error)

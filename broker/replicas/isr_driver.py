@@ -92,7 +92,7 @@ class IsrDriver:
         proposal = replica.state.proposal(self._lived_ms())
         # A proposed replica holds back the high watermark from now on; a replica proposed for
         # removal may not.
-        self._replicas.counting.take_over(replica)
+        replica.take_over()
         if proposal is None:
             return
         self._gathered.append((replica, proposal))
@@ -157,4 +157,4 @@ class IsrDriver:
     def _tell(self, replica: Replica, proposal: IsrProposal, code: ErrorCode) -> None:
         replica.state.answered(proposal.number, code)
         if self._replicas.holds(replica):
-            self._replicas.counting.take_over(replica)
+            replica.take_over()

@@ -1,20 +1,31 @@
 """One replica of a partition: its log, its role, and the requests that wait for its offsets.
 
 Room: replicas. `state` holds the role, the high watermark and the in-sync replicas; this class
-connects it with the log. Requests wait in three sets: `durable` until the leader's own log is
-durable (acks=1), `committed` until all in-sync replicas have the records (acks=all, coordinators,
-markers), and `low_line` until all live replicas have deleted records.
+connects it with the log. The way of a record is a chain of calls, for leader and follower alike:
+`on_written` wakes the followers and asks for a sync, `on_durable` moves the high watermark, and
+`take_over` ends the waits.
+
+Requests wait for these keys (`purgatory`): `durable` until the leader's own log is durable
+(acks=1), `committed` until all in-sync replicas have the records (acks=all, coordinators, markers),
+`readable` until a consumer can read more, and `low_line` until all live replicas have deleted
+records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
-from broker.offset_waiters import OffsetWaiters
+from broker.purgatory import OffsetKey
+from broker.replicas.flusher import Flusher
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
 from broker.replication.partition import FollowerRole, LeaderRole, PartitionState, RoleChange
 from broker.storage.log import Log
+from broker.world import Clock
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, TopicPartition
 
@@ -22,11 +33,49 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 """The isolation levels of Fetch and ListOffsets."""
 
 
+class ReplicaListener(Protocol):
+    """Is notified of events in partitions with several replicas: the followers here, and the fetch
+    service.
+    """
+
+    def changed(self, replica: Replica, change: RoleChange) -> None:
+        """The replica entered a new role and its log end offset is current.
+
+        Requests that waited under the old role have been failed.
+        """
+
+    def gone(self, replica: Replica) -> None:
+        """This broker has no replica of the partition any more."""
+
+    def written(self, replica: Replica) -> None:
+        """Records were appended. Comes before their fsync here starts."""
+
+    def durable_advanced(self, replica: Replica) -> None:
+        """More of this replica's log is durable."""
+
+    def moved(self, replica: Replica) -> None:
+        """The high watermark or the log start offset has moved."""
+
+    def damaged(self, replica: Replica) -> None:
+        """The log was found damaged. It stays in service until another broker leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPorts:
+    """The objects that a replica notifies."""
+
+    clock: Clock
+    flusher: Flusher
+    listeners: Sequence[ReplicaListener]
+    """Notified of partitions with several replicas. `Replicas` adds to it."""
+
+
 class Replica:
     """The log and the state of one partition. It exists as long as the partition's folder."""
 
     __slots__ = (
         "_low_line",
+        "_ports",
         "bytes_in",
         "bytes_out",
         "committed",
@@ -37,6 +86,7 @@ class Replica:
         "is_shared",
         "leader_epoch",
         "log",
+        "readable",
         "state",
         "topic",
         "topic_partition",
@@ -44,8 +94,15 @@ class Replica:
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, log: Log, state: PartitionState, is_internal: bool
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        state: PartitionState,
+        ports: ReplicaPorts,
+        *,
+        is_internal: bool,
     ) -> None:
+        self._ports = ports
         self.topic_partition = topic_partition
         self.topic = topic_partition.topic
         self.index = topic_partition.partition
@@ -63,9 +120,11 @@ class Replica:
         """
         self.leader_epoch = NO_LEADER_EPOCH
         """The leader epoch of the present role. State kept by partition is kept by it too."""
-        self.durable = OffsetWaiters()
-        self.committed = OffsetWaiters()
-        self._low_line = OffsetWaiters()
+        self.durable = OffsetKey()
+        self.committed = OffsetKey()
+        self.readable = OffsetKey(), OffsetKey()
+        """By isolation level."""
+        self._low_line = OffsetKey()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
         """The error for requests that waited here under a former role."""
         self.bytes_in = 0
@@ -140,7 +199,7 @@ class Replica:
         self.leader_epoch = self.state.leader_epoch
         if change is not None:
             self._lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.durable.advanced(self.state.durable_end)
+            self.durable.reached(self.state.durable_end)
         return change
 
     def _ends(self) -> LogEnds:
@@ -162,27 +221,63 @@ class Replica:
             return min(log.recovery_point, log.written_end_offset)
         return log.written_end_offset
 
-    def advance_durable(self) -> bool:
-        """Note that more of the log is durable. Return whether the high watermark has moved."""
-        end_offset = self.durable_end()
-        self.state.advance_durable_end(end_offset)
-        self.durable.advanced(end_offset)
-        return self.take_over()
-
-    def take_over(self) -> bool:
-        """Apply the watermarks to the log and to waiting requests. Return whether the high
-        watermark has moved.
+    def on_written(self) -> None:
+        """Note an append. It is durable after the fsync, or at once if the topic does not wait for
+        one.
         """
+        if self.is_shared:
+            # Before the fsync here, so that followers append and fsync at the same time.
+            for listener in self._ports.listeners:
+                listener.written(self)
+        if self.log.config.is_flushed_before_ack:
+            self._ports.flusher.mark(self.log)
+            return
+        self.on_durable(self.durable_end())
+        self.flush_if_due(self._ports.clock.now_ms())
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Fsync the log if its `flush.ms` or `flush.messages` requires it."""
+        if self.log.is_flush_due(now_ms):
+            self._ports.flusher.mark(self.log)
+
+    def on_durable(self, end_offset: int) -> None:
+        """Note that the log is durable up to an offset, and move the high watermark if that was
+        missing.
+        """
+        self.state.advance_durable_end(end_offset)
+        self.durable.reached(end_offset)
+        self.take_over()
+        if self.is_shared:
+            for listener in self._ports.listeners:
+                listener.durable_advanced(self)
+
+    def take_over(self) -> None:
+        """Apply the watermarks to the log, end the waits for them, and notify the listeners."""
         high_watermark = self.state.high_watermark
         has_moved = high_watermark > self.log.high_watermark
         if has_moved:
             self.log.advance_high_watermark(high_watermark)
-        self.committed.advanced(high_watermark)
+        self.committed.reached(high_watermark)
         if self._low_line:
-            self._low_line.advanced(self.state.low_watermark)
-        return has_moved
+            self._low_line.reached(self.state.low_watermark)
+        if has_moved:
+            for isolation_level, readers in enumerate(self.readable):
+                if readers:
+                    readers.reached(self.readable_end(isolation_level))
+            if self.is_shared:
+                self._moved()
 
-    def low_line(self) -> OffsetWaiters:
+    def on_trimmed(self) -> None:
+        """Note a new log start offset after records were deleted."""
+        self.state.trimmed(self.log.log_start_offset)
+        if self.is_shared:
+            self._moved()
+
+    def _moved(self) -> None:
+        for listener in self._ports.listeners:
+            listener.moved(self)
+
+    def low_line(self) -> OffsetKey:
         """Return where requests wait until the logs of all live replicas start at or above an
         offset.
 
@@ -190,7 +285,7 @@ class Replica:
         falls when a replica returns that has not applied a deletion.
         """
         if not self._low_line:
-            self._low_line = OffsetWaiters(self.state.low_watermark)
+            self._low_line = OffsetKey(self.state.low_watermark)
         return self._low_line
 
     @property
@@ -198,17 +293,15 @@ class Replica:
         """True if the whole log is durable."""
         return self.durable_end() == self.log.log_end_offset
 
-    def learned(self, high_watermark: int) -> bool:
-        """Note the high watermark in a leader's response. Return whether this replica's own has
-        moved.
-        """
+    def on_learned(self, high_watermark: int) -> None:
+        """Note the high watermark in a leader's response."""
         self.state.learned(high_watermark, self.log.written_end_offset)
-        return self.take_over()
+        self.take_over()
 
     def truncated(self) -> None:
         """Note that a follower's log was truncated or reset."""
         self.state.advance_durable_end(self.durable_end())
-        self.learned(self.log.high_watermark)
+        self.on_learned(self.log.high_watermark)
 
     def gone(self) -> None:
         """Fail all waiting requests, because the partition is deleted."""
@@ -217,6 +310,6 @@ class Replica:
 
     def _lose(self, code: ErrorCode) -> None:
         self.why_lost = code
-        self.durable.lose(code)
-        self.committed.lose(code)
-        self._low_line.lose(code)
+        self.durable.lost(code)
+        self.committed.lost(code)
+        self._low_line.lost(code)

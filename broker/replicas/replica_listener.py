@@ -13,35 +13,28 @@ from broker.replicas.replica import Replica
 from broker.replication.partition import RoleChange
 
 
-class ReplicaListener(Protocol):
-    """Is notified of events in partitions with several replicas: the followers here, and the fetch
-    service.
-    """
+class LeadershipListener(Protocol):
+    """Is notified of the leaderships of this broker (`node/serving`)."""
 
-    def changed(self, replica: Replica, change: RoleChange) -> None:
-        """The replica entered a new role and its log end offset is current.
+    def lost(self, replica: Replica) -> None:
+        """The partition is not led here any more."""
 
-        Requests that waited under the old role have been failed.
-        """
+    def led_late(self) -> None:
+        """A leadership started later than its commit, because the log was being truncated."""
 
-    def gone(self, replica: Replica) -> None:
-        """This broker has no replica of the partition any more."""
 
-    def written(self, replica: Replica) -> None:
-        """Records were appended. Comes before their fsync here starts."""
+class NoLeaderships:
+    """Ignores leaderships, until an object is named that follows them."""
 
-    def durable_advanced(self, replica: Replica) -> None:
-        """More of this replica's log is durable."""
+    def lost(self, replica: Replica) -> None:
+        """Ignore the event."""
 
-    def moved(self, replica: Replica) -> None:
-        """The high watermark or the log start offset has moved."""
-
-    def damaged(self, replica: Replica) -> None:
-        """The log was found damaged. It stays in service until another broker leads."""
+    def led_late(self) -> None:
+        """Ignore the event."""
 
 
 class BaseReplicaListener:
-    """A listener that ignores all events. Subclasses override the events that they need."""
+    """A `ReplicaListener` that ignores all events. Subclasses override what they need."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Ignore the event."""

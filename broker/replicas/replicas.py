@@ -13,12 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.replicas.counting import WatermarkTracker
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import CreatedLogs, Folders
 from broker.replicas.place import BrokerPlace
-from broker.replicas.replica import Replica
-from broker.replicas.replica_listener import ReplicaListener
+from broker.replicas.replica import Replica, ReplicaListener, ReplicaPorts
+from broker.replicas.replica_listener import LeadershipListener, NoLeaderships
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import LeaderRole, OfflineRole, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
@@ -36,10 +35,9 @@ NOTHING_HELD: Mapping[int, Replica] = {}
 
 
 class Replicas:
-    """Finds partitions and assigns their roles; `counting` advances their watermarks.
+    """Finds partitions and assigns their roles.
 
-    Calls `on_lost` with every replica that is not led here any more. `listeners` are notified of
-    partitions with several replicas.
+    `listen` adds objects that are notified of partitions with several replicas.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class Replicas:
         logs: LogManager,
         flusher: Flusher,
         folders: Folders,
-        on_lost: Callable[[Replica], None],
         place: BrokerPlace,
     ) -> None:
         """`broker_epoch` is the epoch under which this incarnation is registered."""
@@ -58,10 +55,11 @@ class Replicas:
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._flusher = flusher
+        flusher.report_to(self)
         self._folders = folders
-        self._on_lost = on_lost
+        self._leaderships: LeadershipListener = NoLeaderships()
         self.place = place
-        self.listeners: list[ReplicaListener] = []
+        self._listeners: list[ReplicaListener] = []
         self._image = MetadataImage()
         """The newest image that is in force or is being applied."""
         self._held: dict[str, dict[int, Replica]] = {}
@@ -69,7 +67,7 @@ class Replicas:
         """The partitions that this broker leads."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
-        self.counting = WatermarkTracker(clock, flusher, self._by_log, self.listeners)
+        self._replica_ports = ReplicaPorts(clock, flusher, self._listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions whose folder the disk could not create yet, with the reason."""
@@ -83,10 +81,14 @@ class Replicas:
         """
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
-        self.on_led_late: Callable[[], None] = lambda: None
-        """Called when a leadership starts later than its commit, because the log was being
-        truncated.
-        """
+
+    def report_to(self, leaderships: LeadershipListener) -> None:
+        """Notify this object of leaderships from now on."""
+        self._leaderships = leaderships
+
+    def listen(self, *listeners: ReplicaListener) -> None:
+        """Notify these objects of partitions with several replicas, in this order."""
+        self._listeners.extend(listeners)
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._held.values():
@@ -151,6 +153,20 @@ class Replicas:
     def led_of(self, topic: str) -> Collection[Replica]:
         """Return the partitions of a topic that this broker leads."""
         return self._led.get(topic, NOTHING_HELD).values()
+
+    # Syncs.
+
+    def flushed(self, log: Log) -> None:
+        """Note that the log's recovery point has moved."""
+        replica = self._by_log.get(log)
+        if replica is not None:
+            replica.on_durable(replica.durable_end())
+
+    def flush_all(self) -> None:
+        """Fsync all logs, whatever the settings of their topics."""
+        for log in self._by_log:
+            if log.recovery_point < log.written_end_offset:
+                self._flusher.mark(log)
 
     # Changes of the metadata.
 
@@ -249,8 +265,8 @@ class Replicas:
         self._damaged_epochs.pop(replica, None)
         replica.log.retire()
         replica.gone()
-        self._on_lost(replica)
-        for listener in self.listeners:
+        self._leaderships.lost(replica)
+        for listener in self._listeners:
             listener.gone(replica)
         return replica.log
 
@@ -262,7 +278,7 @@ class Replicas:
         self._brokers = brokers
         for replica in self:
             replica.state.eligible(brokers)
-            self.counting.take_over(replica)
+            replica.take_over()
 
     def _is_missing_any(self, topic: TopicImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
@@ -294,7 +310,9 @@ class Replicas:
                 continue
             state = PartitionState(node_id, self._broker_epoch)
             state.eligible(self._brokers)
-            held[index] = Replica(topic_partition, log, state, topic.is_internal)
+            held[index] = Replica(
+                topic_partition, log, state, self._replica_ports, is_internal=topic.is_internal
+            )
             self._by_log[log] = self._by_id[held[index].partition_id] = held[index]
             if log in self.logs.marked:
                 self.found_damaged(held[index], self.logs.marked.pop(log))
@@ -320,18 +338,18 @@ class Replicas:
         change = replica.assign(partition, end_offset, min_in_sync, self.place.lived_ms)
         if change is not None:
             self._changed(replica, change)
-        self.counting.take_over(replica)
+        replica.take_over()
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})
         if isinstance(change.before, LeaderRole):
             led.pop(replica.index, None)
-            self._on_lost(replica)
+            self._leaderships.lost(replica)
         if isinstance(change.after, LeaderRole):
             led[replica.index] = replica
         if not isinstance(change.after, OfflineRole) and not replica.is_all_durable:
             self._flusher.mark(replica.log)
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener.changed(replica, change)
 
     # Damaged logs.
@@ -357,7 +375,7 @@ class Replicas:
                 partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
             ),
         )
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener.damaged(replica)
 
     def _give_up_damaged(self) -> list[Log]:
@@ -382,10 +400,8 @@ class Replicas:
             self.logs.take_offline(replica.log, reason)
         return given_up
 
-    # Call `ready` when no thread works on the log's files. It decides again whether to truncate.
-
     def begin_truncation(self, replica: Replica, ready: Callable[[], None]) -> None:
-        """Put a truncated log back into service, in its newest role."""
+        """Call `ready` when no thread works on the log's files. It decides again."""
         self._flusher.drain([replica.log], ready)
 
     def end_truncation(self, replica: Replica) -> None:
@@ -396,4 +412,4 @@ class Replicas:
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)
         if replica.is_led:
-            self.on_led_late()
+            self._leaderships.led_late()

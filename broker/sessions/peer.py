@@ -87,8 +87,8 @@ class Peer:
         self._unsent: list[Any] = []
         """Requests that wait for the connection, as chunks."""
         self._asked: dict[int, SentRequest] = {}
-        self.has_answered = False
-        """True if the other side has ever sent a valid answer on this link."""
+        self.answered_ms: int | None = None
+        """The monotonic time of the last valid answer on this link; None before the first."""
         self._given_up: set[int] = set()
         """Ids of timed-out requests whose answers can still arrive."""
         self._timer: Cancel | None = None
@@ -187,7 +187,7 @@ class Peer:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         if correlation_id in self._given_up:
             self._given_up.discard(correlation_id)
-            self.has_answered = True
+            self.answered_ms = self._world.clock.monotonic_ms()
             return None
         asked = self._asked.get(correlation_id)
         if asked is None:
@@ -201,7 +201,7 @@ class Peer:
                 f"{len(frame) - end} extra bytes after the answer to request {correlation_id}"
             )
         del self._asked[correlation_id]
-        self.has_answered = True
+        self.answered_ms = self._world.clock.monotonic_ms()
         return asked.answered, answer
 
     def _break(self, reason: str) -> None:

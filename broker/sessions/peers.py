@@ -111,6 +111,8 @@ class Peers:
         self._began_ms = world.clock.monotonic_ms()
         self._silent: dict[int, Silence] = {}
         """By node, since the end of the last link on which it answered."""
+        self._lost_ms: dict[int, int] = {}
+        """By node: the monotonic time at which a link on which it had answered ended last."""
         for address in self._voters.values():
             world.look_up(address.host)
 
@@ -126,9 +128,20 @@ class Peers:
         has answered. A node that was never asked does not answer either.
         """
         for (other_id, _), line in self._lines.items():
-            if other_id == node_id and line.peer is not None and line.peer.has_answered:
+            if other_id == node_id and line.peer is not None and line.peer.answered_ms is not None:
                 return None
         return self._silent.get(node_id) or Silence(self._began_ms, None)
+
+    def lost_ms(self, node_id: int) -> int | None:
+        """Return when a working link to a node ended last; None if the node has answered since."""
+        lost_ms = self._lost_ms.get(node_id)
+        if lost_ms is None:
+            return None
+        for (other_id, _), line in self._lines.items():
+            answered_ms = None if line.peer is None else line.peer.answered_ms
+            if other_id == node_id and answered_ms is not None and answered_ms > lost_ms:
+                return None
+        return lost_ms
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
         """Record the process and address of a node from the metadata; it can be the known one.
@@ -200,13 +213,13 @@ class Peers:
 
     def _ended(self, node_id: int, kind: LinkKind, line: _PeerLine, peer: Peer, end: End) -> None:
         line.peer = None
-        if peer.has_answered:
-            since_ms = self._world.clock.monotonic_ms()
+        if peer.answered_ms is not None:
+            since_ms = self._lost_ms[node_id] = self._world.clock.monotonic_ms()
         else:
             since_ms = self._silent.get(node_id, Silence(self._began_ms, None)).since_ms
         self._silent[node_id] = Silence(since_ms, end)
         longer_ms = min(max(2 * line.wait_ms, REDIAL_MS_MIN), REDIAL_MS_MAX)
-        line.wait_ms = REDIAL_MS_MIN if peer.has_answered else longer_ms
+        line.wait_ms = REDIAL_MS_MIN if peer.answered_ms is not None else longer_ms
         # A random delay, so that not all brokers call a returning node at once; within half a
         # second.
         more_ms = self._world.chance.randint(0, line.wait_ms // 2)

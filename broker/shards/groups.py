@@ -89,14 +89,14 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def moment(self) -> Moment:
         """Return the time in the form that groups use."""
-        clock = self._ports.clock
+        clock = self.ports.clock
         return Moment(clock.monotonic_ms(), clock.now_ms())
 
     def topic_with(self, topic: str, index: int) -> Uuid | None:
         """Return the id of the topic if the partition exists, so that its offsets
         may be committed.
         """
-        known = self._ports.image().topics.get(topic)
+        known = self.ports.image().topics.get(topic)
         return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
@@ -124,7 +124,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """
         shard.loaded(self.moment())
         self.perform(loaded)
-        topics = self._ports.image().topics
+        topics = self.ports.image().topics
 
         def topic_id_of(topic: str) -> Uuid | None:
             known = topics.get(topic)
@@ -215,7 +215,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups that have expired at this date."""
-        self._ages.look(now_ms, self._ports.clock.monotonic_ms())
+        self._ages.look(now_ms, self.ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expiry.due(now_ms)), now_ms)
 
@@ -237,7 +237,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         busy = loaded.keys_under_way()
 
         def committed() -> None:
-            self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
+            self.ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
 
         outcome = ShardOutcome([one for one in records if one.key not in busy], None)
         try:
@@ -249,7 +249,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Write tombstones for the offsets of removed topics, including offsets that are being
         written.
         """
-        for loaded in self._shards.values():
+        for loaded in self.by_index.values():
             if loaded.shard is None:
                 self._removed_unseen.setdefault(loaded, set()).update(names)
         for loaded, shard in self.loaded():

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.coordinators.outcome import CoordinatorRecord, Shard
 from broker.metadata.image import MetadataImage
-from broker.offset_waiters import Waits
+from broker.purgatory import Purgatory
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -37,7 +37,7 @@ class ShardPorts:
     soon: Soon
     image: Callable[[], MetadataImage]
     replicas: Replicas
-    waits: Waits
+    waits: Purgatory
     write_failed: WriteFailed
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.offset_waiters import OffsetWaiter
+from broker.purgatory import WaitingOperation
 from broker.sessions.peers import LinkKind, Peers
 from broker.shards.markers import FENCED, TxnMarker
 from broker.world import End, World
@@ -48,7 +48,7 @@ class WantedMarker:
 
     partition: TopicPartition
     marker: TxnMarker
-    waiter: OffsetWaiter
+    waiter: WaitingOperation
     serves: Callable[[], bool]
     """Returns whether the shard that decided the transaction is still led here. Otherwise the
     marker must not be sent.

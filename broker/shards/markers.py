@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.offset_waiters import OffsetWaiter
+from broker.purgatory import WaitingOperation
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
@@ -50,7 +50,7 @@ class Markers:
         self,
         replica: Replica,
         marker: TxnMarker,
-        waiter: OffsetWaiter,
+        waiter: WaitingOperation,
         deadline_ms: int | None = None,
     ) -> None:
         """Write a marker. The waiter is notified when it is committed, possibly before this
@@ -87,10 +87,10 @@ class Markers:
             replica.committed.await_(end_offset, waiter, None)
         else:
             self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
-        self._ports.replicas.counting.written(replica)
+        replica.on_written()
 
     def write_once(
-        self, replica: Replica, marker: TxnMarker, waiter: OffsetWaiter, deadline_ms: int
+        self, replica: Replica, marker: TxnMarker, waiter: WaitingOperation, deadline_ms: int
     ) -> None:
         """Write a marker unless it is already in the log; then only wait for its commit.
 

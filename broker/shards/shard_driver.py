@@ -75,18 +75,18 @@ class CoordinatorDriver(Generic[S]):
         load_error: str,
         too_large: ErrorCode,
     ) -> None:
-        self._ports = ports
+        self.ports = ports
         self._topic = topic
         self._make_shard = make_shard
         self._load_error = load_error
         self._too_large = too_large
-        self._shards: dict[int, LoadedShard[S]] = {}
+        self.by_index: dict[int, LoadedShard[S]] = {}
         self._unread: dict[LoadedShard[S], tuple[S, int]] = {}
         """Shards whose log could not be read, with the offset at which to continue."""
 
     def loaded(self) -> Iterator[tuple[LoadedShard[S], S]]:
         """Yield the loaded shards, each with its `LoadedShard`."""
-        for loaded in list(self._shards.values()):
+        for loaded in list(self.by_index.values()):
             if loaded.shard is not None:
                 yield loaded, loaded.shard
 
@@ -98,17 +98,17 @@ class CoordinatorDriver(Generic[S]):
     @property
     def is_loading(self) -> bool:
         """True if a shard is still loading, so that a list of all groups would be incomplete."""
-        return any(loaded.shard is None for loaded in self._shards.values())
+        return any(loaded.shard is None for loaded in self.by_index.values())
 
     def find(self, key: str) -> LoadedShard[S]:
         """Return the shard of a group or transaction. Raises ApiError while it is loading, or if it
         is not here.
         """
-        topic = self._ports.image().topics.get(self._topic)
+        topic = self.ports.image().topics.get(self._topic)
         if topic is None:
             # Another broker can know the new topic already, and have sent a client here.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        loaded = self._shards.get(shard_of(key, len(topic.partitions)))
+        loaded = self.by_index.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if loaded.shard is None:
@@ -117,7 +117,7 @@ class CoordinatorDriver(Generic[S]):
 
     def coordinator_id(self, key: str) -> int:
         """Return the broker that coordinates a group or transaction; NO_NODE if none."""
-        topic = self._ports.image().topics.get(self._topic)
+        topic = self.ports.image().topics.get(self._topic)
         if topic is None:
             return NO_NODE
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
@@ -126,7 +126,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the partition that stores a group or transaction. Raises ApiError if the topic is
         missing.
         """
-        topic = self._ports.image().topics.get(self._topic)
+        topic = self.ports.image().topics.get(self._topic)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))
@@ -152,7 +152,7 @@ class CoordinatorDriver(Generic[S]):
 
         As for reads from a leader, that requires that no other broker can have become the leader.
         """
-        return self._ports.replicas.place.may_read
+        return self.ports.replicas.place.may_read
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
         """Return the error to send to a client: NOT_COORDINATOR if this broker may have been
@@ -165,15 +165,15 @@ class CoordinatorDriver(Generic[S]):
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
         """Return whether a shard is still here, for work that continues in later turns."""
-        return self._shards.get(loaded.replica.index) is loaded
+        return self.by_index.get(loaded.replica.index) is loaded
 
     # Loading.
 
     def follow(self) -> None:
         """Load the shards of partitions that this broker now leads. `resigned` drops shards."""
-        for replica in list(self._ports.replicas.led_of(self._topic)):
-            if replica.index not in self._shards:
-                loaded = self._shards[replica.index] = LoadedShard[S](replica)
+        for replica in list(self.ports.replicas.led_of(self._topic)):
+            if replica.index not in self.by_index:
+                loaded = self.by_index[replica.index] = LoadedShard[S](replica)
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
@@ -191,11 +191,11 @@ class CoordinatorDriver(Generic[S]):
                 self._load_error,
                 extra=fields(partition=loaded.replica.topic_partition, error=error),
             )
-            self._ports.replicas.read_failed(loaded.replica, error)
+            self.ports.replicas.read_failed(loaded.replica, error)
             if isinstance(error, DiskError) and not is_damage(error):
                 self._unread[loaded] = shard, offset
             return
-        self._ports.soon(self._load_slice, loaded, shard, offset)
+        self.ports.soon(self._load_slice, loaded, shard, offset)
 
     def load_again(self) -> None:
         """Continue to load shards whose log could not be read, for example for lack of file
@@ -229,9 +229,9 @@ class CoordinatorDriver(Generic[S]):
         """Drop the shard of a partition that this broker does not lead any more, or not in this
         epoch.
         """
-        loaded = self._shards.get(replica.index)
+        loaded = self.by_index.get(replica.index)
         if loaded is not None and loaded.replica is replica:
-            del self._shards[replica.index]
+            del self.by_index[replica.index]
             self.on_dropped(loaded)
 
     # Committing.
@@ -265,13 +265,13 @@ class CoordinatorDriver(Generic[S]):
                 then()
             return
         end_offset = self._append(loaded, outcome, producer)
-        ports = self._ports
+        ports = self.ports
         deadline_ms = ports.clock.monotonic_ms() + COMMIT_MS_MAX
         answering = ClientWait(reply, outcome.reply, refused)
         ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
         if then is not None:
             loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
-        ports.replicas.counting.written(loaded.replica)
+        loaded.replica.on_written()
 
     def submit_own(
         self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
@@ -286,7 +286,7 @@ class CoordinatorDriver(Generic[S]):
             return
         end_offset = self._append(loaded, outcome)
         loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
-        self._ports.replicas.counting.written(loaded.replica)
+        loaded.replica.on_written()
 
     def _append(
         self,
@@ -296,14 +296,14 @@ class CoordinatorDriver(Generic[S]):
     ) -> int:
         """Append an outcome's records, to be replayed once they are committed.
 
-        Returns the end of their batch. The caller then calls `counting.written`. Raises ApiError if
+        Returns the end of their batch. The caller then calls `on_written`. Raises ApiError if
         nothing was written.
         """
         replica = loaded.replica
         if not replica.leads_in(loaded.leader_epoch):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         log = replica.log
-        now_ms = self._ports.clock.now_ms()
+        now_ms = self.ports.clock.now_ms()
         producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         batch = build_batch(
             [NewRecord(one.key, one.value, now_ms) for one in outcome.records],
@@ -342,7 +342,7 @@ class CoordinatorDriver(Generic[S]):
         """Replay a marker once it is committed. A shard that is still loading finds
         it in the log.
         """
-        loaded = self._shards.get(replica.index)
+        loaded = self.by_index.get(replica.index)
         if loaded is None or loaded.replica is not replica or loaded.shard is None:
             return
         header = marker_header(offset, producer, replica.leader_epoch)
@@ -355,5 +355,5 @@ class CoordinatorDriver(Generic[S]):
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
         """Note a disk error, and return the error for the client."""
-        self._ports.write_failed(replica.topic_partition, error, now_ms)
+        self.ports.write_failed(replica.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

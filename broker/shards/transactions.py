@@ -112,7 +112,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
         """Finish the transactions that were decided before the last stop."""
-        shard.begin(self._ports.clock.monotonic_ms())
+        shard.begin(self.ports.clock.monotonic_ms())
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
 
@@ -208,7 +208,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._write_markers(ending)
 
     def _write_markers(self, ending: Ending) -> None:
-        now_ms = self._ports.clock.monotonic_ms()
+        now_ms = self.ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
             # Counted first, because the marker can be committed before `write` returns.
@@ -234,10 +234,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             ending.loaded.leader_epoch,
         )
         wait = MarkerWait(self, ending, topic_partition)
-        replicas, sender = self._ports.replicas, self._sender
+        replicas, sender = self.ports.replicas, self._sender
         replica = replicas.get(*topic_partition)
         if replica is None and sender is not None:
-            leader_id = leader_of(self._ports.image(), topic_partition)
+            leader_id = leader_of(self.ports.image(), topic_partition)
             if leader_id is not None and leader_id not in (NO_NODE, self._node_id):
                 wanted = WantedMarker(topic_partition, marker, wait, wait.serves, wait.refused)
                 sender.send(leader_id, wanted)
@@ -254,7 +254,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         shows that a partition is gone.
         """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return leader_of(self._ports.image(), topic_partition) is None
+            return leader_of(self.ports.image(), topic_partition) is None
         if error.code in FENCED:
             _tell_fenced(topic_partition, error.code)
             return True
@@ -263,7 +263,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
         """Note that a marker is committed, here or elsewhere, or is not needed any more."""
-        self._outages.over(topic_partition, self._ports.clock.monotonic_ms())
+        self._outages.over(topic_partition, self.ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
     def _marker_ended(self, ending: Ending) -> None:
@@ -278,14 +278,14 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             # Another broker leads the partition now; only that leader knows whether it has the
             # marker.
             ending.unwritten.add(topic_partition)
-            self._ports.soon(self._write_again, ending)
+            self.ports.soon(self._write_again, ending)
             self._marker_ended(ending)
             return
         self.marker_settled(ending, topic_partition)
 
     def marker_refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """Note that another broker has not written a marker and will be asked again."""
-        now_ms = self._ports.clock.monotonic_ms()
+        now_ms = self.ports.clock.monotonic_ms()
         self._outages.refused(topic_partition, ApiError(code), now_ms)
 
     def _write_again(self, ending: Ending) -> None:
@@ -303,7 +303,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         def completed() -> None:
             self._endings.pop(ending, None)
 
-        now_ms = self._ports.clock.now_ms()
+        now_ms = self.ports.clock.now_ms()
         outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
         error = self._submit_own(ending.loaded, ending.shard, outcome, completed)
         ending.is_completing = error is None
@@ -323,7 +323,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def abort_overdue(self) -> None:
         """Abort the transactions that have exceeded their producers' time-outs."""
-        clock = self._ports.clock
+        clock = self.ports.clock
         for loaded, shard in self.loaded():
             for outcome in shard.abort_overdue(clock.now_ms(), clock.monotonic_ms()):
                 (one,) = outcome.reply
@@ -339,8 +339,8 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def expire(self) -> None:
         """Delete the transactional ids that have not been used for long."""
-        now_ms = self._ports.clock.now_ms()
-        self._ages.look(now_ms, self._ports.clock.monotonic_ms())
+        now_ms = self.ports.clock.now_ms()
+        self._ages.look(now_ms, self.ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 
@@ -350,10 +350,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             return
         count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
         some = [ids.popleft() for _ in range(count)]
-        outcome = shard.expire(some, self._ports.clock.now_ms())
+        outcome = shard.expire(some, self.ports.clock.now_ms())
 
         def committed() -> None:
-            self._ports.soon(self._expire_some, loaded, shard, ids)
+            self.ports.soon(self._expire_some, loaded, shard, ids)
 
         _note(self._submit_own(loaded, shard, outcome, committed))
 

@@ -23,7 +23,6 @@ PURE = {
         "cluster/reports",
         "alarm",
         "budget",
-        "offset_waiters",
         "purgatory",
         "timers",
         "world",

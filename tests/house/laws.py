@@ -16,6 +16,7 @@ FILE_LINES_ADVISED = 400
 FILE_LINES_MAX = 700
 LONGER_FILES = {
     "broker/coordinators/group_rebalance.py": "one state machine: the rebalance of a classic group",
+    "broker/replicas/replicas.py": "one object: the partitions, and how they follow the metadata",
     "broker/storage/log_manager.py": "one order of steps: how the logs of a broker start and stop",
     "collector/identity/generation.py": "one object: what is known of one file",
     "collector/read/reader.py": "one turn of a file, from the look at it to what it gives",
@@ -118,7 +119,6 @@ GROUND_MODULES = {
         "world",
         "alarm",
         "budget",
-        "offset_waiters",
         "timers",
         "purgatory",
         "config",

@@ -220,6 +220,32 @@ def test_a_dry_run_shows_what_counts_and_what_does_not(tmp_path: Path) -> None:
     assert "200  count 2" in output
 
 
+def test_a_dry_run_shows_values_as_the_sinks_do(tmp_path: Path) -> None:
+    head = '1.2.3.4 - - [01/Aug/2026:10:00:01 +0000] "GET'
+    records = [
+        b64encode(f'{head} /{path} HTTP/1.1" {status} {size} "-" "x"'.encode()).decode()
+        for path, status, size in (("a", 200, 2), ("a", 200, 3), ("b", 200, 4), ("b", 500, 5))
+    ]
+    shown = {
+        ("share", "status >= 500"): "share 0.25  count 4",
+        ("mean", "status"): "mean 275  count 4",
+        ("sum", "bytes"): "sum 14  count 4",
+        ("unique", "path"): "unique 2  count 4",
+        ("percentile", "bytes"): "p50 3  count 4",
+    }
+    metrics = [
+        {"name": f"m_{measure}", "from": "access", "measure": measure, "value": value}
+        for measure, value in shown
+    ]
+    given = [{"name": "access", "key": "access/sample.log", "records": records}]
+    section = {"from": FROM, "metrics": metrics}
+    code, output = run_mode(tmp_path, section, "--dry-run", given=json.dumps(given))
+    assert code == 0
+    for (measure, _), numbers in shown.items():
+        cells = output.partition(f"m_{measure} (")[2].partition("\n\n")[0]
+        assert cells.rstrip().endswith(f"  2026-08-01 10:00:00  *  {numbers}"), output
+
+
 def test_the_plan_names_every_metric() -> None:
     metric = {"name": "errors", "from": "access", "measure": "share", "value": "status >= 500"}
     text = describe_plan(StreamSection.model_validate({"from": FROM, "metrics": [metric]}))

@@ -70,6 +70,25 @@ class Life:
         self.node.world.later(0, self.node.kill)
 
 
+class Joined:
+    """What follows the quorum's leader and the image; every image is checked."""
+
+    def __init__(
+        self, cluster: MemberCluster, watcher: LeaderWatcher, membership: MembershipDriver
+    ) -> None:
+        self._cluster = cluster
+        self._watcher = watcher
+        self._membership = membership
+
+    def role_changed(self, role: RoleChange) -> None:
+        self._watcher.role(role)
+        self._membership.role(role)
+
+    def image_moved(self, image: MetadataImage) -> None:
+        self._cluster.check(image)
+        self._membership.moved(image)
+
+
 class MemberNode(MetadataNode):
     """One node, with all that its place in the cluster takes."""
 
@@ -88,7 +107,7 @@ class MemberNode(MetadataNode):
         probes = Probes(world)
         driver = metadata.quorum
         watcher = LeaderWatcher(world, probes, peers.address_of, driver.leader_dead)
-        messenger.leader_answered = watcher.answered
+        messenger.serve(driver, watcher)
         cluster.incarnations += 1
         incarnation_id = Uuid(int=0xABC000 + cluster.incarnations)
         life = self.life = Life(incarnation_id, self)
@@ -115,17 +134,8 @@ class MemberNode(MetadataNode):
             watcher.link_ended(node_id, kind, end)
             self.membership.link_ended(node_id, kind, end)
 
-        def role(role: RoleChange) -> None:
-            watcher.role(role)
-            self.membership.role(role)
-
-        def moved(image: MetadataImage) -> None:
-            cluster.check(image)
-            self.membership.moved(image)
-
         peers._on_end = link_ended
-        metadata.role_changed = role
-        metadata.image_moved = moved
+        metadata.join(metadata.controller, Joined(cluster, watcher, self.membership))
         return {
             **super().handlers(messenger),
             **membership_handlers(self.liveness, metadata.controller),

@@ -43,6 +43,7 @@ from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.storage.errors import DiskError
+from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.retention import drop_below
 from broker.world import Address
@@ -83,6 +84,19 @@ class Publisher:
 
     def published(self, delta: MetadataDelta) -> None:
         pass
+
+
+class Trimmer:
+    """Drops what a log no longer begins with, as housekeeping would, at once."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+
+    def trim(self, log: Log, start_offset: int) -> None:
+        self._logs.checkpoint(frees_room=True).perform()
+        dropped = drop_below(log, start_offset, NOW_MS)
+        if dropped is not None:
+            dropped.perform()
 
 
 class MetadataNode:
@@ -132,14 +146,14 @@ class MetadataNode:
             now_ms=world.clock.monotonic_ms(),
         )
         driver = QuorumDriver(quorum, log, world, messenger)
-        messenger.heard = driver.handle
+        messenger.serve(driver)
         controller = ControllerDriver(
             Controller(config, world.chance), OrderLimits(1_000, 1_000), driver, world
         )
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
-        snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)
+        snapshotter.trim_with(Trimmer(logs))
         self.metadata = Metadata(log, driver, Loader(log), controller, snapshotter)
-        driver.following = CommitWatch(self, self.metadata)
+        driver.report_to(CommitWatch(self, self.metadata))
         self._listen(world, config, messenger)
         self.metadata.start(state.snapshot)
         hands = Hands(world.jobs("metadata"), world.jobs("files"))
@@ -171,13 +185,6 @@ class MetadataNode:
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
         """The handlers of other nodes' requests; called once in a life, before anything happens."""
         return dict(quorum_handlers(messenger))
-
-    def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:
-        """Drop what the log no longer begins with, as housekeeping would, at once."""
-        logs.checkpoint(frees_room=True).perform()
-        dropped = drop_below(log.log, offset, NOW_MS)
-        if dropped is not None:
-            dropped.perform()
 
     def kill(self) -> None:
         """The process ends; what it has written is in the page cache."""

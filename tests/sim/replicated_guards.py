@@ -11,7 +11,6 @@ from pytest import MonkeyPatch
 
 from broker.fetch import replica_fetch
 from broker.fetch.replica_fetch import ReplicaFetches
-from broker.replicas.counting import WatermarkTracker
 from broker.replicas.followers import Followers
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -43,14 +42,14 @@ def _follower_reports_durable_end(patch: MonkeyPatch) -> None:
 
 
 def _leader_counts_durable_end(patch: MonkeyPatch) -> None:
-    marked = WatermarkTracker.written
+    marked = Replica.on_written
 
-    def written(self: WatermarkTracker, replica: Replica) -> None:
-        marked(self, replica)
-        if replica.is_led:
-            self._durable_advanced(replica)
+    def on_written(self: Replica) -> None:
+        marked(self)
+        if self.is_led:
+            self.on_durable(self.durable_end())
 
-    patch.setattr(WatermarkTracker, "written", written)
+    patch.setattr(Replica, "on_written", on_written)
     patch.setattr(Replica, "durable_end", lambda self: self.log.written_end_offset)
 
 

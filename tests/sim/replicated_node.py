@@ -21,6 +21,7 @@ from broker.replicas.followers import FollowerPorts, Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.place import Alone
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import FollowerIdentity
 from broker.sessions.call import Call
@@ -81,6 +82,16 @@ def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, 
             found.append((header.base_offset, bytes(view)))
             start_offset = header.last_offset + 1
     return found
+
+
+class Watermarks(BaseReplicaListener):
+    """Looks at every high watermark that moves."""
+
+    def __init__(self, node: ReplicatedNode) -> None:
+        self._node = node
+
+    def moved(self, replica: Replica) -> None:
+        self._node.advanced(replica)
 
 
 class Write:
@@ -193,9 +204,7 @@ class ReplicatedNode:
     def _put_together(self) -> None:
         world, settings = self.world, InForce(self.config)
         self.files = world.jobs("files", lambda error: world.die(str(error)))
-        flusher = Flusher(
-            world, lambda log: replicas.counting.flushed(log), lambda error: world.die(str(error))
-        )
+        flusher = Flusher(world, lambda error: world.die(str(error)))
         lived_ms = world.clock.monotonic_ms
         replicas = self.replicas = Replicas(
             settings,
@@ -204,10 +213,9 @@ class ReplicatedNode:
             self.logs,
             flusher,
             Folders(settings, world.clock, self.logs, self.files),
-            lambda replica: None,
             Alone(world.clock),
         )
-        replicas.counting.on_advance = self.advanced
+        replicas.listen(Watermarks(self))
         self.peers = Peers(world, self.host, self.cluster.addresses)
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
         warnings = Warnings(world.clock)
@@ -218,7 +226,7 @@ class ReplicatedNode:
             world, self.peers, replicas, self.files, warnings, lambda *refusal: None, self._trim
         )
         self.followers = Followers(ports, self.me, self.logs.directory_id)
-        replicas.listeners += [self.followers, self.fetches]
+        replicas.listen(self.followers, self.fetches)
         self._listen(settings, warnings)
 
     def _listen(self, settings: InForce, warnings: Warnings) -> None:
@@ -380,7 +388,7 @@ class ReplicatedNode:
         line = replica.committed
         line.await_(appended.last_offset + 1, write, deadline_ms)
         self.world.later(WRITE_MS + 1, lambda: line.expire(self.world.clock.monotonic_ms()))
-        self.replicas.counting.written(replica)
+        replica.on_written()
         return write
 
     def trim(self, index: int, offset: int) -> None:
@@ -389,7 +397,7 @@ class ReplicatedNode:
         if replica is not None and self.replicas is not None:
             start_offset = min(offset, replica.log.high_watermark)
             replica.log.advance_log_start(start_offset)
-            self.replicas.counting.trimmed(replica)
+            replica.on_trimmed()
             self._trim(replica.log, start_offset)
 
     # What must hold.

@@ -195,7 +195,7 @@ def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
     node.disk.refusal = errno.EIO
     assert node.broker is not None
     with pytest.raises(Died, match="sync failed"):
-        node.broker.replicas.counting.flush_all()
+        node.broker.replicas.flush_all()
         cluster.run_for(2_000)
     node.disk.refuses = None
     node.kill()

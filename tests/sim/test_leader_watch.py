@@ -124,7 +124,7 @@ class Scene:
         if probe is not None:
             self.probes.start(
                 self.peers.address_of(node_id),
-                lambda verdict: self._judged(self.watch.probed(probe, verdict)),
+                lambda verdict: self._judged(self.watch.probed(probe, verdict, self.now_ms)),
             )
         if self.watch.next_deadline_ms is not None:
             delay_ms = max(self.watch.next_deadline_ms - self.now_ms, 0)

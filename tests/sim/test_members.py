@@ -3,7 +3,8 @@
 import pytest
 
 from broker.cluster.membership import HEARTBEAT_MS, READ_LEASE_MS, STOP_HEARTBEAT_MS
-from broker.controller.liveness import RECONNECT_MS, SESSION_TIMEOUT_MS
+from broker.controller.liveness import SESSION_TIMEOUT_MS
+from broker.controller.suspicion import RECONNECT_MS
 from broker.real.dialling import SILENCE_MS_MAX
 from broker.world import End
 from protocol.errors import ErrorCode

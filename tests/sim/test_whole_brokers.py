@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.liveness_driver import BALANCE_MS
 from broker.controller.elections import PREFERRED, SETTLED_MS
-from broker.controller.liveness import RECONNECT_MS
+from broker.controller.suspicion import RECONNECT_MS
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.broker import Broker
 from broker.world import Address

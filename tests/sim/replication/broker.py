@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.offset_waiters import OffsetWaiters
+from broker.purgatory import OffsetKey
 from broker.replication.follower import LeaderFetch
 from broker.replication.follower_steps import (
     Append,
@@ -82,7 +82,7 @@ class Broker:
         self.image_end = 0
         self.image: dict[int, Part] = {}
         self.states: dict[int, PartitionState] = {}
-        self.lines: dict[int, OffsetWaiters] = {}
+        self.lines: dict[int, OffsetKey] = {}
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = FollowerSessions(self)
         self.busy: dict[int, None] = {}
@@ -117,7 +117,7 @@ class Broker:
         self.is_up = False
         for partition, state in self.states.items():
             self.checkpoints[partition] = max(0, self.chance.choice((0, state.high_watermark)))
-            self.lines[partition].lose(ErrorCode.NETWORK_EXCEPTION)
+            self.lines[partition].lost(ErrorCode.NETWORK_EXCEPTION)
         for other in self.cluster.brokers:
             self.cluster.network.reset(self.node_id, other)
         self.cluster.network.reset(self.node_id, CONTROLLER)
@@ -170,7 +170,7 @@ class Broker:
         self.broker_epoch = broker_epoch
         for partition in self.logs:
             self.states[partition] = PartitionState(self.node_id, broker_epoch)
-            self.lines[partition] = OffsetWaiters()
+            self.lines[partition] = OffsetKey()
             self.marks[partition] = -1
         self._replay(len(self.cluster.controller.log))
 
@@ -216,7 +216,7 @@ class Broker:
             self.after(partition)
             return
         self.cluster.note(self.node_id, "role", partition, change.after)
-        self.lines[partition].lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.lines[partition].lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.marks[partition] = -1
         if isinstance(change.before, FollowerRole) and change.before.leader in self.fetchers:
             self.fetchers[change.before.leader].drop(Key(TOPIC_ID, partition, change.before.epoch))
@@ -468,5 +468,5 @@ class Broker:
         self.cluster.history.advanced(self.node_id, partition, before, mark, leads)
         if leads:
             self.cluster.note(self.node_id, "commits", partition, mark)
-            self.lines[partition].advanced(mark)
+            self.lines[partition].reached(mark)
             self.serving.moved(partition)

@@ -3,17 +3,16 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
-from appliance.cli.app import app
 from appliance.cli.tree import COMMANDS
 from appliance.kafka_tools.__main__ import TOOLS, main
 from appliance.mill.home import CODE
 from tests.harness.kafka_cases import CASES
 from tests.harness.kafka_commands import MAINS, table
+from tests.harness.typed import QUOTED, TREE, problem_of
 
 
 def test_the_table_of_kafkas_commands_is_the_one_that_is_tried() -> None:
@@ -62,28 +61,11 @@ PAGES = [
     CODE / "HOUSE.md",
     CODE / "configs" / "README.md",
     CODE / "appliance" / "README.md",
-    *sorted((CODE / "docs").glob("*.md")),
+    *sorted((CODE / "docs").rglob("*.md")),
 ]
-QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
-TREE: Any = typer.main.get_command(app)
 
 
-def problem_of(typed: str) -> str | None:
-    """Why a command as a page has it cannot be typed; placeholders stand for anything."""
-    words = [word.strip("[],.") for word in typed.split()]
-    command = TREE
-    context = TREE.make_context("millrace", ["status"])
-    while words and hasattr(command, "commands") and not words[0].startswith("-"):
-        if (found := command.get_command(context, words[0])) is None:
-            return None if words[0].isupper() else f"no command {words[0]!r}"
-        command, words = found, words[1:]
-    known = {option for one in command.get_params(context) for option in one.opts}
-    known |= {option for one in command.get_params(context) for option in one.secondary_opts}
-    asked = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    return f"no option {sorted(asked - known)[0]} in {typed!r}" if asked - known else None
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CODE)))
 def test_what_a_page_has_typed_can_be_typed(page: Path) -> None:
     typed = [found.strip() for found in QUOTED.findall(page.read_text())]
     assert [problem for one in typed if (problem := problem_of(one))] == []

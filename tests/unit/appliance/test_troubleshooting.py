@@ -70,7 +70,7 @@ def test_every_problem_has_its_row() -> None:
 
 
 def test_the_pages_lead_to_pages_that_are_there() -> None:
-    for path in sorted((CODE / "docs").glob("*.md")):
+    for path in sorted((CODE / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
             if not target.startswith("https://"):
                 assert (path.parent / target).exists(), f"{path.name}: {target}"

@@ -166,7 +166,7 @@ class HeldFlusher(Flusher):
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
         self._drains = []
-        self._on_flushed = replaced._on_flushed
+        self._listener = replaced._listener
         self._on_timed = replaced._on_timed
 
     @property
@@ -200,7 +200,8 @@ class HeldFlusher(Flusher):
         if targets:
             self._on_timed(SYNC_NS)
         for log, _ in targets:
-            self._on_flushed(log)
+            assert self._listener is not None
+            self._listener.flushed(log)
         self._drained()
 
     def sync(self) -> None:

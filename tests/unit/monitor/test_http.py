@@ -138,6 +138,16 @@ def test_page_api_and_metrics_show_the_same_lag(client: TestClient) -> None:
     assert line in client.get("/metrics").text
 
 
+def test_a_copy_that_counts_twice_is_named_on_the_page() -> None:
+    files = [
+        {"path": "access/a.bak", "topic": "t", "size_bytes": 9, "position": 9,
+         "same_as": "access/a"}
+    ]  # fmt: skip
+    parts = (part_answer("collector", 10_000, files=files),)
+    with site(reading(10_000, None, parts)) as client:
+        assert "access/a.bak holds the same bytes as access/a" in client.get("/collector").text
+
+
 def test_lag_rows_can_be_narrowed(client: TestClient) -> None:
     rows = client.get("/api/v1/lag", params={"per": "topic", "topic": "logs.access"}).json()["data"]
     assert [(one["lag"], one["known"]) for one in rows] == [(1234, 2)]

@@ -12,14 +12,13 @@ from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
 from broker.cluster.probes import VerdictCallback
 from broker.controller.active import OrderWaiter
 from broker.controller.liveness import (
-    RECONNECT_MS,
     SESSION_TIMEOUT_MS,
     DeadBroker,
     Heartbeat,
-    ProbeVerdict,
     decide_heartbeat,
 )
 from broker.controller.registration import Registration
+from broker.controller.suspicion import RECONNECT_MS, ProbeVerdict
 from broker.quorum.voters import ReplicaKey
 from broker.world import Address
 from protocol.errors import ApiError, ErrorCode
@@ -50,6 +49,9 @@ class Decisions:
         self.keeper: Any = None
         self.orders: list[tuple[Any, OrderWaiter]] = []
         self.image = image_of(partition())
+
+    def add_listener(self, listener: Any) -> None:
+        self.keeper = listener
 
     def submit(self, order: Any, waiter: OrderWaiter) -> None:
         if isinstance(order, Heartbeat):

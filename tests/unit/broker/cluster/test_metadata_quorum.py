@@ -34,6 +34,7 @@ from broker.quorum.ready import BatchesToRead, Reply, Send
 from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.settings import LONG_MAX
+from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
@@ -217,11 +218,21 @@ def ends(metadata: Metadata) -> list[int]:
     return [one.end_offset for one in metadata.log.snapshots.ids()]
 
 
+class Trimmed:
+    """Notes what could be deleted, and deletes nothing."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def trim(self, log: Log, start_offset: int) -> None:
+        self.offsets.append(start_offset)
+
+
 def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_records() -> None:
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
     metadata, broker_epoch = started(disk, world, SnapshotLimits(records=10))
-    trimmed: list[int] = []
-    metadata.snapshotter.trimmed = trimmed.append
+    trimmed = Trimmed()
+    metadata.snapshotter.trim_with(trimmed)
     give(metadata, world, broker_epoch, 9)
     first = ends(metadata)[-1]
     # The one with which the quorum was born is kept as the older of the two.
@@ -229,7 +240,7 @@ def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_records() -> None
     give(metadata, world, broker_epoch, 30)
     older, newest = ends(metadata)
     assert (older, newest) == (first + 20, first + 30)
-    assert trimmed == [0, first, first + 10, first + 20]
+    assert trimmed.offsets == [0, first, first + 10, first + 20]
     log = metadata.log.log
     assert log.log_start_offset == older
     assert metadata.quorum.quorum.replica.log.start_offset == older

@@ -8,7 +8,7 @@ import pytest
 
 from broker.cluster.probes import VERDICTS, Probes
 from broker.config import Listener
-from broker.controller.liveness import ProbeVerdict
+from broker.controller.suspicion import ProbeVerdict
 from broker.world import Address, End
 from tests.sim.network import LISTENS_ON_MS, Network
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.liveness import (
-    RECONNECT_MS,
     SESSION_TIMEOUT_MS,
     BrokerProbe,
     DeadBroker,
     Liveness,
-    ProbeVerdict,
     to_be_fenced,
 )
 from broker.controller.registration import RegistrationFacts, register
+from broker.controller.suspicion import RECONNECT_MS, ProbeVerdict
 from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (

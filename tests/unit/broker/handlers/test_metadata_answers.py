@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.handlers.cluster import controller_on
+from broker.handlers.reachable import controller_on
 from broker.metadata.image import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

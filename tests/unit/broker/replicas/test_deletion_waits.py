@@ -35,7 +35,7 @@ def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> N
     log.append_own(view, read_header(view), 0, NOW)
     log.append_marker(7, 0, False, 0, 0, NOW)
     log.write_staged(NOW)
-    rig.broker.parts.replicas.counting.written(partition)
+    partition.on_written()
     under_way = rig.flusher.begin()
     assert [one for one, _ in under_way.targets] == [log]
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
@@ -62,7 +62,7 @@ def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
     view = batch(b"a")
     partition.log.append_own(view, read_header(view), 0, NOW)
     partition.log.write_staged(NOW)
-    rig.broker.parts.replicas.counting.written(partition)
+    partition.on_written()
     rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     rig.flusher.sync()
     assert partition.log.flush_target() is None

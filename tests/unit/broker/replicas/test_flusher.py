@@ -5,7 +5,8 @@ import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -67,16 +68,17 @@ class Bench:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         world = LoopWorld(loop, _die, 1 << 20, 1 << 20)
         self.flushed: list[Log] = []
+        noted: Any = SimpleNamespace(flushed=self.flushed.append)
         self.failed: list[Exception] = []
         self.took_ns: list[int] = []
         self.refused: list[Log] = []
         self.flusher = Flusher(
             world,
-            self.flushed.append,
             self.failed.append,
             self.took_ns.append,
             lambda log, error: self.refused.append(log),
         )
+        self.flusher.report_to(noted)
 
     async def begin(self, log: FakeLog) -> None:
         """Have a log synced, and wait until that is under way."""

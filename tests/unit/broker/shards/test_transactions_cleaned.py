@@ -85,7 +85,7 @@ def test_coordinators_load_from_cleaned_logs(rig: Rig) -> None:
         size_bytes = loaded.replica.log.size_bytes
         clean(rig, loaded.replica)
         assert loaded.replica.log.size_bytes < size_bytes
-    rig.broker.parts.replicas.counting.flush_all()
+    rig.broker.parts.replicas.flush_all()
     settle(rig)
     rig.disk.now_ms = rig.clock.now_ms()
     rig.power_cut(random.Random(1))
