@@ -106,7 +106,8 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     rig = Rig(worker=worker)
     first = rig.send(create_request("t"), 7)
     rig.flusher.sync()
-    # The commit is on the disk, its folder is not made yet: nobody can describe the topic.
+    # The commit is on the disk, but its folder does not exist yet: no client can describe the
+    # topic.
     assert len(worker.held) == 1
     again = rig.send(create_request("t"), 7)
     named = rig.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
@@ -188,7 +189,7 @@ def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_onc
 
 
 def impossible_records() -> list[MetadataRecord]:
-    """One of each kind that speaks of a topic, of one that is not there."""
+    """One record of each kind that names a topic, of an unknown topic."""
     setting = ConfigRecord(
         resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
     )

@@ -1,4 +1,4 @@
-"""Group commit: who joins which sync, and what a refused sync means."""
+"""Group commit: the logs in each sync, and the effect of a refused sync."""
 
 import asyncio
 import errno

@@ -60,7 +60,7 @@ class Controller:
         return TopicPartition(topic, shard_of(key, len(self._image.topics[topic].partitions)))
 
     def take(self, place: TopicPartition) -> None:
-        """Nobody leads the partition any more."""
+        """Take the partition's leader away."""
         self.change(place, leader=NO_NODE)
         self.taken.append(place)
 
@@ -156,7 +156,7 @@ def test_acks_1_waits_for_the_leaders_disk_and_acks_all_for_everybody_in_sync(
     assert not everybody.is_answered()
     rig.advance(2_000)
     assert code_of(everybody) is ErrorCode.REQUEST_TIMED_OUT
-    # Nobody may read what may still be lost.
+    # No client may read records that can still be lost.
     part = rig.ask(fetch_request("t"), 12).responses[0].partitions[0]
     assert (part.high_watermark, len(part.records)) == (0, 0)
 

@@ -60,7 +60,7 @@ class Other:
 
 
 class Scene:
-    """Broker 1 asks broker 2, over a network that does as it is told."""
+    """Broker 1 asks broker 2, over a network that the test controls."""
 
     def __init__(self, seed: int = 1, mix: Mix | None = None) -> None:
         self.network = Network(seed, mix)
@@ -152,7 +152,7 @@ def test_a_deadline_ends_the_request_and_not_the_link(scene: Scene) -> None:
     late, patient = scene.ask(500), scene.ask()
     scene.run(501)
     assert scene.told == {late: [End.TIMED_OUT], patient: []}
-    # Its answer comes after all, and is nobody's.
+    # Its answer comes after all, and is ignored.
     other.answer(late)
     other.answer(patient, 5)
     scene.run()

@@ -390,7 +390,7 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
     wire.loop.run_until_complete(asyncio.wait_for(blast(), 60))
     assert wire.numbers() == list(range(count))
-    # Two turns of two requests: one from what was left, one that a read began.
+    # Two turns of two requests: one from the rest, and another that a read began.
     assert 0 < most_between <= 4
     wire.session.close("over", is_logged=False)
     wire.loop.close()
