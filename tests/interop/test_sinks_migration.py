@@ -1,4 +1,4 @@
-"""Databases of older versions are brought to the present shape in place, whatever dies meanwhile.
+"""Databases of older versions are migrated in place, whichever process dies on the way.
 
 The statements of versions 1 and 2 stand here. What they would have written is made of what is
 written today: by version 2 with everything of a cell in its row, by version 1 with six places,

@@ -35,7 +35,7 @@ from tests.unit.broker.rig import Asked, HeldWorker, Rig
 
 PENDING_MAX = 3_000
 
-NOBODY = Uuid(int=99)
+UNKNOWN_TOPIC = Uuid(int=99)
 
 
 @pytest.fixture
@@ -194,9 +194,9 @@ def impossible_records() -> list[MetadataRecord]:
         resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
     )
     return [
-        RemoveTopicRecord(topic_id=NOBODY),
-        PartitionChangeRecord(partition_id=0, topic_id=NOBODY, leader=1),
-        PartitionRecord(partition_id=0, topic_id=NOBODY, replicas=[1], isr=[1], leader=1),
+        RemoveTopicRecord(topic_id=UNKNOWN_TOPIC),
+        PartitionChangeRecord(partition_id=0, topic_id=UNKNOWN_TOPIC, leader=1),
+        PartitionRecord(partition_id=0, topic_id=UNKNOWN_TOPIC, replicas=[1], isr=[1], leader=1),
         setting,
     ]
 

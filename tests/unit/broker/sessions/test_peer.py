@@ -292,13 +292,13 @@ def test_a_fault_of_whoever_hears_an_answer_is_none_of_the_link(scene: Scene) ->
     other = scene.stand()
 
     def faulty(answer: Any) -> None:
-        raise WireError("of somebody's own making")
+        raise WireError("made by the test")
 
     deadline_ms = scene.world.clock.monotonic_ms() + PATIENT_MS
     number = scene.peer.ask(ApiVersionsRequest(), VERSION, deadline_ms, faulty, print)
     scene.run()
     other.answer(number)
-    with pytest.raises(WireError, match="own making"):
+    with pytest.raises(WireError, match="made by the test"):
         scene.run()
     assert (scene.peer.is_open, scene.ends) == (True, [])
 

@@ -1,4 +1,4 @@
-"""A connection whose client has ended, and one that is not read from for a while.
+"""A connection whose client has ended, and a connection that is not read for a while.
 
 The kernel between the two ends is played by `Wire`: it hands over what has been sent only while the
 connection reads, many times in a row as libuv does, and the client's end only behind all that.
