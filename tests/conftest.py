@@ -33,7 +33,7 @@ settings.load_profile("millrace")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
-    """Who gives processes their work."""
+    """The scheduler that assigns tests to worker processes."""
     # In the order of their folders: what is quick comes last, and no process waits for the other.
     config.option.loadscopereorder = False
     return GroupScheduling(config, log)
@@ -67,7 +67,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the long tests counted, also when they pass."""
+    """Print the counters of long tests, also when the run passes."""
     if LINES:
         terminalreporter.section("counts")
         for line in LINES:

@@ -1,4 +1,4 @@
-"""What one failed write leaves behind, looked at closely."""
+"""The effects of one failed write, each checked in detail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stage(node: Node, values: Sequence[bytes]) -> None:
 
 
 def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
-    """Write `values` so that the n-th write to a log file fails; nothing else does."""
+    """Write `values` so that only the n-th write to a log file fails."""
     writes = 0
 
     def refuses(path: str, operation: str) -> bool:
@@ -39,7 +39,7 @@ def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
 
 
 def sizes(node: Node) -> int:
-    """Of all that was written; zeros behind it, by which the last file is stretched, do not count.
+    """The sizes of all written files; zeros at the end of a preallocated file do not count.
 
     Every batch ends with a zero: its last record has no headers.
     """
@@ -118,7 +118,7 @@ def test_indexes_and_boundaries_of_a_failed_write_are_forgotten() -> None:
         assert bytes(node.sim.contents(node.path(name))) == data, name
 
 
-def test_what_a_recovery_vouches_for_survives_the_next_power_cut() -> None:
+def test_recovered_records_survive_the_next_power_cut() -> None:
     for seed in range(30):
         node = Node(SETTINGS)
         for number in range(8):
@@ -141,8 +141,8 @@ def test_a_power_cut_after_a_clean_start_is_not_taken_for_a_clean_stop() -> None
 
 
 def test_kafka_10471_a_death_while_logs_are_loaded_is_not_taken_for_a_clean_stop() -> None:
-    """Whoever deletes the marker behind the loading believes, at the next start, logs that the
-    first one was about to change."""
+    """A marker that is deleted after the logs are loaded would make the next start trust logs that
+    the first start was about to change."""
     for is_power_cut in (False, True):
         node = Node(SETTINGS)
         node.put(batch(b"a"))

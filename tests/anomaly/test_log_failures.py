@@ -179,7 +179,7 @@ def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
 
 @pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_any_byte_leaves_a_sound_log(step: int) -> None:
-    """The disk fills up; writing fails, nothing is lost, and goes on once there is room.
+    """The disk fills up: a write fails without a loss, and writes resume once there is space.
 
     Every byte takes most of a minute, so that is the long form. The short one steps by a prime
     below the size of a batch: each batch is cut, at ever other places.

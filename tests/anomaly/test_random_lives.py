@@ -137,7 +137,7 @@ class Life:
         )
 
     def end(self) -> None:
-        """Let a transaction end, mostly one that is open."""
+        """End a transaction, usually an open one."""
         opened, _, _ = self.model.transactions()
         producer = self.chance.choice(list(opened) or list(TRANSACTIONAL))
         is_commit = self.chance.random() < 0.5
@@ -270,7 +270,7 @@ class Life:
         )
 
     def committed(self) -> dict[bytes, bytes | None]:
-        """What a reader of committed data makes of it, who only knows what a fetch tells."""
+        """The records that a read_committed reader keeps, judged only by the fetch answers."""
         log = self.node.log
         coming = log.aborted_transactions(log.log_start_offset, EVERYTHING)
         skipped: set[int] = set()
@@ -316,7 +316,7 @@ class Life:
 
     def check_stable(self, opened: dict[int, int]) -> None:
         log, start = self.node.log, self.node.log.segments.start_offset
-        # Retention may have taken the beginning of a transaction away, and what told of it.
+        # Retention may have deleted the beginning of a transaction, and its records.
         left = {
             producer: min(
                 one.base_offset

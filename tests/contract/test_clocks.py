@@ -1,4 +1,4 @@
-"""One battery for the machine's clock and its double."""
+"""The same tests for the machine's clock and its double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One battery for the real disk and its double: what holds for one must hold for the other."""
+"""The same tests for the real disk and its double: both must behave alike."""
 
 from __future__ import annotations
 

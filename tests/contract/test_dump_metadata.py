@@ -52,7 +52,7 @@ def test_kafkas_decoder_reads_our_metadata(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with WireClient(broker.bootstrap) as client:
             change_everything(client)
-        # A second start registers anew, behind what it has replayed.
+        # After a restart the broker replays its metadata log and then registers again.
         broker.restart()
         broker.stop()
         folder = broker.log_dir / "__cluster_metadata-0"

@@ -41,7 +41,7 @@ FALSE_ALARM = re.compile(
 
 
 def dump(*arguments: str) -> str:
-    """What the tool printed on both streams, and its exit code."""
+    """Return the tool's output on both streams, and its exit code."""
     command = ["java", "-Xmx256M", "-cp", f"{kafka_jars()}/*", DUMP, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=DUMP_DEADLINE_S

@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(*arguments: str) -> str:
-    """What the tool prints; fails on any complaint."""
+    """Return the tool's output; fail on any complaint."""
     printed = dump(*arguments)
     assert "exit code 0" in printed, printed[-3_000:]
     assert not complaints(printed), printed[-3_000:]

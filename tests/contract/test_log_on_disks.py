@@ -1,4 +1,4 @@
-"""One life of a node, lived on the real disk and on its double: the files must be the same."""
+"""One node life on the real disk and on its double: both must write the same files."""
 
 from __future__ import annotations
 

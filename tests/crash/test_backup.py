@@ -27,11 +27,11 @@ pytestmark = pytest.mark.live
 RATE = 2_000
 COUNTED_S = 180.0
 PAUSE_S_MAX = 4.0
-"""Up to so long after lines were counted a backup is taken, and after that everything killed."""
+"""The longest time from counted lines to the backup; after the backup every process is killed."""
 
 
 def counted(reading: Reading) -> int:
-    """Up to where the ledger says that lines are counted, over all partitions."""
+    """Return the sum of the offsets up to which the ledger has counted, over all partitions."""
     return sum(reading.ledger().values())
 
 

@@ -1,4 +1,5 @@
-"""What lies in the data folder is damaged or gone: what starts, and what is refused by name."""
+"""Files in the data folder are damaged or missing: the broker starts, or names the file it
+refuses."""
 
 import shutil
 from pathlib import Path

@@ -37,7 +37,7 @@ SETTINGS = {
     "log.segment.bytes": 200_000,
     "group.initial.rebalance.delay.ms": 0,
     "log.flush.offset.checkpoint.interval.ms": 300,
-    # The coordinators' own topics are cleaned meanwhile.
+    # In the meantime the cleaner compacts the coordinators' own topics.
     "log.cleaner.backoff.ms": 200,
     "offsets.topic.segment.bytes": 30_000,
     "transaction.state.log.segment.bytes": 30_000,
@@ -69,7 +69,7 @@ def test_transactions_of_two_members_through_many_kills(tmp_path: Path) -> None:
 
 
 def lag(bootstrap: str) -> int:
-    """How far the group is behind."""
+    """Return the lag of the group."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP} | CLIENT)
     try:
         behind = 0
@@ -82,7 +82,7 @@ def lag(bootstrap: str) -> int:
 
 
 def judge(broker: BrokerProcess, campaign: Campaign) -> None:
-    """Everything the checker knows, and that the committed output is the input."""
+    """Check everything the checker knows, and that the committed output equals the input."""
     source = read_everything(broker.bootstrap, SOURCES)
     # Nothing is open any more, so both readers end at the end.
     everything = read_everything(broker.bootstrap, TARGETS, name="all")

@@ -1,5 +1,5 @@
-"""The disk fills at random points under librdkafka: refused with an error that clients retry,
-resumed without a hand's help once there is room, nothing damaged, nothing lost or doubled.
+"""The disk fills at random points under librdkafka. Clients retry the refusals, the broker resumes
+automatically once there is space, and no record is damaged, lost or doubled.
 
 What exactly the answers are while the disk is full is test_broker_disk_full's.
 """
@@ -39,7 +39,7 @@ SPARE_BYTES_MAX = 100_000
 """Left free by the filler, so that the last write that fits differs from fill to fill."""
 
 FULL_S_MAX = 0.3
-"""How long the disk stays full after the first refusal."""
+"""The time that the disk stays full after the first refusal."""
 
 REFUSED = "write_failures_total"
 
@@ -135,14 +135,14 @@ class Transactions:
         assert not self._thread.is_alive(), "a transaction does not end"
 
     def judge(self) -> None:
-        """Each value is there once for whoever reads what is committed."""
+        """Check that a committed read returns each value exactly once."""
         place = (COPIED, 0)
         read = read_everything(self._bootstrap, [place], is_read_committed=True)
         assert [value for _, value in read.records(place)] == self._committed
 
 
 def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
-    """What else may be asked of a broker whose disk is full."""
+    """Order a topic, a deletion or an end of the broker, at random, while the disk is full."""
     choice = campaign.chance.choice(["nothing", "topic", "deletion", "kill", "stop"])
     if choice == "deletion":
         # Refused or done: a namesake may be asked for at once, and is there when there is room.

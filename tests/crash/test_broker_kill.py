@@ -1,4 +1,5 @@
-"""The broker is killed at random under librdkafka: nothing is lost, doubled, reordered or made up.
+"""The broker is killed at random under librdkafka: no record is lost, doubled, reordered or made
+up.
 
 `kill -9` takes the process and leaves the page cache, so the promise holds with `flush=interval`
 as well. What happens to the page cache is test_broker_power's.
@@ -87,7 +88,7 @@ def test_kills_with_tiny_segments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
-    """Without idempotence a record may be doubled, and is never lost or out of order."""
+    """Without idempotence a record can be doubled, but never lost or out of order."""
     chance = seeded("kills, acks=1")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)

@@ -1,4 +1,4 @@
-"""The power goes: whatever was not synced is lost, and nothing that was acknowledged is.
+"""A power cut loses only unsynced records, and no acknowledged one.
 
 The data folder is ext4 in a file; a power cut is the shutdown of that file system without its
 journal, then the death of the broker. `flush=ack` is the default, so every acknowledgement is a
@@ -41,7 +41,8 @@ SETTINGS = {
 }
 
 BARE = {"enable.idempotence": False, "acks": 1, "max.in.flight.requests.per.connection": 1}
-"""An idempotent producer must give up when what was acknowledged is gone; this one goes on."""
+"""This producer is not idempotent, because an idempotent one must stop after a loss of acknowledged
+records."""
 
 DELETED_BEFORE_CUT = 0.5
 TOPIC_BEFORE_CUT = 0.2
@@ -105,8 +106,8 @@ def test_power_cuts_bring_no_deleted_record_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path) -> None:
-    """Kafka's bargain: what was not synced may go, from the end; what is left is whole, in order,
-    and every partition comes back, also when its start has moved or its files were dropped."""
+    """As in Kafka, unsynced records at the end can be lost. The rest is complete and in order, and
+    every partition returns, also after its start moved or its files were dropped."""
     chance = seeded("power cuts, flush=interval")
     settings = SETTINGS | {
         "log.flush.interval.messages": 1_000_000,
@@ -137,7 +138,8 @@ def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path
 
 
 def check_order(last: ReadLog, campaign: Campaign) -> int:
-    """What stands was sent, and each producer's stands in its order; how much has gone."""
+    """Check that every stored record was sent, in each producer's order; return how many are
+    lost."""
     standing = 0
     for place in PLACES:
         # A second copy of a batch whose answer was lost may follow the first.

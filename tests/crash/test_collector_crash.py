@@ -1,4 +1,5 @@
-"""The collector and the broker killed under load: nothing is lost or doubled, order is kept."""
+"""The collector and the broker are killed under load: no line is lost or doubled, and order is
+kept."""
 
 import os
 import random
@@ -66,7 +67,7 @@ for number in range(0, count, 10):
 
 
 def ledger_of(folder: Path) -> Path:
-    """Where the writer says what it has written; not watched."""
+    """The unwatched file in which the writer lists its written lines."""
     return folder.parent.parent / "written"
 
 
@@ -241,7 +242,7 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
             with (first.home / "watched/text/a.log").open("ab", buffering=0) as log:
 
                 def ended() -> list[CollectorProcess]:
-                    # Whoever has nothing to commit does not hear that he was fenced.
+                    # A fenced collector that has nothing to commit gets no error.
                     written.append(b"a %08d" % len(written))
                     log.write(written[-1] + b"\n")
                     return [one for one in pair if one.process and one.process.poll() is not None]

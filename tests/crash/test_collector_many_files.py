@@ -1,4 +1,4 @@
-"""As many files as a mill may have, by a real collector that is killed in the middle of them.
+"""A real collector reads the largest allowed number of files and is killed in between.
 
 How long it takes until it is at work again after a kill is printed and not judged: machines differ.
 """
@@ -21,7 +21,7 @@ LINES_A_FILE = 3
 FOLDERS = 100
 APPENDED_EVERY = 1_000
 READ_S = 600
-"""For as long as nothing comes any more, not for all of it."""
+"""The time without a new line after which the test fails, not the time for all lines."""
 
 
 def line_of(number: int, turn: int) -> bytes:
@@ -29,7 +29,7 @@ def line_of(number: int, turn: int) -> bytes:
 
 
 def write_files(folder: Path, count: int) -> list[bytes]:
-    """So many small files in some folders; every line that they hold."""
+    """Write so many small files in some folders; return every line in them."""
     written: list[bytes] = []
     for number in range(count):
         place = folder / f"d{number % FOLDERS}"

@@ -37,7 +37,7 @@ TOPIC = "logs.access"
 SIZES_S = (10, 60, 3_600, 0)
 HEALTHY_S = 300.0
 STALLED_S = 240.0
-"""Nothing may stand still for so long while there is something to be read or counted.
+"""The longest time without progress while there are lines to read or count.
 
 The ledger moves once a batch, and a batch takes as many lines as the heap allows.
 """
@@ -63,7 +63,7 @@ def config() -> str:
 
 
 def has_come(moment_s: float) -> bool:
-    """Whether the monotonic clock shows it."""
+    """Return True once the monotonic clock has reached the moment."""
     return time.monotonic() >= moment_s
 
 
@@ -88,7 +88,7 @@ class Killer:
         self._wait_healthy(None)
 
     def _wait_healthy(self, parts: list[str] | None) -> None:
-        """Until these parts, or all, are healthy processes that have not been killed."""
+        """Wait until these parts, or all, are healthy processes that have not been killed."""
 
         def healthy() -> bool:
             rows = self._reading.parts()
@@ -190,7 +190,7 @@ def compare(reading: Reading, expected: Expected) -> None:
 
 
 def check(load: Load) -> None:
-    """What was written stands in the topic once and in order, and is counted in both sinks."""
+    """Check that each written line is in the topic once and in order, and counted in both sinks."""
     files = written_numbers(load.folder, load.base_s)
     assert sum(map(len, files.values())) == load.count
     numbers, expected = load.topic()
@@ -199,7 +199,7 @@ def check(load: Load) -> None:
 
 
 def run_kills(mill: TempMill, times: int) -> None:
-    """So many kills of each part."""
+    """Kill each part so many times."""
     chance = seeded(f"mill under load, kills of each: {times}")
     reading = Reading(mill)
     killer = Killer(reading, chance)

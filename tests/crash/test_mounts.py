@@ -1,4 +1,4 @@
-"""The file systems of these tests, looked into by somebody else."""
+"""A file system of these tests can be unmounted although another process has its folder open."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from tests.harness.mounts import MIB, Tmpfs
 pytestmark = pytest.mark.live
 
 
-def test_a_file_system_somebody_looks_into_is_unmounted_a_moment_later(tmp_path: Path) -> None:
+def test_a_file_system_in_use_is_unmounted_a_moment_later(tmp_path: Path) -> None:
     with Tmpfs(tmp_path, 1) as disk:
         (disk.folder / "file").write_bytes(bytes(MIB // 2))
         held = os.open(disk.folder, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Raw lines are archived over kills, and counted from there when the topic has lost them.
+"""The stream archives raw lines over kills and recounts them after the topic has deleted them.
 
-A recount from the archive is the judge: a line that is there twice would count twice, and one that
-is missing not at all.
+A recount from the archive finds faults: a line archived twice counts twice, and a missing line does
+not count.
 """
 
 import sys
@@ -65,7 +65,7 @@ class Rig:
         assert producer.flush(60) == 0
 
     def lines(self) -> dict[tuple[int, int], bytes]:
-        """All that was sent, while the topic still holds it."""
+        """All sent lines, while the topic still holds them."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         consumer.assign([TopicPartition(TOPIC, part, 0) for part in range(PARTITIONS)])
         found: dict[tuple[int, int], bytes] = {}
@@ -95,7 +95,7 @@ class Rig:
         return 0 if facts is None else sum(one["lines"] for one in facts["topics"])
 
     def recount(self, metric: str) -> dict[tuple[str, int], int]:
-        """What `stream recount` does; returns from where on it asks."""
+        """Recount as `stream recount` does; return the offset from which it starts."""
         held = offsets_since(self.broker.bootstrap, "t", [TOPIC], None)
         settings = self.stream.sinks.mysql
         assert settings is not None

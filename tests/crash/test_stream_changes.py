@@ -36,7 +36,7 @@ BY_STATUS = {"name": "by_status", "from": "access", "key": "status", "measure": 
 BY_PATH = {"name": "by_path", "from": "access", "key": "path", "measure": "count"}
 BY_USER = {"name": "by_user", "from": "access", "key": "remote_addr", "measure": "count"}
 KEYS = {"by_status": 8, "by_path": 6, "by_user": 0}
-"""Where a metric's key stands among the words of a line."""
+"""The position of a metric's key among the words of a line."""
 DEADLINE_S = 150
 PARTITIONS = 3
 
@@ -114,12 +114,12 @@ class Rig:
             return [tuple(row.values()) for row in cursor.fetchall()]
 
     def beginnings(self, metric: str) -> list[int]:
-        """From which offset of each partition on a metric has counted every line."""
+        """Return for each partition the offset from which a metric has counted every line."""
         rows = self.rows(f"SELECT part, start_offset FROM metric_ranges WHERE metric = '{metric}'")
         return [int(start) for _, start in sorted(rows)]
 
     def recount(self, metric: str) -> None:
-        """What `stream recount` does, over all lines."""
+        """Recount all lines as `stream recount` does."""
         settings = self.stream.sinks.mysql
         assert settings is not None
         link = mysql_link.connect(settings)
@@ -137,7 +137,8 @@ class Rig:
         }
 
     def check_exact(self) -> None:
-        """When all is sent, counted and recounted, every cell of every metric that ever was."""
+        """After all lines are sent, counted and recounted, check every cell of every metric that
+        existed."""
         self._ended.set()
         self._sender.join()
         wait_until(lambda: sum(self.ledger().values()) == self.sent, DEADLINE_S, "all is counted")

@@ -1,4 +1,4 @@
-"""The stream on a standalone Spark cluster: its executors read, judge and fold every line.
+"""The stream on a standalone Spark cluster: its executors read, parse and fold every line.
 
 Also where workers and master are killed, every cell is as on one machine: against our broker and
 against Apache Kafka.
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_200)]
 TOPIC = "logs.access"
 DEADLINE_S = 240.0
 LARGE = 30_000
-"""So many lines that all executors share them."""
+"""A number of lines so large that all executors share them."""
 LIVE = 400
 LIVE_ROUNDS = 10
 EVENTS_DEADLINE_S = 20.0
@@ -93,7 +93,7 @@ class Rig:
         return count / (time.monotonic() - began_s)
 
     def read_by_executors(self, count: int) -> Counter[str]:
-        """What executors have read, once they have read so many lines in all."""
+        """Wait until executors have read so many lines in all; return the lines read by each."""
         wait_until(
             lambda: self.events.records_read().total() >= count,
             EVENTS_DEADLINE_S,
@@ -149,7 +149,7 @@ def test_executors_do_the_work_for_live_lines_and_for_old_ones(rig: Rig) -> None
         rig.send(LIVE)
         rig.check_exact()
     read = rig.read_by_executors(made_up + rig.sent)
-    assert set(read) <= {"0", "1"}, f"by nobody else: {read}"
+    assert set(read) <= {"0", "1"}, f"other readers: {read}"
     two_per_s = rig.counted_per_s(LARGE)
     more = rig.read_by_executors(made_up + rig.sent) - read
     assert min(more["0"], more["1"]) >= LARGE // 4, f"executors share {LARGE} lines: {more}"

@@ -71,7 +71,7 @@ class Rig:
         self.sent += count
 
     def totals(self) -> tuple[dict[str, int], int]:
-        """What MySQL has counted: status → lines, and the sum of the sizes."""
+        """MySQL's counts: status → lines, and the sum of the sizes."""
         with self.mysql.connect(self.database) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT metric, k1, `count`, `sum` FROM windows WHERE size_s = 0")
             rows: list[dict[str, Any]] = list(cursor.fetchall())

@@ -62,7 +62,8 @@ def section(*metrics: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Rig:
-    """A stream over a broker and both sinks, and what was sent. Whoever waits here restarts it."""
+    """A stream over a broker and both sinks, and the lines sent to it. Its waits restart the
+    stream."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -74,10 +75,10 @@ class Rig:
     seen: list[PartStatus] = field(default_factory=list)
 
     def send(self, lines: int, marked: dict[int, bytes]) -> None:
-        """So many lines, some of them replaced by others.
+        """Send `lines` lines, of which `marked` replaces some.
 
-        They come in transactions, some of them aborted: markers and what nobody may see take
-        offsets, too.
+        The lines come in transactions, and some of these are aborted. Markers and aborted records
+        therefore take offsets too.
         """
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "quarantine"}
@@ -101,7 +102,7 @@ class Rig:
             producer.produce(TOPIC, line, key=f"app/{number % 5}.log".encode())
 
     def look(self) -> PartStatus | None:
-        """What the stream says of itself, kept where it is degraded; a dead one is started."""
+        """Return the stream's status, and record it if it is degraded; restart a dead stream."""
         assert self.stream.process is not None
         if (code := self.stream.process.poll()) is not None:
             assert code == 1, self.stream.log_text()[-4_000:]
@@ -126,7 +127,7 @@ class Rig:
         return int(found[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
-        """How many lines were not counted, by reason."""
+        """The number of lines not counted, by reason."""
         found = self.rows("SELECT reason, SUM(`count`) AS n FROM unparsed GROUP BY reason")
         return {str(row["reason"]): int(row["n"]) for row in found}
 
@@ -151,7 +152,7 @@ class Rig:
         return status
 
     def look_back(self) -> tuple[int, int]:
-        """What moves while the work goes on."""
+        """The figures that change while the work goes on."""
         return self.restarts, len(self.seen)
 
     def wait_searching(self, sentences: int) -> None:
@@ -190,7 +191,7 @@ def rig_of(
 
 
 def sentences(rig: Rig) -> list[str]:
-    """What was said about searches, in order."""
+    """The log's sentences about searches, in order."""
     return [
         problem.text for one in rig.seen for problem in one.problems if problem.code == "poison"
     ]
@@ -201,7 +202,7 @@ def marked_line(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("where", [REPEATED, LISTED, RECURSIVE, BACKTRACKING])
-def test_lines_that_one_metric_cannot_count_cost_it_alone_and_nobody_waits(
+def test_lines_that_one_metric_cannot_count_delay_no_other_metric(
     rig_of: Callable[..., Rig], where: str
 ) -> None:
     chance = seeded("stream-quarantine")

@@ -40,7 +40,7 @@ def test_a_controller_that_is_killed_is_replaced(tmp_path: Path) -> None:
     tell(f"three brokers: {KILLS} controllers killed, another one known after {took_ms} ms")
 
 
-def test_a_cluster_begins_only_when_all_are_up_and_says_for_whom_it_waits(tmp_path: Path) -> None:
+def test_a_cluster_starts_only_when_all_are_up_and_names_the_missing(tmp_path: Path) -> None:
     cluster = ClusterProcesses(tmp_path)
     one, two, three = cluster.brokers.values()
     try:
@@ -85,7 +85,7 @@ def test_clients_work_with_all_of_them_and_one_that_dies_takes_only_its_own(tmp_
 
 
 def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
-    """By partition, once each has a leader that is known."""
+    """Wait until each partition has a known leader; return the leaders by partition."""
 
     def found() -> dict[int, int]:
         topic = admin.list_topics("spread", timeout=10).topics["spread"]
@@ -96,7 +96,7 @@ def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
 
 
 def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[bytes]:
-    """What stands in the topic, read by a group of its own, until there are so many."""
+    """Read the topic with a new group until so many records have come."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,

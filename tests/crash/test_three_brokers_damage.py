@@ -1,4 +1,4 @@
-"""Three real brokers, of which one finds on its disk what it did not write."""
+"""Three real brokers, one of which finds damaged bytes on its disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scene:
         self._admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(30)
 
     def write(self) -> None:
-        """Some records more, all acknowledged."""
+        """Write some more records, and wait until all are acknowledged."""
         for number in range(self._written, self._written + RECORDS):
             self._producer.produce("kept", b"%d" % number, partition=0)
         assert self._producer.flush(30) == 0
@@ -55,7 +55,8 @@ class Scene:
         wait_until(is_in_sync, 30, "all are in sync")
 
     def judge(self, hurt: BrokerProcess, broken: bytes) -> None:
-        """Nothing is lost, `hurt` has kept what was damaged and leads what it has fetched again."""
+        """Check that no record is lost, and that `hurt` kept the damaged folder and leads its new
+        copy."""
         assert [one.status().problems for one in self.cluster.running] == [()] * 3
         (aside,) = hurt.log_dir.glob("kept-0.*-damaged")
         assert (aside / Path(LOG).name).read_bytes().rstrip(b"\0") == broken.rstrip(b"\0")
@@ -113,6 +114,6 @@ def flip(broker: BrokerProcess, position: int) -> bytes:
 
 
 def vouched_for(broker: BrokerProcess) -> int:
-    """Up to where its checkpoint says that the partition is on the disk."""
+    """Return the recovery point that the partition's checkpoint has on disk."""
     points = decode_offsets((broker.log_dir / RECOVERY_POINTS).read_bytes())
     return points.get(TopicPartition(*PLACE), 0)

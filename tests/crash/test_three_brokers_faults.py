@@ -1,6 +1,6 @@
-"""Three real brokers whose links are cut, that stand still, die together, or have a full disk.
+"""Three real brokers whose links are cut, or which freeze, die together or have a full disk.
 
-What was acknowledged is read by everybody, once, in order, and all goes on by itself.
+Every reader gets each acknowledged record once and in order, and the brokers recover automatically.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.harness.seed import seeded
 pytestmark = pytest.mark.live
 
 BROKERS = ("leader", "controller", "follower")
-"""Whom a fault meets; that one of them is two of these is left to chance."""
+"""The brokers that a fault hits. The test draws by chance a broker that has two of these roles."""
 
 Cut = tuple[str, str, float]
-"""Whose links, what becomes of them, for how many seconds."""
+"""The broker whose links are cut, the direction, and the duration in seconds."""
 Freeze = tuple[str, float]
 End = tuple[str, int, signal.Signals]
-"""Who ends for certain, how many end with it, and how."""
+"""The broker that ends for certain, the number of brokers that end with it, and the signal."""
 
 CUTS_SHORT: list[Cut] = [("leader", "both ways", 2), ("controller", "what it says", 2)]
 FREEZES_SHORT: list[Freeze] = [("leader", 1)]

@@ -1,8 +1,8 @@
-"""Three real brokers in network namespaces, between which packets are lost, one way too.
+"""Three real brokers in network namespaces, between which packets are lost, also in one direction.
 
-Of links that a proxy holds back (`test_three_brokers_faults`) each end goes on hearing that all it
-says was taken. Here nothing is acknowledged: the kernel's own time-outs end a link, which is then
-dialled anew in vain. What was acknowledged to clients is read by everybody, once, in order.
+When a proxy holds a link back (`test_three_brokers_faults`), each end still gets TCP
+acknowledgements. Here it gets none: the kernel's own time-outs end a link, and a new dial fails.
+Every reader gets each acknowledged record once and in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.house import tree
 pytestmark = pytest.mark.live
 
 WAYS = ("both ways", "what it says", "what it hears", "one other", "one other, one way")
-"""Those of `CUTS` in which packets are lost."""
+"""The cuts of `CUTS` in which packets are lost."""
 
 CUTS_SHORT: list[Cut] = [("leader", "both ways", 3), ("controller", "what it hears", 3)]
 CUTS_LONG: list[Cut] = [
@@ -43,7 +43,7 @@ these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
 
 
 def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
-    """In a namespace of its own: one cut after the other, and after each all goes on."""
+    """Run in a new namespace: make each cut in turn, and check that everything goes on after it."""
     with (
         Namespaces((1, 2, 3)) as namespaces,
         ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,

@@ -1,4 +1,4 @@
-"""The power goes for three real brokers at once: what was acknowledged was on their disks.
+"""All three real brokers lose power at once: every acknowledged record was on their disks.
 
 `flush=ack` is the default, so an acknowledgement is a promise about the device of every in-sync
 replica. The three folders lie on one ext4 image, whose shutdown is the power cut

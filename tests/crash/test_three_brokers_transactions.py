@@ -38,7 +38,7 @@ ROLES = {
     "group coordinator": (OFFSETS_TOPIC, shard_of(NAME, SHARDS)),
     "leader": ("out", 0),
 }
-"""Whoever leads this is killed, one after the other."""
+"""The partitions whose leaders are killed, one after the other."""
 
 
 def test_librdkafka_transforms_exactly_once_while_coordinators_and_leaders_die(
@@ -84,7 +84,7 @@ def _fill(cluster: ClusterProcesses, count: int) -> None:
 
 
 def _leader(admin: AdminClient, topic: str, partition: int) -> int:
-    """Who leads a partition, as soon as somebody does."""
+    """Wait until a partition has a leader and return the leader's id."""
 
     def found() -> int:
         leader: int = (

@@ -31,5 +31,5 @@ def mill_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]
 
 @pytest.fixture
 def reading(mill_at_work: TempMill) -> Reading:
-    """Its databases, topics and pages."""
+    """The mill's databases, topics and pages."""
     return Reading(mill_at_work)

@@ -34,7 +34,7 @@ def part_of(entry: dict[str, Any]) -> Part:
 
 
 def main(spec: list[dict[str, Any]]) -> int:
-    """Run the parts until the supervisor is told to stop."""
+    """Run the parts until a command stops the supervisor."""
     configure("supervisor")
     home = find_home()
     try:

@@ -1,4 +1,4 @@
-"""A part for tests of the supervisor: answers /healthz, and misbehaves as it is told.
+"""A part for tests of the supervisor: it answers /healthz and misbehaves as its MODE says.
 
 `python -m tests.e2e.fake_part PORT [MODE…]`. Modes: `deaf` ignores SIGTERM, `exit=N` ends with that
 code at once, `orphan` outlives its supervisor, `child=FILE` starts a process of its own and writes

@@ -115,7 +115,7 @@ class TempMill:
 
 
 class Result:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code

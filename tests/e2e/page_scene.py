@@ -1,8 +1,8 @@
 """`python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`: a site until it is killed.
 
-Its clock goes on, so that every tick is another page. ROOT is its `root_path`. Who shows the token
-may order; plans are of logs and groups that are made up here, and nothing is carried out. With a
-token there are two more clusters: one of three brokers with one down, and one that is away.
+Its clock goes on, so that every tick is another page. ROOT is its `root_path`. TOKEN permits
+orders; plans are of made-up logs and groups, and no order is carried out. With a token there are
+two more clusters: three brokers of which one is down, and a cluster that is away.
 """
 
 import sys
@@ -73,7 +73,7 @@ def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Cl
     return clusters_of(settings, clock_ms, lambda section: sources[section.name])
 
 
-class Planned:
+class PlannedOrders:
     """Plans by the monitor's own rules, over logs and a group that are made up here."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
@@ -135,7 +135,7 @@ def main(story: str, port: int, folder: Path, token: str, root: str) -> None:
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
         browser=scene.ScriptedMessages(),
-        orders=Planned(),
+        orders=PlannedOrders(),
         clusters=other_clusters(settings, clock_ms),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)

@@ -1,4 +1,4 @@
-"""What stands in a mill's Redis, MySQL, topics and on its pages, read as a stranger reads it."""
+"""Read a mill's Redis, MySQL, topics and pages as an outside tool would read them."""
 
 import json
 import signal
@@ -71,11 +71,11 @@ class Reading:
             return list(cursor.fetchall())
 
     def lines_of(self, file: str) -> int:
-        """How many lines of a file Redis has counted."""
+        """The number of lines of a file that Redis has counted."""
         return int(self.redis("mill:lines_by_file:all").get(file, "0"))
 
     def ledger(self) -> dict[tuple[str, int], int]:
-        """Up to which offset everything is counted."""
+        """The offset up to which everything is counted, by partition."""
         rows = self.mysql("SELECT topic, part, end_offset FROM ledger")
         return {(topic, part): end for topic, part, end in rows}
 
@@ -126,7 +126,7 @@ class Reading:
             consumer.close()
 
     def is_counted(self, topic: str) -> bool:
-        """Whether MySQL has counted all that the topic holds, and Redis shows it."""
+        """Return True if MySQL has counted everything in the topic and Redis shows it."""
         ends = self.ends(topic)
         ledger = self.ledger()
         if any(ledger.get(part, 0) != end for part, end in ends.items()):
@@ -158,7 +158,7 @@ class Reading:
         return lag
 
     def commits(self) -> int:
-        """How often the collector has committed since it began: no partition has more markers."""
+        """The number of the collector's commits since it began: no partition has more markers."""
         return int(self.details("collector", "collector")["counters"]["transactions_committed"])
 
     def parts(self) -> dict[str, dict[str, Any]]:

@@ -47,7 +47,8 @@ STALLED_S = 120.0
 
 
 def kill_everything(home: Home) -> None:
-    """As a machine that dies, but for its page cache: the supervisor first, so nobody returns."""
+    """Kill all processes, the supervisor first, so that it restarts no part. The page cache
+    survives."""
     paths = [home.pid_file, *home.run.glob("*.json")]
     records = [record for path in paths if (record := read_record(path))]
     for record in records:
@@ -154,7 +155,7 @@ def test_a_backup_that_finds_no_moment_gives_up(
         initialise(mill.home, 1)
         mill.home.config_file.parent.mkdir()
         mill.home.config_file.write_text(TEXT)
-        # One that says it was changed just now is copied in every round.
+        # A file whose time of change lies in the future is copied in every round.
         later = time.time() + 3_600
         os.utime(mill.home.secrets / "redis" / "password", (later, later))
         config = load_text(TEXT, "millrace.yaml", tmp_path, {}).config

@@ -1,4 +1,5 @@
-"""Faults of the configuration that only the stream or Spark can see: all named, nothing started."""
+"""Faults of the configuration that only the stream or Spark can find: all are named, and no part
+starts."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What nobody wants to find in a log, and servers that stand still: nothing lost, doubled, hidden.
+"""Broken lines and servers that freeze: the mill loses, doubles and hides nothing.
 
 Everything goes through the whole mill. Each test has files of its own name, so that the one mill
 serves all of them.
@@ -24,7 +24,7 @@ HUGE_BYTES = 100_000_000
 PIECE_BYTES_MAX = 1 << 20
 
 SPARKS_OWN = re.compile(r" spark (SparkStringUtils|DAGScheduler) ")
-"""Who warns there of Spark's plans and jobs, not of the broker."""
+"""The loggers that warn of Spark's plans and jobs, not of the broker."""
 
 
 def watched(mill: TempMill, name: str) -> Path:
@@ -159,7 +159,8 @@ def test_a_line_of_a_hundred_megabytes_comes_in_pieces(
 def test_sparks_connector_has_read_all_of_it_without_a_warning(
     mill_at_work: TempMill, reading: Reading
 ) -> None:
-    """What it logs about the broker is a defect of the broker, so long as nobody stops one."""
+    """An error that the mill logs about the broker is a broker defect while no test stops a
+    broker."""
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "everything is read")
     log = (mill_at_work.home.logs / "stream.log").read_text()
     said = [line for line in log.splitlines() if re.search(r" (WARN|ERROR|FATAL) spark ", line)]
@@ -170,13 +171,13 @@ def test_sparks_connector_has_read_all_of_it_without_a_warning(
 def test_a_sink_that_stands_still_costs_nothing(
     mill_at_work: TempMill, reading: Reading, sink: str
 ) -> None:
-    """Its connections stay open and say nothing: the worst way to be away."""
+    """Its connections stay open without a byte, which is the worst way to be away."""
     file = f"text/while-{sink}-stands.log"
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "no lag at first")
     before = reading.commits()
 
     def waits(lines: int) -> bool:
-        """Whether the lag is these lines and the markers of their transactions."""
+        """Return True if the lag equals these lines and the markers of their transactions."""
         lag = reading.stream_lag()
         return lag is not None and lines < lag <= lines + reading.commits() - before
 

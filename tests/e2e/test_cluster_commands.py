@@ -24,7 +24,7 @@ AT_ONCE_S = 5.0
 
 
 class Said:
-    """How a command ended, and what it printed."""
+    """The exit code of a command, and its output."""
 
     def __init__(self, code: int, out: bytes, err: str) -> None:
         self.code, self.raw, self.err = code, out, err
@@ -159,7 +159,7 @@ def test_a_group_is_read_moved_and_deleted(millrace: Run) -> None:
     assert "add --execute to do it" in shown.err
     assert millrace("group", "seek", "g4", "--to", "-2", "--topic", "t4:0", "--execute").code == 0
     assert millrace("consume", "t4", "-g", "g4", "-e").out == "b\nc\n"
-    assert millrace("group", "describe", "nobody").code == 4
+    assert millrace("group", "describe", "absent").code == 4
     [state] = millrace("group", "describe", "g4", "--state", "--json").data
     assert (state["state"], state["members"]) == ("Empty", 0)
     assert millrace("group", "delete-offsets", "g4", "--topic", "t4:1", "--yes").code == 0
@@ -184,7 +184,7 @@ def test_settings_are_read_and_changed(millrace: Run) -> None:
     assert row["source"] == "DEFAULT_CONFIG"
     assert millrace("config", "set", "topic", "t5", "nonsense=1").code == 1
     assert millrace("config", "set", "topic", "t5", "--delete", "retention.ms").code == 0
-    assert millrace("config", "get", "topic", "nobody").code == 4
+    assert millrace("config", "get", "topic", "absent").code == 4
     assert len(millrace("config", "get", "broker", "1", "--all", "--json").data) > 20
 
 
@@ -226,12 +226,12 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("topic", "alter", "nobody", "-p", "5"),
-        ("topic", "alter", "nobody", "-c", "retention.ms=1"),
-        ("config", "set", "topic", "nobody", "retention.ms=1"),
-        ("config", "set", "topic", "nobody", "retention.ms=1", "--dry-run"),
+        ("topic", "alter", "absent", "-p", "5"),
+        ("topic", "alter", "absent", "-c", "retention.ms=1"),
+        ("config", "set", "topic", "absent", "retention.ms=1"),
+        ("config", "set", "topic", "absent", "retention.ms=1", "--dry-run"),
         ("config", "set", "broker", "9", "log.cleaner.threads=2"),
-        ("produce", "nobody"),
+        ("produce", "absent"),
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
@@ -246,7 +246,7 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
 def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     broker: BrokerProcess, millrace: Run, tmp_path: Path
 ) -> None:
-    """It stood still without a word, for as long as a producer tries."""
+    """Without this message the command would print nothing for as long as a producer tries."""
     millrace("topic", "create", "t8", "-p", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],
@@ -274,7 +274,7 @@ def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     assert process.returncode == 0
 
 
-def test_nobody_answers(millrace: Run) -> None:
+def test_no_broker_answers(millrace: Run) -> None:
     for command in (("topic", "list"), ("group", "list"), ("broker", "list")):
         said = millrace(*command, "-b", "127.0.0.1:1", "--timeout", "0.5", connects=False)
         assert said.code == 5

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command that goes on for long, with exit code 130 and without a trace.
+"""Ctrl-C ends every long-running command, with exit code 130 and without a traceback.
 
 A terminal sends the signal to the whole group of processes, and so does this. `up --foreground` is
 tried in `test_up_foreground`, `stream recount` in `test_recount_shown`.
@@ -44,7 +44,7 @@ sinks: {{redis: {{host: 127.0.0.1, port: {redis}}}, mysql: null}}
 
 
 def answer(path: str) -> dict[str, Any]:
-    """What a monitor says to `lag` and `top`."""
+    """The answer of a monitor to `lag` and `top`."""
     group = {"group": "g", "status": "ok", "lag": 1, "known": 3, "partitions": 3}
     group |= dict.fromkeys(("time_lag_ms", "eta_s", "read_rate", "write_rate"))
     rows = [] if "health" in path or "parts" in path else [group]
@@ -79,7 +79,7 @@ def started(home: Path, *arguments: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", "appliance", *arguments],
         cwd=CODE,
         env={"PATH": os.environ["PATH"], "MILLRACE_HOME": str(home)},
-        # An end of a pipe that nobody writes to: as a terminal at which nobody types.
+        # A pipe without a writer behaves like a terminal without input.
         stdin=subprocess.PIPE,
         stdout=(home / "out").open("w"),
         stderr=(home / "err").open("w"),
@@ -133,7 +133,8 @@ def test_it_ends_with_130(home: Path, arguments: str, shows: str) -> None:
 
 
 def left_of(home: Path) -> list[str]:
-    """What runs for a mill in this folder, by the environment that all of it inherits."""
+    """Return the processes of the mill in this folder, found by the environment that they
+    inherit."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,5 @@
-"""The overview in a real browser: the stream stops, its lag grows by what is written, and goes."""
+"""The overview in a real browser: the lag grows while the stream is stopped, and then falls to
+zero."""
 
 import json
 import re
@@ -77,7 +78,7 @@ def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
 
 
 def assert_at_home(chrome: Any, mill: TempMill) -> None:
-    """No request to another host, and nothing the policy or the console objects to."""
+    """Check that the page asks no other host, and that policy and console report no error."""
     home = f"127.0.0.1:{mill.ports['monitor']}"
     asked = chrome.execute_script(
         "return performance.getEntriesByType('resource').map((entry) => entry.name)"

@@ -93,7 +93,7 @@ def unreachable_boxes(chrome: Any) -> list[str]:
 
 
 def poor_contrasts(chrome: Any) -> list[str]:
-    """Texts whose contrast with the ground they stand on is below 4.5."""
+    """Return the texts whose contrast with their background is below 4.5."""
     script = """(() => {
       const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
       const parse = (text) => {
@@ -137,7 +137,7 @@ def emulate(chrome: Any, device: dict[str, object], scheme: str = "light") -> No
 
 
 def faults_of(chrome: Any) -> list[str]:
-    """What the console or the policy objects to."""
+    """Return the errors of the console and of the content policy."""
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
 
 
@@ -197,7 +197,7 @@ def test_no_long_word_makes_a_phone_scroll_sideways(catching_up: Scene, chrome: 
 
 def test_axe_sees_what_is_wrong(catching_up: Scene, chrome: Any) -> None:
     chrome.get(catching_up.url + "/groups")
-    # The page renews its header and its main part by itself, and what was put there would go.
+    # The page replaces its header and its main part automatically, which would remove the button.
     run(chrome, "document.querySelector('footer').append(document.createElement('button'))")
     assert [one.partition(" ")[0] for one in violations(chrome)] == ["button-name"]
 
@@ -304,11 +304,11 @@ WHOLE = {
     "/topics/logs.access/messages": ("access/edge-2.log", "null"),
     "/api/docs": ("/api/v1/lag",),
 }
-"""Words of each page that stand there whatever the scene's clock says."""
+"""Words that each page contains at every time of the scene's clock."""
 
 
 def outline(chrome: Any) -> list[str]:
-    """What a page is built of, as it is seen: headings, columns, charts; no value that moves."""
+    """Return the visible structure of a page: headings, columns, charts; no value that moves."""
     script = """[...document.querySelectorAll('main h2, main h3, main th[scope=col], main .chart, '
       + 'main summary, main .station, main form')]
       .filter((one) => one.checkVisibility())

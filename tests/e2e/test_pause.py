@@ -1,4 +1,4 @@
-"""The supervisor has real processes stand still for a moment, whoever dies meanwhile."""
+"""The supervisor pauses real processes and resumes them, even if it or another process dies."""
 
 import signal
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_parts_stand_still_with_their_children_and_go_on(tmp_path: Path) -> None
         assert mill.entry("a")["restarts"] == 0
 
 
-def test_a_pause_that_nobody_ends_ends_by_itself(tmp_path: Path) -> None:
+def test_an_abandoned_pause_ends_automatically(tmp_path: Path) -> None:
     with fake_mill(tmp_path, {"name": "a"}) as mill:
         mill.wait_healthy()
         assert pause(mill, "a", for_ms=500)["ok"]

@@ -75,7 +75,7 @@ class Cluster:
 
 
 def passed_ms(condition: Callable[[], Any], what: str) -> int:
-    """How long it took until a condition was true."""
+    """Return the time until a condition was true."""
     begin = time.monotonic()
     wait_until(condition, COUNTED_S, what)
     return round((time.monotonic() - begin) * 1_000)

@@ -1,4 +1,4 @@
-"""The mill as containers: what is dropped is counted, and kept over down and up.
+"""The mill in containers: dropped files are counted, and the counts survive down and up.
 
 Slow, and on the mill's own ports, since those are what compose publishes: it skips where there is
 no engine or a port is taken.

@@ -71,7 +71,7 @@ def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
 
 
 def counts(mill: TempMill, times: int) -> None:
-    """Redis and MySQL both hold the access log `times` over, and nothing else."""
+    """Check that Redis and MySQL contain exactly the access log, `times` over."""
     expected = {status: count * times for status, count in STATUSES.items()}
 
     def merged() -> bool:
@@ -86,7 +86,7 @@ def counts(mill: TempMill, times: int) -> None:
 
 
 def lines_of(mill: TempMill, file: str) -> int:
-    """How many lines of a file are counted."""
+    """Return the number of counted lines of a file."""
     return int(in_redis(mill, "mill:lines_by_file:all").get(file, "0"))
 
 

@@ -37,7 +37,8 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 @contextmanager
 def in_front(mill: TempMill) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """The command, and what a service manager hears of it."""
+    """Start the command and yield it with the socket on which a service manager gets its
+    notices."""
     path = mill.home.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))
@@ -63,7 +64,7 @@ def in_front(mill: TempMill) -> Iterator[tuple[subprocess.Popen[str], socket.soc
 
 
 def becomes_ready(process: subprocess.Popen[str], manager: socket.socket) -> bool:
-    """Whether the service manager is told so before the command ends."""
+    """Return True if the service manager gets the ready notice before the command ends."""
 
     def heard() -> bytes:
         try:

@@ -206,7 +206,7 @@ def test_one_part_restarts_on_request(mill: TempMill) -> None:
     after = pids(mill)
     assert after["redis"] != before["redis"]
     assert after["mysql"] == before["mysql"]
-    assert mill.run("restart", "nobody").code == 4
+    assert mill.run("restart", "absent").code == 4
 
 
 def test_logs_and_doctor(mill: TempMill) -> None:
@@ -215,7 +215,7 @@ def test_logs_and_doctor(mill: TempMill) -> None:
     together = mill.run("logs", "-n", "3").out
     assert "broker-1" in together
     assert " | " in together
-    unknown = mill.run("logs", "nobody")
+    unknown = mill.run("logs", "absent")
     assert unknown.code == 4
     assert "redis" in unknown.err
     doctor = mill.run("doctor")
@@ -231,7 +231,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     said = mill.run("up")
     assert said.code == 0
     assert "monitor restarts with `./millrace up --apply`" in said.err
-    # What is told is what runs, not what the file says meanwhile.
+    # The answer names the running configuration, not that of the file saved since.
     assert f"http://127.0.0.1:{old}" in said.err
     assert pids(mill) == before
 
@@ -261,7 +261,7 @@ def test_a_part_is_stopped_and_started_by_hand(mill: TempMill) -> None:
     assert mill.run("status").code == 3
     assert mill.run("start", "redis").code == 0
     assert mill.status()["redis"]["state"] == "healthy"
-    assert mill.run("stop", "nobody").code == 4
+    assert mill.run("stop", "absent").code == 4
     mill.run("stop", "redis")
     assert "the mill runs already" in mill.run("up").err
     assert mill.status()["redis"]["state"] == "healthy"

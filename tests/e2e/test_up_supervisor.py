@@ -185,7 +185,7 @@ def test_a_restart_on_request_is_no_crash(tmp_path: Path) -> None:
             "another process is healthy",
         )
         assert mill.entry()["restarts"] == 0
-        assert not control.ask(mill.home.socket, {"command": "restart", "part": "nobody"})["ok"]
+        assert not control.ask(mill.home.socket, {"command": "restart", "part": "absent"})["ok"]
 
 
 def test_what_a_part_started_ends_with_it(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_there_is_never_a_second_supervisor(tmp_path: Path) -> None:
         assert mill.log("a").count("begun") == 1
 
 
-def test_stale_files_fool_nobody(tmp_path: Path) -> None:
-    """A pid file of a dead supervisor, and one that names a living stranger."""
+def test_stale_files_are_ignored(tmp_path: Path) -> None:
+    """The pid file of a dead supervisor, and a pid file that names an unrelated living process."""
     with fake_mill(tmp_path, {"name": "a"}, starts=False) as mill:
         stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         try:
@@ -306,6 +306,6 @@ def test_a_part_stopped_by_hand_waits_to_be_started(tmp_path: Path) -> None:
         assert (mill.entry()["pid"], mill.entry("b")["state"]) == (None, "healthy")
         assert mill.log("a").count("begun") == 1
         with pytest.raises(KeyError):
-            lifecycle.stop_part(mill.home, "nobody", DEADLINE_S)
+            lifecycle.stop_part(mill.home, "absent", DEADLINE_S)
         assert control.ask(mill.home.socket, {"command": "restart", "part": "a"})["ok"]
         mill.wait_healthy("a")

@@ -1,4 +1,4 @@
-"""`cluster.brokers: 3` without what needs a JVM: up, down, stopped and started anew in turn."""
+"""`cluster.brokers: 3` without the parts that need a JVM: up, down, stop and rolling restart."""
 
 import signal
 import threading
@@ -27,7 +27,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    """One for all tests: whoever finds it down brings it up."""
+    """One mill for all tests; a test that finds it down brings it up."""
     with temp_mill(tmp_path_factory.mktemp("three") / "mill") as made:
         made.write_config(THREE)
         yield made
@@ -43,7 +43,7 @@ def states(mill: TempMill) -> dict[str, str]:
 
 @contextmanager
 def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]]:
-    """Which brokers are in one of these states, each time that this has changed."""
+    """Collect the brokers in one of these states, each time that the set changes."""
     seen: list[frozenset[str]] = []
     is_over = threading.Event()
 

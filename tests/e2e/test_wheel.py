@@ -36,7 +36,7 @@ ports: {{host: {0}, mill: {1}, broker: {2}, broker_status: {3}, collector: {4}}}
 """
 
 
-class Installed:
+class InstalledMillrace:
     """An installed Millrace: its own virtual environment, its own home, nothing of the clone."""
 
     def __init__(self, environment: Path, folder: Path) -> None:
@@ -99,7 +99,7 @@ def pip(environment: Path, *arguments: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[Installed]:
+def installed() -> Iterator[InstalledMillrace]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = folder / "source"
@@ -114,10 +114,10 @@ def installed() -> Iterator[Installed]:
         pip(environment, "install", f"{wheel}[collector]")
         home = folder / "home"
         home.mkdir()
-        yield Installed(environment, home)
+        yield InstalledMillrace(environment, home)
 
 
-def test_nothing_but_millrace_lands_in_site_packages(installed: Installed) -> None:
+def test_nothing_but_millrace_lands_in_site_packages(installed: InstalledMillrace) -> None:
     names = {path.name for path in installed.site.iterdir()}
     assert "millrace" in names
     assert list((installed.site / "millrace").rglob("README.md")) == []
@@ -125,7 +125,7 @@ def test_nothing_but_millrace_lands_in_site_packages(installed: Installed) -> No
     assert (installed.site / "millrace" / "py.typed").exists()
 
 
-def test_the_command_answers_and_writes_the_shipped_file_once(installed: Installed) -> None:
+def test_the_command_answers_and_writes_the_shipped_file_once(installed: InstalledMillrace) -> None:
     assert installed.run("--version").stdout.startswith(VERSION)
     assert "a file that can be read" in installed.run("config", "check").stderr
     made = installed.run("init")
@@ -141,14 +141,18 @@ def test_the_command_answers_and_writes_the_shipped_file_once(installed: Install
     assert written.read_text() == "cluster: {brokers: 1}\n"
 
 
-def test_a_part_whose_packages_are_missing_says_how_to_install_them(installed: Installed) -> None:
+def test_a_part_whose_packages_are_missing_says_how_to_install_them(
+    installed: InstalledMillrace,
+) -> None:
     assert installed.run("init").returncode == 0
     started = installed.run("run", "monitor")
     assert started.returncode == 1
     assert "pip install 'millrace[monitor]'" in started.stderr
 
 
-def test_a_broker_takes_records_and_the_collector_reads_files_once(installed: Installed) -> None:
+def test_a_broker_takes_records_and_the_collector_reads_files_once(
+    installed: InstalledMillrace,
+) -> None:
     (installed.folder / "configs").mkdir(exist_ok=True)
     (installed.folder / "configs" / "millrace.yaml").write_text(installed.config)
     assert installed.run("init").returncode == 0

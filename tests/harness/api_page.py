@@ -8,7 +8,7 @@ SHARED = "format"
 
 
 def parameter_text(parameter: Mapping[str, Any]) -> str:
-    """A parameter with its values or default, and what is said of it."""
+    """Return the text of a parameter: its values or default, and its description."""
     schema = parameter["schema"]
     values = " \\| ".join(f"`{value}`" for value in schema.get("enum", []))
     default = schema.get("default")

@@ -1,4 +1,4 @@
-"""axe-core in a page: what it calls a violation, of all its rules."""
+"""Run axe-core in a page, with all its rules, and return its violations."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -28,6 +28,6 @@ def source() -> str:
 
 
 def violations(chrome: Any) -> list[str]:
-    """Of the page that is open."""
+    """Return the violations of the open page."""
     chrome.execute_script(source())
     return list(chrome.execute_async_script(RUN))

@@ -65,7 +65,7 @@ class BrokerProcess:
         self.net_port = free_port() if tls is not None else 0
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
-        """How long the last start took until the broker was ready."""
+        """The seconds that the last start took until the broker was ready."""
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
         self._broker_port = broker_port
@@ -94,7 +94,7 @@ class BrokerProcess:
         return self.process.pid
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
         secured: set[str] = set()
         if self._tls is not None:
@@ -187,18 +187,21 @@ class BrokerProcess:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait until the process has ended by itself; returns the exit code, negative a signal."""
+        """Wait until the process ends without a signal of ours; return the exit code, negative for
+        a signal."""
         assert self.process is not None, "the broker is not running"
         code = self.process.wait(STOP_DEADLINE_S)
         self.process = None
         return code
 
     def freeze(self) -> None:
-        """SIGSTOP, and wait until the loop stands still: from then on it answers nobody."""
+        """Send SIGSTOP and wait until the loop stands still. From then on the broker answers no
+        request."""
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self.process.pid}/stat")
-        # Only the main thread sends; one that waits for the device stops when that is over.
+        # Only the main thread sends; a thread that waits for the device stops when its call
+        # returns.
         wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", 20, "frozen")
 
     def _end(self, number: signal.Signals) -> int:
@@ -219,7 +222,7 @@ class BrokerProcess:
         return self.start()
 
     def status(self) -> PartStatus:
-        """What `/status` says."""
+        """The answer of `/status`."""
         return fetch_status(self.host, self.status_port, 5.0)
 
     def wait_for_connections(self, count: int) -> None:
@@ -246,14 +249,14 @@ class BrokerProcess:
         )
 
     def log_text(self) -> str:
-        """What the process has logged, all its lives together."""
+        """The log of the process over all its lives."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "BrokerProcess":
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 

@@ -45,7 +45,7 @@ def browser(profile: Path) -> Iterator[Any]:
 
 
 def beyond_the_edge(driver: Any, width: int) -> list[str]:
-    """How wide the page is, where that is more than `width`, and the elements that reach there."""
+    """If the page is wider than `width`, return its width and the elements beyond the edge."""
     script = """const [width] = arguments, wide = document.documentElement.scrollWidth;
       return wide <= width ? [] : [`${wide} wide`, ...[...document.querySelectorAll('body *')]
         .filter((one) => !one.closest('.scroll *') && one.getBoundingClientRect().right > width + 1)

@@ -38,7 +38,7 @@ RECORDS_BETWEEN_MAX = 1_500
 """The broker dies after so many further acknowledgements, or fewer."""
 
 DEATH_AT_START = 0.2
-"""How often the next death comes while the broker is still recovering from the one before."""
+"""The probability that the next death comes while the broker still recovers from the last one."""
 
 START_S_MAX = 0.6
 """A death at start comes within this time: before, in and after the recovery of the logs."""
@@ -156,8 +156,8 @@ class Campaign:
         """Cut the power of the disk that holds the data, and of the broker, so many times."""
 
         def cut() -> None:
-            # Without power the processor stands still, too: what a sync says that runs while the
-            # file system is shut down is not to be believed, so nobody may hear it.
+            # Without power the processor stands still, too. A sync that runs while the file system
+            # is shut down returns a wrong result, so no client may get an acknowledgement from it.
             self.broker.freeze()
             disk.cut_power()
             self.broker.kill9()
@@ -236,6 +236,6 @@ class Campaign:
             return
         if self.broker.process is not None:
             self.broker.kill9()
-        # Their threads must end even if nobody answers them any more.
+        # Their threads must end even if no broker answers them any more.
         for one in self._clients():
             one.abandon()

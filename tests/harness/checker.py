@@ -1,4 +1,4 @@
-"""The judge of a history: what was lost, doubled, reordered, made up or seen where it must not be.
+"""Check a history for records that were lost, doubled, reordered, made up or wrongly visible.
 
 Pure. `check` takes the logs of all producers, consumers and committers once the faults are over
 and a last reader has read every partition from start to end. The anomalies are those that
@@ -20,10 +20,10 @@ from tests.harness.history import CommitLog, Outcome, Place, ReadLog, SendLog
 
 
 class Fault(StrEnum):
-    """What must never be seen."""
+    """The faults that must never occur."""
 
     LOST = "lost"
-    """Acknowledged, above the log's start, and not there at the end for a reader who may see it."""
+    """Acknowledged, above the log's start, and missing at the end for a reader that may see it."""
     VANISHED = "vanished"
     """Read once, and not there at the end."""
     DOUBLED = "doubled"
@@ -44,11 +44,11 @@ class Fault(StrEnum):
     WRONG_WAY = "wrong way"
     """A reader was given an offset that is not above the one before, without having moved."""
     SKIPPED = "skipped"
-    """A reader was led past a record that stands there at the end."""
+    """A reader skipped a record that exists at the end."""
     OFFSET_BACK = "offset back"
-    """A committed offset is older than one whose commit was acknowledged, or was never asked."""
+    """A committed offset is older than an acknowledged commit, or was never committed."""
     STALE_KEY = "stale key"
-    """A compacted log's last record of a key is older than one that was acknowledged."""
+    """A compacted log's last record of a key is older than an acknowledged record of that key."""
 
 
 SHOWN_MAX = 20
@@ -66,17 +66,17 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the run may do without fault."""
+    """The deviations that are no fault in this run."""
 
     may_double: bool = False
     """The producer was not idempotent: an answer lost in a crash is sent again."""
     is_compacted: bool = False
-    """Only the last record of each key must be there; the others may be."""
+    """Only the last record of each key must exist; the others may."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What the checker found; `line` is what a campaign prints."""
+    """The checker's findings; `line` is the text that a campaign prints."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -146,9 +146,10 @@ def check(
     commits: Sequence[CommitLog] = (),
     rules: Rules | None = None,
 ) -> Report:
-    """Judge a history. At least one of `reads` must be full, or nothing could be called lost."""
+    """Check a history. At least one of `reads` must be full, because otherwise no record counts as
+    lost."""
     rules = rules or Rules()
-    assert any(one.is_full for one in reads), "somebody must read everything at the end"
+    assert any(one.is_full for one in reads), "a reader must read everything at the end"
     report = Report()
     _count(report, sends, reads, commits)
     by_place: dict[Place, dict[bytes, _Sent]] = {}
@@ -243,7 +244,7 @@ class _Partition:
             return
         missing: dict[bytes, _Sent] = {}
         readers = [one for one in self.reads if one.is_full and self.place in one.starts]
-        assert readers or not self.sent, f"nobody has read {self.place} to its end"
+        assert readers or not self.sent, f"no reader has read {self.place} to its end"
         for read in readers:
             seen = set(read.values.get(self.place, ()))
             for value, one in self.sent.items():
@@ -271,7 +272,8 @@ class _Partition:
                 self._add(Fault.STALE_KEY, detail)
 
     def _check_acknowledged_offsets(self) -> None:
-        """An acknowledgement is a claim about an offset: nobody else may stand or be there."""
+        """Check that each acknowledged offset has exactly the record that was acknowledged for
+        it."""
         claimed: dict[int, _Sent] = {}
         for value, one in self.sent.items():
             if one.outcome != Outcome.OK:
@@ -303,7 +305,8 @@ class _Partition:
             last[one.log] = (offset, one)
 
     def _check_real_time(self) -> None:
-        """Who is sent after another's acknowledgement stands behind it: offsets only grow."""
+        """Check real-time order: a record sent after another's acknowledgement has a larger
+        offset."""
         answered = sorted(
             (
                 (one.offset, one.log.answered_ns[one.number], one.log.invoked_ns[one.number], one)
@@ -375,7 +378,7 @@ class _Partition:
 
 
 def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) -> None:
-    """A full reader that sees only what is committed sees all of a transaction or none of it."""
+    """Check that a full read_committed reader gets each transaction completely or not at all."""
     if not log.ends:
         return
     for read in reads:
@@ -394,7 +397,8 @@ def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) 
 
 
 def _check_commits(log: CommitLog, report: Report) -> None:
-    """What is read back was asked for, and is not older than what was promised last."""
+    """Check that each offset read back was requested and is not older than the last acknowledged
+    one."""
     asked: dict[Place, set[int]] = {}
     promised: dict[Place, int] = {}
     for kind, place, offset in log.events:

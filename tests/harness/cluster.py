@@ -77,20 +77,20 @@ class ClusterProcesses:
 
     @property
     def node_ids(self) -> list[int]:
-        """Of all brokers, whether they run or not."""
+        """The ids of all brokers, running or not."""
         return list(self.brokers)
 
     @property
     def size(self) -> int:
-        """How many brokers there are: the most replicas that a partition can have."""
+        """The number of brokers: the most replicas that a partition can have."""
         return len(self.brokers)
 
     def log_text(self) -> str:
-        """What all of them have logged, one after the other."""
+        """The logs of all brokers, one after the other."""
         return "\n".join(one.log_text() for one in self.brokers.values())
 
     def pids(self) -> list[int]:
-        """Of the brokers that run."""
+        """The process ids of the running brokers."""
         return [one.pid for one in self.running]
 
     def spawn(self) -> None:
@@ -124,11 +124,11 @@ class ClusterProcesses:
             one.wait_until_ready()
 
     def details(self) -> list[Mapping[str, Any]]:
-        """What each running broker says of itself."""
+        """The status of each running broker."""
         return [one.status().details for one in self.running]
 
     def controller_id(self) -> int | None:
-        """Whom all running brokers take for the controller, if they agree and it runs."""
+        """The id of the controller, if all running brokers name the same one and it runs."""
         named = {one.get("controller_id") for one in self.details()}
         running = {one.node_id for one in self.running}
         return named.pop() if len(named) == 1 and named <= running else None
@@ -145,7 +145,7 @@ class ClusterProcesses:
                 self._proxies.start()
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self._end()
             raise
 

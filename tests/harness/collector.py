@@ -1,4 +1,4 @@
-"""A real collector process on folders of its own, and what has arrived at the broker.
+"""A real collector process on folders of its own, and the records that arrived at the broker.
 
 with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
     (collector.home / "watched/text/a.log").write_bytes(b"a line\n")
@@ -50,7 +50,7 @@ class CollectorProcess:
             (self.home / "watched" / name).mkdir(parents=True, exist_ok=True)
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         return {
             "part": "collector",
             "section": self.section,
@@ -119,7 +119,7 @@ class CollectorProcess:
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 
@@ -153,7 +153,7 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
 
     def poll(self) -> list[tuple[int, bytes | None, bytes]]:
-        """Everything so far: partition, key, value."""
+        """Return everything read so far: partition, key, value."""
         for message in self._consumer.consume(10_000, timeout=0.05):
             if message.error() is not None:
                 raise KafkaException(message.error())
@@ -182,7 +182,7 @@ class GroupOfTheStream:
         self._partitions = partitions
 
     def reads_all(self) -> None:
-        """Up to the ends as they are now."""
+        """Commit the present ends, as if the group had read everything."""
         places = [TopicPartition(self._topic, number) for number in range(self._partitions)]
         for place in places:
             place.offset = self._consumer.get_watermark_offsets(place, 5)[1]
@@ -190,7 +190,7 @@ class GroupOfTheStream:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """It goes on reading all there is."""
+        """Keep committing the present ends in the background."""
         ends = threading.Event()
 
         def follow() -> None:

@@ -1,4 +1,4 @@
-"""A process that may open no more than so many descriptors."""
+"""A process with a limit on open descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """This process can open so many more; what is open stays so."""
+    """Let this process open only so many more descriptors; those that are open stay open."""
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
     # The kernel gives the lowest that are free: below these all are taken.
     highest = max(taken, default=-1)

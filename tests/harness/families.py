@@ -68,7 +68,7 @@ KAFKA_PYTHON = Family(
     # Not seen with Kafka; once in twenty kills of ours.
     allowed={
         "commit KafkaConnectionError": "looking for another coordinator it asks for metadata, and "
-        "raises when a broker that was killed refuses that connection, whoever it was"
+        "raises when a broker that was killed refuses that connection, whichever broker it was"
     },
 )
 KCAT = Family(
@@ -105,7 +105,7 @@ KAFKAJS = Family(
     # Not seen with Kafka, in ten kills under up to four of these clients.
     | {
         "transact KafkaJSConnectionClosedError": "what kafkajs calls a connection that ends under "
-        "a request, whoever was at its other end",
+        "a request, whichever broker was at its other end",
         "transact GROUP_LOAD_IN_PROGRESS": "what Kafka's coordinator, too, answers while it reads "
         "its log; of a group it was seen",
     },
@@ -114,6 +114,6 @@ JAVA_OF_SPARK = Family("java-of-spark", partial(client_version, SPARKS), _java(S
 NEWEST_JAVA = Family("newest-java", partial(client_version, NEWEST), _java(NEWEST))
 
 IN_SHORT = (MILLRACE, LIBRDKAFKA, AIOKAFKA)
-"""Those that have transactions and start quickly, for the short form."""
+"""The families for the short form: they have transactions and start quickly."""
 
 ALL = (*IN_SHORT, KAFKA_PYTHON, KCAT, KAFKA_TOOLS, KAFKAJS, JAVA_OF_SPARK, NEWEST_JAVA)

@@ -1,4 +1,4 @@
-"""A cluster of real brokers under recorded clients, what becomes of it, and the judgement.
+"""A cluster of real brokers under recorded clients: faults, and the check of the result.
 
 with (
     ClusterProcesses(folder, SETTINGS, with_links=True) as cluster,
@@ -66,7 +66,7 @@ CUTS = (
     "late",
     "reset",
 )
-"""What may become of a broker's links."""
+"""The possible cuts of a broker's links."""
 
 LATE_S = (0.05, 1.0)
 
@@ -82,7 +82,7 @@ class Faults:
         self.chance = chance
         self.counts: Counter[str] = Counter()
         self.whole_s: list[float] = []
-        """After each fault: how long until all were in sync and all clients went on."""
+        """For each fault: the time until all were in sync again and all clients went on."""
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         made = self.admin.create_topics([NewTopic(one, PARTITIONS, 3) for one in TOPICS])
         for future in made.values():
@@ -106,7 +106,7 @@ class Faults:
     def clients(self) -> list[Recorded]:
         return [*self.producers, *self.consumers, self.committer, self.transformer]
 
-    # Who is who.
+    # The roles of the brokers.
 
     def leader(self, topic: str, partition: int) -> int:
         def found() -> int:
@@ -130,7 +130,7 @@ class Faults:
         return self.leader(topic, partition)
 
     def some(self, count: int, first: int) -> list[int]:
-        """So many brokers, one of them for certain."""
+        """Draw so many brokers, and include one given broker."""
         others = [one for one in self.cluster.brokers if one != first]
         return [first, *self.chance.sample(others, count - 1)]
 
@@ -158,8 +158,8 @@ class Faults:
     def cut_power(self, disk: Ext4Image) -> None:
         """All brokers lose the power of the disk that they share, and come back with it."""
         ended = self.cluster.running
-        # What a sync says while the file system is shut down is not to be believed, so nobody may
-        # hear it.
+        # A sync that runs while the file system is shut down returns a wrong result, so no client
+        # may get an acknowledgement from it.
         for one in ended:
             one.freeze()
         disk.cut_power()
@@ -209,7 +209,7 @@ class Faults:
                 raise ValueError(how)
         pause(duration_s)
         if self.chance.random() < 0.5:
-            # What was held back is lost with its links; else it comes late.
+            # Held-back bytes are lost with their links; otherwise they arrive late.
             for one in others:
                 links.reset(node_id, one)
         links.heal()
@@ -262,7 +262,7 @@ class Faults:
     # The end.
 
     def judge(self, what: str) -> None:
-        """Every record that was acknowledged is read by everybody, once, in order."""
+        """Check that every reader gets each acknowledged record once and in order."""
         self._finish()
         bootstrap = self.cluster.bootstrap
         last_in = read_everything(bootstrap, self.places)
@@ -299,7 +299,7 @@ class Faults:
         looking = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": GROUP})
 
         def left() -> int:
-            """How many records of the input are not transformed yet."""
+            """Return the number of input records without a transformed copy."""
             ends = [looking.get_watermark_offsets(place, CALL_S)[1] for place in places]
             return sum(ends) - sum(max(one.offset, 0) for one in looking.committed(places, CALL_S))
 
@@ -324,7 +324,7 @@ class Faults:
 
 
 def _described(group: Any) -> str:
-    """What its coordinator says of a group, or why it does not."""
+    """Return the coordinator's description of a group, or the error."""
     try:
         found = group.result(CALL_S)
     except (KafkaException, TimeoutError) as error:

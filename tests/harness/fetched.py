@@ -1,4 +1,4 @@
-"""What tests fetch from outside, with the tool that fetches it; skipped where it cannot be had."""
+"""Files that tests fetch from outside; a test is skipped if its file cannot be fetched."""
 
 import shutil
 import subprocess

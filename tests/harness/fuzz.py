@@ -33,22 +33,22 @@ _NAMES = {
 _WAITS = {"max_wait_ms", "timeout_ms", "transaction_timeout_ms", "rebalance_timeout_ms"}
 
 BATCHES_MAX = 30
-"""Of one Produce."""
+"""The most batches of one Produce."""
 
 BOMB_SHARE = 0.003
 SHOWER_SHARE = 0.2
-"""Of the requests with a bomb, those in which every batch is one."""
+"""The share of the requests with a bomb in which every batch is a bomb."""
 
 LENGTHS = (-1, -2, 0, 1, 2**31 - 1, -(2**31), 1 << 20, 1 << 28)
 
 
 LONG_SHARE = 0.002
 LONG_TEXTS = ("x" * 32_700, "x" * 0x7FFF, "ü" * 16_383)
-"""As long as a text may be, or nearly: what is made of them must fit as well."""
+"""Texts of nearly the maximum length: names derived from them must fit as well."""
 
 
 class Sensible(Examples):
-    """Random messages whose values often lead somewhere."""
+    """Random messages whose values often refer to existing topics, groups and ids."""
 
     def __init__(self, chance: random.Random) -> None:
         self.random = chance
@@ -106,7 +106,7 @@ class Fuzz:
         self.key_counts: dict[int, int] = {}
 
     def connection(self) -> list[bytes]:
-        """What one connection sends: some frames that can be read, and often one that cannot."""
+        """The frames of one connection: some valid ones, and often an invalid one after them."""
         frames = [self.sensible() for _ in range(self.random.randint(1, 10))]
         kind = self.random.random()
         if kind < 0.6:

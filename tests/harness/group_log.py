@@ -1,4 +1,4 @@
-"""What the offsets topic says of a group, read over the wire, and what must be true of it.
+"""The records of a group in the offsets topic, read over the wire, and their invariants.
 
 The log is the one witness that every member shares: it holds each generation with all its shares,
 and every commit, in the order in which they came into force. What the members were given is theirs
@@ -78,7 +78,7 @@ def _records(client: WireClient, index: int) -> Iterator[tuple[Buffer, Buffer | 
 
 
 def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
-    """What a consumer's assignment gives it, whatever version it is in."""
+    """Return the partitions of a consumer's assignment, in whatever version it is."""
     data, found = bytes(assignment), []
     if not data:
         return []
@@ -95,14 +95,14 @@ def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
     return found
 
 
-class Checked(NamedTuple):
-    """What was looked at, so that a test can see that it was something."""
+class CheckedCounts(NamedTuple):
+    """The number of checked items, so that a test can see that there were some."""
 
     generations: int
     commits: int
 
 
-def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
+def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
     """Fail unless generations rise, own each partition once, and offsets never go back."""
     generation = commits = generations = 0
     offsets: dict[TopicPartition, int] = {}
@@ -122,14 +122,15 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
         owned = [one for member in event.members for one in assigned_partitions(member.assignment)]
         assert len(owned) == len(set(owned)), f"owned twice in generation {generation}: {owned}"
         assert event.leader is None or event.leader in {one.member_id for one in event.members}
-    return Checked(generations, commits)
+    return CheckedCounts(generations, commits)
 
 
 def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:
-    """Fail unless every share is one that was stored, and nothing was given twice; how many.
+    """Fail unless every share given was stored and none was given twice; return the number of
+    shares.
 
-    For one topic, and for protocols that give whole shares. A generation of -1 is none: the member
-    was out of the group again before it could look.
+    The shares are of one topic, and of protocols that give whole shares. A generation of -1 means
+    none: the member was out of the group again before it could look.
     """
     stored: dict[tuple[int, str], set[frozenset[int]]] = {}
     for event in log:

@@ -44,7 +44,8 @@ class Notes:
         self._write({"member": member, "read": [[p, *_spans(o)] for p, o in spans.items()]})
 
     def given(self, member_id: str, generation: int, partitions: Iterable[Any]) -> None:
-        """Note what a generation gives a member; of a cooperative one, what it gives anew."""
+        """Record the partitions that a generation gives a member; with a cooperative protocol, the
+        added ones."""
         share = sorted(one.partition for one in partitions)
         self._write({"given": share, "generation": generation, "id": member_id})
 
@@ -111,7 +112,7 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException:
-                # The group has moved on; whoever has the partitions now reads them again.
+                # The group has moved on; the new owner of the partitions reads them again.
                 continue
     consumer.close()
 
@@ -176,7 +177,7 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             """Nothing is kept of them."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            # It tells nobody its generation but its own coordinator.
+            # The client sends its generation only to its own coordinator.
             member = self._consumer._coordinator
             notes.given(member.member_id, member.generation, assigned)
 

@@ -1,4 +1,4 @@
-"""Processes full of group members, and what they have read between them."""
+"""Processes with many group members each, and the records that they read together."""
 
 import json
 import signal
@@ -58,7 +58,7 @@ class Members:
         return [line["error"] for line in self._lines() if "error" in line]
 
     def said(self) -> list[str]:
-        """What the clients have printed: their warnings, for nothing else is let through."""
+        """The clients' output: only their warnings, because nothing else is printed."""
         logs = [file.with_suffix(".log").read_text() for file in self.files]
         return [line for text in logs for line in text.splitlines()]
 

@@ -1,4 +1,4 @@
-"""Which tests stay together in one process of several: those that share what is dear to start.
+"""Groups of tests that run in one worker process, because they share something slow to start.
 
 xdist's own groups, marks that it writes into the ids of tests, have no effect with pytest 9.2: ids
 cannot be written any more, and nothing says so. So the processes are given their work by ids alone.

@@ -1,4 +1,4 @@
-"""MurmurHash3 of 128 bits in Python, written apart from the stream's, and the words made of it."""
+"""MurmurHash3 of 128 bits in Python, independent of the stream's, and the words made of it."""
 
 from collections.abc import Iterable
 

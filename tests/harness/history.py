@@ -1,4 +1,4 @@
-"""What clients did to a log and what they were told: the records that `checker` judges.
+"""The operations of clients on a log and their results: the input of `checker`.
 
 Pure: no clock, no threads, no client. Each producer keeps a `SendLog`, each consumer a `ReadLog`,
 each committer of offsets a `CommitLog`. An answer that never came is no failure: such a record may
@@ -16,8 +16,8 @@ Place = tuple[str, int]
 
 
 class Outcome(IntEnum):
-    """What became of an operation. UNKNOWN is invoked and never answered, or answered by a
-    time-out; FAILED is the promise that it had no effect."""
+    """The outcome of an operation. UNKNOWN: invoked but never answered, or timed out. FAILED:
+    promised to have no effect."""
 
     UNKNOWN = 0
     OK = 1
@@ -39,7 +39,7 @@ class SendLog:
         self.transactions = array("q")
         """Number of the transaction a record belongs to, -1 for none."""
         self.ends: dict[int, Outcome] = {}
-        """How each transaction ended: OK committed, FAILED aborted."""
+        """The end of each transaction: OK committed, FAILED aborted."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -77,12 +77,13 @@ class SendLog:
         self.outcomes[number] = Outcome.FAILED
 
     def end(self, transaction: int, outcome: Outcome) -> None:
-        """A transaction was committed (OK), aborted (FAILED), or nobody knows."""
+        """Record that a transaction was committed (OK), aborted (FAILED), or has an unknown
+        outcome."""
         self.ends[transaction] = outcome
 
 
 class ReadLog:
-    """What one consumer was given, in order. A `move` is a jump it asked for or was told of."""
+    """The records that one consumer got, in order. A `move` is a seek, or a reset by the client."""
 
     MOVED = -1
 

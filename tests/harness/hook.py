@@ -1,4 +1,4 @@
-"""A webhook of a test's own: keeps what is posted to it, and answers as it is told to."""
+"""A webhook of a test: it keeps the requests posted to it and answers as the test sets."""
 
 import json
 import threading

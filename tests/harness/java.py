@@ -36,7 +36,7 @@ def client_jars(version: str) -> Path:
 
 
 def client_version(wanted: str) -> str:
-    """Which release a range gave."""
+    """The release that a range resolved to."""
     (jar,) = client_jars(wanted).glob("kafka-clients-*.jar")
     return jar.stem.removeprefix("kafka-clients-")
 
@@ -59,7 +59,7 @@ class JavaClients:
         )
 
     def run(self, program: str, *arguments: str, provoked: str = "", given: str = "") -> str:
-        """What the program prints; fails on another exit code than 0, and on any complaint.
+        """Return the program's output; fail on a non-zero exit code, and on any complaint.
 
         `provoked`: a pattern of the complaints that the program brings about on purpose. `given`:
         what it reads as its input.
@@ -83,7 +83,7 @@ class JavaClients:
         return ended.stdout
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """How to start a program, for whoever wants to watch it while it runs."""
+        """The command line of a program, for a test that watches the program while it runs."""
         return [
             "java",
             "-Xmx256M",

@@ -92,7 +92,7 @@ class KafkaProcess:
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def pids(self) -> list[int]:
-        """Of the nodes that run."""
+        """The process ids of the running nodes."""
         return [process.pid for process in self.processes.values()]
 
     def start(self) -> "KafkaProcess":
@@ -128,7 +128,7 @@ class KafkaProcess:
         self._end(signal.SIGKILL, self.node_ids if node_id is None else (node_id,))
 
     def controller_id(self) -> int:
-        """Who leads the metadata's quorum; in Metadata Kafka names any broker."""
+        """The leader of the metadata quorum, because Kafka's Metadata answer names any broker."""
         partition = DescribeQuorumRequestPartition(partition_index=0)
         topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
         with WireClient(self.bootstrap.split(",")[0], "harness") as client:

@@ -1,4 +1,4 @@
-"""What a call of our `kafka-*` commands and of Kafka's own is, and how far they agree.
+"""Calls of our `kafka-*` commands and of Kafka's own, and the comparison of their results.
 
 `tests/interop/test_commands_beside_kafka.py` has both make the calls of `kafka_cases`, on one
 broker; the table in `docs/kafka-commands.md` is made of the same list.
@@ -91,7 +91,7 @@ def _elected_in_order(text: str) -> str:
 
 
 def _without_words(text: str) -> str:
-    """What stands behind the last colon that announces a reason."""
+    """Return the text after the last colon that announces a reason."""
     reason = r"(Error: |error: |due to: |topic command : |for partition: \S+: ).+"
     return re.sub(reason, r"\1", text, flags=re.IGNORECASE)
 
@@ -115,7 +115,7 @@ def _without_lines(pattern: str) -> Callable[[str], str]:
 
 
 def _nothing(text: str) -> str:
-    """Where one of the two has nothing to print."""
+    """Drop the whole output, because one of the two tools prints nothing."""
     return ""
 
 

@@ -5,9 +5,9 @@
         links.cut(1, 2)        # nothing that 1 says reaches 2 any more
         links.heal()           # what was held back arrives, late
 
-A link that is cut is no link that is closed: both ends stand, bytes wait. `reset` closes. Who has
-dialled is read from the client id of the first request; a link on which nothing is said (a probe)
-is led on without a name and cannot be cut.
+A cut link is not a closed link: both ends stay connected, and bytes wait. `reset` closes a link.
+The client id of the first request names the broker that dialled. A link that carries no request (a
+probe) is forwarded without a name and cannot be cut.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Links:
     # What a test does to them.
 
     def cut(self, source: int, target: int) -> None:
-        """From now on nothing that `source` says reaches `target`."""
+        """Hold back everything from `source` to `target` from now on."""
         self._call(self._cut(source, target))
 
     def isolate(self, node_id: int) -> None:
@@ -57,7 +57,7 @@ class Links:
             self.cut(other, node_id)
 
     def delay(self, source: int, target: int, delay_s: float) -> None:
-        """What `source` says reaches `target` so much later."""
+        """Delay everything from `source` to `target` by so much."""
         self._delays_s[source, target] = delay_s
 
     def reset(self, one: int, other: int) -> None:
@@ -74,7 +74,7 @@ class Links:
         self._call(self._shut(node_id))
 
     def serve(self, node_id: int) -> None:
-        """Take links for a broker, whose process is about to listen."""
+        """Accept links for a broker whose process is about to listen."""
         self._call(self._serve(node_id))
 
     # The loop's side.

@@ -1,4 +1,5 @@
-"""What the program can say: every text of its source, with `…` in place of what is filled in."""
+"""The texts that the program can print: every string of its source, with `…` for filled-in
+values."""
 
 import ast
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def literals() -> tuple[str, ...]:
 
 
 def is_said(message: str) -> bool:
-    """Whether one text has every stretch of `message` between its `…`, in their order."""
+    """Return True if one text contains every stretch of `message` between its `…`, in order."""
     stretches = [stretch for stretch in message.split(FILLED) if stretch]
 
     def has_all(text: str) -> bool:

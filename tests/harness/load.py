@@ -1,4 +1,4 @@
-"""Numbered access-log lines: a writer with a pace of its own, and what they must count to.
+"""Numbered access-log lines: a writer with a pace of its own, and the expected counts.
 
 Every line follows from its number alone, so a record tells its number and can be checked whole.
 
@@ -39,7 +39,7 @@ _NUMBER = re.compile(rb'"load/(\d+)"')
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line says."""
+    """The fields of one line."""
 
     at_s: int
     address: str
@@ -149,7 +149,7 @@ class LoadWriter:
 
 
 def written_numbers(folder: Path, base_s: int) -> dict[str, "array[int]"]:
-    """What stands in each file, in order."""
+    """Return the numbers in each file, in order."""
     found = {}
     for path in sorted(folder.iterdir()):
         with path.open("rb") as file:
@@ -184,7 +184,7 @@ class Expected:
             self.addresses.setdefault(window, set()).add(line.address)
 
     def finish(self) -> dict[Cell, Decimal]:
-        """All cells of the metrics in METRICS but the one that is estimated."""
+        """All cells of the metrics in METRICS except the estimated one."""
         shares: dict[tuple[int, int], list[int]] = {}
         totals: dict[Cell, int] = {}
 

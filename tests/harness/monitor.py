@@ -17,7 +17,7 @@ from tests.harness.ports import free_port
 
 
 class MonitorProcess:
-    """It runs from the start, and until it is told to end."""
+    """A monitor process, which runs from the start until the test ends it."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class MonitorProcess:
     ) -> None:
         """`brokers` are its bootstrap servers, in this order, and its parts.
 
-        `alerts`: its `monitor.alerts`; the shipped rules without it. Whoever shows the `token` may
-        order; nobody without it.
+        `alerts`: its `monitor.alerts`; the shipped rules without it. Orders on the page need the
+        `token`; without a token the page takes no orders.
         """
         self.port = free_port()
         settings = {

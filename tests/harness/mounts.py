@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-"""Not even the journal is written any more, as when the power goes."""
+"""Write not even the journal any more, as after a power cut."""
 
 CHUNK_BYTES = 1 << 16
 UNMOUNT_S = 20
@@ -47,7 +47,7 @@ class _Mount:
         if not os.path.ismount(self.folder):
             return
         try:
-            wait_until(self._unmounted, UNMOUNT_S, f"nobody uses {self.folder} any more")
+            wait_until(self._unmounted, UNMOUNT_S, f"no process uses {self.folder} any more")
         except AssertionError:
             _run("umount", "-l", str(self.folder))
             raise
@@ -113,7 +113,7 @@ class Ext4Image(_Mount):
         self._mount("-t", "ext4", "-o", "loop", str(self.image))
 
     def cut_power(self) -> None:
-        """From now on nothing reaches the device, and what has not reached it is lost."""
+        """Let no write reach the device from now on; unwritten data is lost."""
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(folder, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -121,12 +121,13 @@ class Ext4Image(_Mount):
             os.close(folder)
 
     def return_power(self) -> None:
-        """Mount again; nobody may have a file open. ext4 replays what its journal holds."""
+        """Mount the file system again; no process may have a file open. ext4 replays its
+        journal."""
         self.unmount()
         self.mount()
 
     def check(self) -> str:
-        """What fsck finds in the unmounted image, empty when it is well; mounts again."""
+        """Return fsck's findings in the unmounted image, empty when it is well; mount again."""
         self.unmount()
         found = _run("fsck.ext4", "-f", "-n", str(self.image))
         self.mount()

@@ -2,10 +2,10 @@
 
     with Namespaces((1, 2, 3)) as spaces:
         spaces.host_of(1)      # where the first is reached by everybody
-        spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and nobody is told
+        spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and 1 gets no error
         spaces.heal()
 
-What `links` cuts is held back by a process that goes on acknowledging. Here nobody answers at all,
+What `links` cuts is held back by a process that goes on acknowledging. Here no answer comes at all,
 as when a cable is pulled: TCP itself has to give up. The process that makes them must be in a
 namespace of its own (`unshare --net`), which then routes between the others; so nothing of the
 machine's own network is changed, and all of it is gone with the process.
@@ -29,13 +29,13 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 class Within(Protocol):
-    """Where brokers run: by which address each is reached, and what its command begins with."""
+    """The hosts of the brokers: the address of each, and the prefix of its command."""
 
     def host_of(self, node_id: int) -> str:
         """The address of a broker."""
 
     def command(self, node_id: int) -> Sequence[str]:
-        """What runs the rest of a command there."""
+        """The command prefix that runs a program there."""
 
 
 class Loopback:
@@ -49,7 +49,7 @@ class Loopback:
 
 
 def can_be_made() -> bool:
-    """Whether this process may have a namespace of its own."""
+    """Return True if this process may create a network namespace."""
     return os.geteuid() == 0 and not subprocess.run(["unshare", "--net", "true"]).returncode
 
 
@@ -76,7 +76,7 @@ class Namespaces:
     # What a test does to them, in the words of `links`.
 
     def cut(self, source: int, target: int) -> None:
-        """From now on no packet of `source` reaches `target`."""
+        """Drop every packet from `source` to `target` from now on."""
         self._rule("add", source, target)
         self._cut.append((source, target))
 
@@ -88,7 +88,7 @@ class Namespaces:
                 self.cut(other, node_id)
 
     def heal(self) -> None:
-        """Let everything pass again; what was lost is sent anew by TCP, or its link is given up."""
+        """Let everything pass again. TCP sends lost packets again, or it gives up the link."""
         while self._cut:
             self._rule("del", *self._cut.pop())
 
@@ -97,10 +97,10 @@ class Namespaces:
         raise NotImplementedError
 
     def reset(self, one: int, other: int) -> None:
-        """Close nothing: a cable that was pulled tells nobody."""
+        """Close nothing, because a pulled cable closes no connection."""
 
     def shut(self, node_id: int) -> None:
-        """A kernel refuses by itself what is dialled where nobody listens."""
+        """Do nothing: the kernel refuses a dial to a port without a listener."""
 
     def serve(self, node_id: int) -> None:
         """Nor has anything to be done for a broker that listens again."""

@@ -37,12 +37,12 @@ def node_modules() -> Path:
 
 
 def node_environment() -> dict[str, str]:
-    """What Node needs to find kafkajs, and kafkajs to keep its advice to itself."""
+    """The environment in which Node finds kafkajs and kafkajs prints no advice."""
     return {"NODE_PATH": str(node_modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
 
 
 def run_kafkajs(*arguments: str, provoked: str = "") -> str:
-    """What the program prints; whatever kafkajs logs as a warning or an error fails the test.
+    """Return the program's output; a warning or an error in kafkajs's log fails the test.
 
     `provoked`: a pattern of what it logs about a healthy cluster, too.
     """

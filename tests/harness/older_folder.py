@@ -34,18 +34,18 @@ FOR_EVER: dict[str, object] = {
     "transactional.id.expiration.ms": 2**31 - 1,
     "producer.id.expiration.ms": 2**31 - 1,
 }
-"""The archives grow old, and what they hold must not: settings of whoever opens one."""
+"""Settings for opening an archive: the archives grow old, and their contents must not expire."""
 
 DEADLINE_S = 30.0
 
 RESERVE_NAME = ".reserve"
 
 Values = dict[int, list[str]]
-"""Of each partition the values in their order."""
+"""The values of each partition, in order."""
 
 
 def plain_values() -> Values:
-    """What `PLAIN` holds."""
+    """The records of `PLAIN`."""
     return {
         partition: [f"{partition}:{n}" for n in range(RECORDS_OF_PARTITION)]
         for partition in range(PARTITIONS)
@@ -58,7 +58,8 @@ def compacted_last() -> dict[str, str]:
 
 
 def committed_values() -> list[str]:
-    """What `IN_TRANSACTIONS` shows to `read_committed`: every other transaction was aborted."""
+    """The records of `IN_TRANSACTIONS` for `read_committed`: every other transaction was
+    aborted."""
     return [f"transaction-{n}" for n in range(0, RECORDS_OF_PARTITION, 2)]
 
 
@@ -113,14 +114,14 @@ def unpack(archive: Path, broker: BrokerProcess) -> None:
 
 
 def main(archive: Path) -> None:
-    """Write the archive of a folder whose broker was killed, and so has all to recover."""
+    """Write the archive of a killed broker's folder, which needs a full recovery."""
     with tempfile.TemporaryDirectory() as folder:
         broker = BrokerProcess(Path(folder)).start()
         write(broker)
         broker.kill9()
         with tarfile.open(archive, "w:xz") as packed:
             for path in sorted(broker.log_dir.iterdir()):
-                # Room set aside, and nothing in it; a broker makes it anew.
+                # The reserve file has no contents, and a broker creates it again.
                 if path.name != RESERVE_NAME:
                     packed.add(path, path.name)
     print(json.dumps({"archive": str(archive), "bytes": archive.stat().st_size}))

@@ -1,4 +1,4 @@
-"""Scripts in the manner of a play: commands, and indented below each what comes of it.
+"""Scripts like a play: commands, and the results indented below each.
 
 `MILLRACE_BLESS=1` writes what comes of them today in place of what stands there; the difference is
 then read as prose.
@@ -12,10 +12,10 @@ INDENT = "    "
 
 
 class Player(Protocol):
-    """Who knows the commands of a kind of play."""
+    """The interpreter of the commands of one kind of script."""
 
     def play(self, line: str) -> list[str]:
-        """Do what a line says; the indented lines that tell what came of it."""
+        """Perform the command of a line; return the indented lines of its results."""
 
 
 def played(text: str, player: Player) -> str:

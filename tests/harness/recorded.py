@@ -1,7 +1,7 @@
-"""librdkafka under a recorder: producers, consumers and committers that note what they were told.
+"""librdkafka under a recorder: producers, consumers and committers that record their results.
 
-Each runs a thread of its own until `finish`, whatever happens to the broker meanwhile. What they
-noted goes to `checker.check`, together with `read_everything` when all is over.
+Each runs a thread of its own until `finish`, whatever happens to the broker in the meantime. Pass
+the recorded results to `checker.check`, together with those of `read_everything` at the end.
 """
 
 import random
@@ -34,7 +34,7 @@ FLUSH_DEADLINE_S = 90.0
 OFFSET_UNKNOWN = -1
 
 CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 150, "log_level": 0}
-"""A broker that comes back is found at once: a campaign waits for nothing else."""
+"""Settings that find a restarted broker at once, so that a campaign does not wait for back-offs."""
 
 PRODUCER = CLIENT | {
     "enable.idempotence": True,
@@ -57,11 +57,11 @@ class Recorded(Protocol):
         """End the work properly: every answer is awaited. The broker must be there."""
 
     def abandon(self) -> None:
-        """End the work, whoever is there."""
+        """End the work, even if no broker answers."""
 
 
 class RecordedProducer:
-    """Writes unique values to places drawn by chance, at a pace; `places` may grow meanwhile.
+    """Write unique values to random places at a given pace; `places` may grow while it runs.
 
     `keys` is how many different keys there are per place, 0 for records without one.
     """
@@ -145,7 +145,7 @@ class RecordedProducer:
         assert rest == 0, f"{self.log.process}: {rest} records have no answer yet"
 
     def abandon(self) -> None:
-        """Stop sending, whoever still waits for an answer."""
+        """Stop sending, even if requests still wait for an answer."""
         self._stopping.set()
         self._thread.join()
 
@@ -193,7 +193,7 @@ class RecordedConsumer:
                     self.errors[error.name()] += 1
 
     def told(self) -> str:
-        """Where the reading stands, for a failure that has to do with it."""
+        """Describe the reader's position, for the message of a failure."""
         since_s = time.monotonic() - self._asked_s
         return f"{self.log.process} asked {since_s:.2f} s ago, errors {dict(self.errors)}"
 
@@ -285,7 +285,7 @@ def read_everything(
     name: str = "last",
     is_read_committed: bool = False,
 ) -> ReadLog:
-    """Read every place from its start to its end; nobody writes any more.
+    """Read every place from its start to its end, after all writers have stopped.
 
     The start may still move, for retention and deletions go on: what is kept is read from there.
     """
@@ -334,7 +334,7 @@ def read_everything(
 
 
 def start_of(consumer: Consumer, place: Place) -> int:
-    """A log's start; one that was made on a full disk comes into service a moment later."""
+    """Return a log's start. A log made on a full disk comes into service a moment later."""
     low, _ = wait_until(
         partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
         READ_DEADLINE_S,

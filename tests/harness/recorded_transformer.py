@@ -1,12 +1,12 @@
 """Consume, transform, produce in transactions by librdkafka, under a recorder.
 
 A transformer reads one topic as a member of a group, writes every record once to another, and
-commits its offsets in the same transaction. What goes wrong is met as librdkafka's manual asks: a
-retriable error is tried again, an abortable one aborts the transaction and rereads what it held, a
-fatal one ends this producer and begins another with the same transactional id.
+commits its offsets in the same transaction. It treats errors as librdkafka's manual asks: it
+retries a retriable error; it aborts the transaction after an abortable error and rereads its
+records; it ends the producer after a fatal error and begins another with the same transactional id.
 
-An output's value is its input's, `|`, and the number of the attempt that wrote it: so every value
-is unique, and the attempts that were aborted can be told from the one that was not.
+An output's value is its input's, `|`, and the number of the attempt that wrote it. So every value
+is unique, and its number tells the committed attempt from the aborted ones.
 """
 
 import random
@@ -34,16 +34,16 @@ TRANSACTION_MS = 20_000
 END_DEADLINE_S = 120.0
 
 
-class Doomed(Exception):
+class DoomedTransaction(Exception):
     """The transaction must be aborted."""
 
 
 class Fenced(Exception):
-    """This producer is at its end."""
+    """This producer was fenced and cannot continue."""
 
 
 class RecordedTransformer:
-    """From topic `source` to topic `target`, partition by partition."""
+    """Transforms topic `source` into topic `target`, partition by partition."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class RecordedTransformer:
         self.ends: list[str] = []
         """Why producers had to be replaced."""
         self.errors: deque[str] = deque(maxlen=ERRORS_KEPT)
-        """What its consumer was told last instead of records."""
+        """The last error that its consumer got."""
         self.step = "starting"
-        """What it is at, for the message of a test that waits in vain."""
+        """Its present step, for the message of a test that waits in vain."""
         self._name = name
         self._target = target
         self._bootstrap = bootstrap
@@ -107,7 +107,7 @@ class RecordedTransformer:
                 self._rewind()
                 while not self._stopping.is_set():
                     self._one_batch(producer)
-            except (Fenced, Doomed) as error:
+            except (Fenced, DoomedTransaction) as error:
                 self.ends.append(str(error))
                 if len(self.ends) > TRIES_MAX:
                     self.failures.append(f"{self._name}: no producer lives long: {self.ends[-3:]}")
@@ -125,10 +125,10 @@ class RecordedTransformer:
         try:
             self._transform(producer, messages)
             if self._chance.random() < ABORTED_ON_PURPOSE:
-                raise Doomed("on purpose")
+                raise DoomedTransaction("on purpose")
             self.step = "commit_transaction"
             self._call(partial(producer.commit_transaction, CALL_S))
-        except Doomed:
+        except DoomedTransaction:
             self._abort(producer)
         else:
             self.log.end(self._transaction, Outcome.OK)
@@ -141,7 +141,7 @@ class RecordedTransformer:
                 # A rebalance within one `consume` takes librdkafka back to what is committed, and
                 # what it had handed out before stands in the same batch.
                 self.given_again += 1
-                raise Doomed(f"offset {message.offset()} was given again")
+                raise DoomedTransaction(f"offset {message.offset()} was given again")
             behind[message.partition()] = message.offset() + 1
             value = message.value() + b"|%s.%d" % (self._name.encode(), self._transaction)
             place = (self._target, message.partition())
@@ -167,7 +167,7 @@ class RecordedTransformer:
         self.step = "abort_transaction"
         try:
             self._call(partial(producer.abort_transaction, CALL_S))
-        except Doomed as error:
+        except DoomedTransaction as error:
             raise Fenced(str(error)) from error
         self.log.end(self._transaction, Outcome.FAILED)
         self.aborted += 1
@@ -202,12 +202,12 @@ class RecordedTransformer:
         """Return to try again, or raise what the error means."""
         reason: Any = error.args[0]
         if reason.txn_requires_abort():
-            raise Doomed(str(error)) from error
+            raise DoomedTransaction(str(error)) from error
         if reason.fatal() or not reason.retriable():
             raise Fenced(str(error)) from error
 
     def told(self) -> str:
-        """Where its consumer stands, for the message of a test that waits in vain."""
+        """Describe its consumer's position, for the message of a test that waits in vain."""
         try:
             places = self._consumer.assignment()
             stands: object = {
@@ -233,5 +233,5 @@ class RecordedTransformer:
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop, whoever is waited for."""
+        """Stop, even if an answer is outstanding."""
         self._stopping.set()

@@ -17,7 +17,7 @@ from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
 PAUSED_MAX_MS = 120_000
-"""A pause ends by itself then, should its test have died."""
+"""After this time a pause ends automatically, in case its test has died."""
 
 DEFAULT_RIGHTS = [
     "on",

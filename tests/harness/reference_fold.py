@@ -38,7 +38,7 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Folder:
-    """What one metric has counted of a batch, by slice and key."""
+    """The counts of one metric for a batch, by slice and key."""
 
     reading: MetricColumns
     verdict_at: int | None
@@ -65,7 +65,7 @@ class _Folder:
 
 
 class _Tally:
-    """What is counted of a batch besides its metrics: ends of partitions, lines not counted."""
+    """The counts of a batch besides its metrics: ends of partitions, lines not counted."""
 
     def __init__(self, plan: FoldPlan) -> None:
         self._plan = plan
@@ -74,7 +74,7 @@ class _Tally:
         self._kept: dict[tuple[Reason, int], int] = {}
 
     def line(self, topic: str, partition: int, offset: int, latest_s: int | None) -> None:
-        """Note a line, whose time is None where it does not parse."""
+        """Record a line; its time is None if it does not parse."""
         found = self._partitions.get((topic, partition))
         if found is None:
             self._partitions[topic, partition] = [1, offset, offset, latest_s]
@@ -110,7 +110,7 @@ def reference_counts(lines: DataFrame, plan: FoldPlan) -> BatchCounts:
 
 
 def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> BatchCounts:
-    """Fold judged lines, whose values stand in the order of `plan.columns`.
+    """Fold parsed lines, whose values are in the order of `plan.columns`.
 
     Lines of one partition come in the order of their offsets.
     """

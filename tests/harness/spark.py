@@ -28,7 +28,7 @@ EXECUTOR_MEMORY = "512m"
 
 
 class _Task(NamedTuple):
-    """A task that has ended: whose it was, when, and what it read."""
+    """A finished task: its executor, its time, and the records that it read."""
 
     executor: str
     began_ms: int
@@ -37,7 +37,7 @@ class _Task(NamedTuple):
 
 
 class EventLog:
-    """What tasks did, as Spark notes it; `settings` is what `stream.spark` needs for that."""
+    """The tasks in Spark's event log; `settings` turns the log on in `stream.spark`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class EventLog:
         }
 
     def records_read(self) -> Counter[str]:
-        """By executor, the records that tasks read, be it from topics or made up."""
+        """The records that tasks read, from topics or generated, by executor."""
         found: Counter[str] = Counter()
         for task in self._reading_tasks():
             found[task.executor] += task.records
@@ -129,7 +129,7 @@ class SparkCluster:
         wait_until(lambda: len(self.alive_workers()) > before, START_DEADLINE_S, f"worker {number}")
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself; raises OSError while it serves nothing."""
+        """Return the master's report; raise OSError while it serves none."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
@@ -139,7 +139,7 @@ class SparkCluster:
         return [one["id"] for one in self.state()["workers"] if one["state"] == "ALIVE"]
 
     def executors(self) -> int:
-        """How many cores are at work for applications."""
+        """Return the number of cores at work for applications."""
         return sum(one["coresused"] for one in self.state()["workers"] if one["state"] == "ALIVE")
 
     def kill9(self, name: str) -> None:

@@ -63,7 +63,7 @@ class StreamProcess:
         self._jars = connector_jars()
 
     def settings_object(self) -> dict[str, Any]:
-        """What the process reads from its settings descriptor."""
+        """The object that the process reads from its settings descriptor."""
         show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         return {
             **self._wish(),
@@ -138,7 +138,7 @@ class StreamProcess:
         return True
 
     def status(self) -> PartStatus:
-        """What `/status` says."""
+        """The answer of `/status`."""
         return fetch_status("127.0.0.1", self.status_port, 5.0)
 
     def details(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class StreamProcess:
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """SIGKILL the driver, and wait until it is gone; the JVM follows by itself."""
+        """Send SIGKILL to the driver and wait until it is gone; the JVM then ends automatically."""
         self._end(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
@@ -159,7 +159,7 @@ class StreamProcess:
         self.process.send_signal(number)
 
     def wait_exit(self, deadline_s: float) -> int:
-        """Wait until it has ended by itself; returns the exit code."""
+        """Wait until the process ends without a signal of ours; return the exit code."""
         assert self.process is not None, "the stream is not running"
         process, self.process = self.process, None
         return process.wait(deadline_s)
@@ -177,14 +177,14 @@ class StreamProcess:
             raise AssertionError(f"stream did not stop; its log:\n{self.log_text()}") from None
 
     def log_text(self) -> str:
-        """What the process and its JVM have logged, all their lives together."""
+        """The logs of the process and its JVM over all their lives."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "StreamProcess":
         try:
             return self.start()
         except BaseException:
-            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
             self.kill9()
             raise
 

@@ -1,7 +1,7 @@
-"""What a long test counted, shown at the end of the run also when it passes."""
+"""Counters of long tests, printed at the end of the run also when it passes."""
 
 LINES: list[str] = []
-"""Kept for the terminal's summary, in the order they came."""
+"""Lines for the terminal's summary, in the order in which they came."""
 
 
 def tell(line: str) -> None:

@@ -95,7 +95,7 @@ class KafkaTools:
         return ["java", *_JVM, log4j, "-cp", f"{self._jars}/*", main, *servers, *arguments]
 
     def run(self, main: str, *arguments: str, stdin: str = "", codes: Sequence[int] = (0,)) -> str:
-        """What the tool prints; fails on another exit code, and on any complaint."""
+        """Return the tool's output; fail on another exit code, and on any complaint."""
         ended = subprocess.run(
             self.command(main, *arguments),
             input=stdin,

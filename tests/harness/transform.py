@@ -28,20 +28,19 @@ from tests.harness.recorded import CLIENT
 
 PER_TRANSACTION_MAX = 50
 CALL_S = 10.0
-"""What one call to a coordinator may take before it is made again."""
+"""The time that one call to a coordinator may take before it is repeated."""
 
 READ_DEADLINE_S = 30.0
 
 TRANSACTING = CLIENT | {
-    # librdkafka 2.10 and later throws away what it knows of brokers: of all of them when all are
-    # down, and of one that metadata do not name any more. It goes on waiting for the group's
-    # coordinator among the thrown away, and hangs in send_offsets_to_transaction until some
-    # connection changes its state (its issue 5511). So nothing begins anew, and connections that
-    # idle change theirs.
+    # librdkafka 2.10 and later forgets all brokers when all are down, and each broker that the
+    # metadata no longer name. It still waits for the group's coordinator among the forgotten
+    # brokers, and hangs in send_offsets_to_transaction until some connection changes its state (its
+    # issue 5511). So it must forget no broker, and idle connections must change their state.
     "metadata.recovery.strategy": "none",
     "connections.max.idle.ms": 3_000,
 }
-"""What a client needs that transforms by librdkafka while brokers die."""
+"""The settings of a librdkafka client that transforms while brokers die."""
 
 
 class Transformer:
@@ -102,7 +101,7 @@ class Transformer:
                 ]
                 if messages:
                     self._transform(messages)
-        except BaseException as error:  # shown by whoever waits
+        except BaseException as error:  # the waiting test shows it
             self.failure = error
 
     def _transform(self, messages: list[Message]) -> None:
@@ -220,7 +219,7 @@ class Transformer:
 
 
 def read_committed(bootstrap: str, topic: str, partition_count: int) -> dict[int, list[bytes]]:
-    """Everything a reader of committed data finds in a topic, by partition."""
+    """Return everything that a read_committed client finds in a topic, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

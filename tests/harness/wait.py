@@ -17,7 +17,7 @@ def wait_until(
     """Poll `condition` until it is true and return its value; fail naming `what` when time is up.
 
     An exception of the condition counts as "not yet" and is shown when time is up. With `progress`
-    the time begins anew whenever that has another value: for work whose end the machine decides.
+    the time starts again whenever its value changes: for work whose end the machine decides.
     """
     end = time.monotonic() + deadline_s
     last: object = None

@@ -164,7 +164,7 @@ PURE = {
 
 
 def is_pure(of: Module) -> bool:
-    """Whether the file belongs to a core that never touches the world."""
+    """Return True if the file belongs to a core that never touches the world."""
     inner = "/".join(of.parts[1:])
     return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
 
@@ -183,7 +183,7 @@ def told_by(house: str) -> set[str]:
 
 
 def unkept(told: Collection[str], paths: Collection[str]) -> tuple[list[str], list[str]]:
-    """Of the cores that are told of: those that no file is, and the files that are not listed."""
+    """Return the listed cores that do not exist, and the core files that are not listed."""
     missing, unlisted = [], []
     for core in sorted(told):
         files = [path for path in paths if path == f"{core}.py" or path.startswith(f"{core}/")]

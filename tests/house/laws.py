@@ -272,7 +272,7 @@ def known_floors(of: Module) -> Iterator[str]:
 
 
 def light_broker(of: Module) -> Iterator[str]:
-    """Nothing heavy in broker and protocol, wherever the import stands."""
+    """Forbid heavy imports in broker and protocol, wherever the import stands."""
     if of.room not in ("broker", "protocol"):
         return
     for line, name in imports(of):
@@ -281,7 +281,7 @@ def light_broker(of: Module) -> Iterator[str]:
 
 
 def real_world(of: Module) -> Iterator[str]:
-    """In the broker only the real world knows asyncio, threads, sockets, time and chance."""
+    """In the broker only `real/` may use asyncio, threads, sockets, time and chance."""
     if of.room != "broker" or of.path.startswith(REAL_WORLD):
         return
     for line, name in imports(of):
@@ -320,7 +320,7 @@ def order_of_sets(of: Module) -> Iterator[str]:
 
 
 def sockets(of: Module) -> Iterator[str]:
-    """In protocol, one file of the client opens sockets."""
+    """In protocol, only one file of the client opens sockets."""
     if of.room != "protocol" or of.path in SOCKET_FILES:
         return
     for node in ast.walk(of.tree):
@@ -457,14 +457,14 @@ MODULE_LAWS = (
 
 
 def unfinished(path: str, text: str) -> Iterator[str]:
-    """No note to come back later: what is wanted stands in an issue."""
+    """Forbid notes of unfinished work: they belong in an issue."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _UNFINISHED.search(line):
             yield f"{path}:{number}: {found[0]}"
 
 
 def machine_paths(path: str, text: str) -> Iterator[str]:
-    """Nothing that holds on one person's machine only."""
+    """Forbid paths that exist on one person's machine only."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _MACHINE_PATH.search(line):
             yield f"{path}:{number}: the path {found[0]} of one machine"

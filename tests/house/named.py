@@ -8,7 +8,7 @@ PATH = re.compile(r"`([a-z_]+/[\w/.-]*\w)/?`")
 
 
 def gone(pages: Mapping[str, str], files: Iterable[str]) -> Iterator[str]:
-    """What pages name within a folder of the tree that is not there, a sentence each."""
+    """Return a sentence for each path in the documentation that does not exist in this folder."""
     there: set[str] = set()
     folders: set[str] = set()
     for file in files:

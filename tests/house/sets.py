@@ -1,4 +1,4 @@
-"""Where a file goes through a set: the order of that is nobody's decision.
+"""Find the places where a file iterates over a set, because the order of a set is arbitrary.
 
 What a set is, is read off the file alone: literals, calls, what is annotated as one, and what is
 made of these. `sorted`, `len` and the like do not look at the order.
@@ -51,7 +51,7 @@ def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a scope, without the functions inside it."""
+    """Yield the nodes of a scope, without the functions inside it."""
     for node in ast.iter_child_nodes(scope):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

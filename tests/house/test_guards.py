@@ -1,4 +1,4 @@
-"""`docs/guards.md` names what is there: every guard of the list, its code, and who misses it."""
+"""`docs/guards.md` names every guard of the list, its code, and a test that fails without it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_holds_a_guard_is_in_the_code() -> None:
 
 
 def parameters(function: Callable[..., None]) -> set[str]:
-    """By which a test with one parameter is known, as pytest names them; "" where it has none."""
+    """Return pytest's ids of a test's single parameter; "" if it has none."""
     marks = [mark for mark in getattr(function, "pytestmark", ()) if mark.name == "parametrize"]
     values = [value for mark in marks for value in mark.args[1]]
     return {str(getattr(value, "id", value)) for value in values} or {""}

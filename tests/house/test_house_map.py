@@ -1,4 +1,4 @@
-"""HOUSE.md and the README.md of each room name what is there, in the order of the imports."""
+"""HOUSE.md and the README.md of each room list the existing files, in the order of the imports."""
 
 from __future__ import annotations
 

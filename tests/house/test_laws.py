@@ -37,11 +37,11 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def templates() -> list[str]:
-    """What else of the product names functions."""
+    """The other product files that name functions."""
     return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
 
 
-def test_nothing_is_named_that_nobody_uses() -> None:
+def test_no_name_is_unused() -> None:
     assert unused.unused(product(), templates()) == []
 
 
@@ -85,7 +85,7 @@ def test_the_tree_is_seen() -> None:
 
 
 def test_a_broker_process_stays_light() -> None:
-    """Also by way of what it imports: the process itself is asked."""
+    """Indirect imports count as well, so a real process is asked."""
     program = (
         "import sys, broker.__main__\n"
         f"print(sorted(set(sys.modules) & {laws.HEAVY | {'yaml', 'http.client', 'redis'}!r}))"
@@ -119,7 +119,7 @@ def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
 
 
 def test_setup_compiles_every_room_the_mill_runs() -> None:
-    """A room that is forgotten there is compiled anew at each start."""
+    """Python would compile a room missing there again at each start."""
     text = (tree.ROOT / "setup" / "setup.sh").read_text()
     compiled = re.findall(r"^rooms=\((.*)\)$", text, re.MULTILINE)
     assert [line.split() for line in compiled] == [sorted(set(tree.ROOMS) - {"bench", "tests"})]

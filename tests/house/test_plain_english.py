@@ -27,7 +27,7 @@ IDIOMS_MAX = {
     "broker": 2,
     "docs": 20,
     "monitor": 1,
-    "tests": 621,
+    "tests": 27,
 }
 """The most idioms a room or a page may have. A room that is missing here may have none."""
 

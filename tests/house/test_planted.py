@@ -177,7 +177,7 @@ def test_a_text_in_order_passes(law: Callable[[str, str], Iterator[str]]) -> Non
     assert list(law("docs/x.md", text)) == []
 
 
-def test_names_that_nobody_uses_are_found() -> None:
+def test_unused_names_are_found() -> None:
     texts = {
         "broker/a.py": "DEAD = 1\nUSED = 2\ndef dead(): pass\n@app\ndef told(): pass",
         "broker/b.py": "from broker.a import USED\nprint(USED)\ndef shown(): pass",
@@ -200,7 +200,7 @@ def test_circles_are_found_also_where_only_types_are_checked() -> None:
 
 
 def test_cores_that_are_told_of_and_not_kept_are_found() -> None:
-    """One that does not exist, and one that no law holds to being a core."""
+    """A core that does not exist, and a core that no law checks, are found."""
     house = "… The large ones: `broker/quorum`, `collector/gone`,\n`agent`.\n\n## Then `a/b`"
     told = cores.told_by(house)
     assert told == {"broker/quorum", "collector/gone", "collector/agent"}

@@ -1,4 +1,4 @@
-"""`docs/traps.md` names what is there: every bug and trap of the lists, and scripts that run."""
+"""`docs/traps.md` names every bug and trap of the lists, and scripts that run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 
 SCRIPTS = {"R": scripts.SCRIPTS, "N": replicated_scripts.SCRIPTS, "T": transaction_scripts.SCRIPTS}
-"""What runs of the files of scripts."""
+"""The files of scripts that a test runs."""
 
 SCRIPT = re.compile(r"\b([RNT]) `(\w+)`")
 TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Those of both tables, without their heads."""
+    """Return the rows of both tables, without their heads."""
     text = (tree.ROOT / "docs" / "traps.md").read_text()
     lines = text.partition(STRANGERS)[0].splitlines()
     cells = [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]

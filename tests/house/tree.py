@@ -72,7 +72,7 @@ def unreadable() -> list[str]:
 
 @cache
 def _parsed() -> dict[str, Module | None]:
-    """Every Python file by path, parsed; none for what is not Python for who runs the tests.
+    """Every Python file by path, parsed; None for a file that the running Python cannot parse.
 
     The trees have millions of nodes that stay to the end. Collections of garbage while they grow,
     and over them ever after, would take five times as long as the parsing, so the trees are kept

@@ -1,4 +1,4 @@
-"""Names at the top of a file that nothing of the product uses; tests do not count."""
+"""Top-level names that no product code uses; uses in tests do not count."""
 
 import ast
 import re

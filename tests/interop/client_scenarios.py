@@ -1,4 +1,4 @@
-"""What our client promises of any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our client on any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import random
@@ -179,19 +179,19 @@ async def committed_offsets(cluster: Cluster) -> None:
     admin = Admin(cluster)
     await admin.ensure_topics([TopicSpec("committed", partitions=2)])
     zero, one = TopicPartition("committed", 0), TopicPartition("committed", 1)
-    assert await fetch_offsets(cluster, "nobody") == {}
+    assert await fetch_offsets(cluster, "absent") == {}
     committed = {zero: OffsetAndMetadata(5, "why", 0)}
     await commit_offsets(cluster, "group", committed)
     assert await fetch_offsets(cluster, "group") == committed
     assert await fetch_offsets(cluster, "group", [zero, one]) == {**committed, one: None}
-    many = await fetch_offsets_of_groups(cluster, ["group", "nobody"])
-    assert many == {"group": committed, "nobody": {}}
+    many = await fetch_offsets_of_groups(cluster, ["group", "absent"])
+    assert many == {"group": committed, "absent": {}}
     listed = await admin.list_groups()
     assert [group.group_id for group in listed.groups] == ["group"]
     assert not listed.failures
-    described = await admin.describe_groups(["group", "nobody"])
+    described = await admin.describe_groups(["group", "absent"])
     assert described["group"].state == "Empty"
-    assert described["nobody"].state == "Dead"
+    assert described["absent"].state == "Dead"
 
 
 async def a_full_buffer_makes_senders_wait(cluster: Cluster) -> None:

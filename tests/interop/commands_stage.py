@@ -119,7 +119,7 @@ def _write_plans(stage: Stage) -> None:
 
     named = [{"topic": "plain", "partition": 0}, {"topic": "logs", "partition": 1}]
     texts = {
-        "delete-nobody.json": plan(("nobody", 0, 1)),
+        "delete-absent.json": plan(("absent", 0, 1)),
         "delete-far.json": plan(("plain", 0, 99)),
         "delete-twice.json": plan(("plain", 0, 0), ("plain", 0, 1)),
         "delete-bad.json": "{",
@@ -171,7 +171,7 @@ def _transactional(bootstrap: str, name: str) -> Producer:
 
 
 def _end_transactions(bootstrap: str) -> None:
-    """One that is committed and one that is aborted, in a topic of their own."""
+    """Commit a transaction and abort another, in a topic of their own."""
     producer = _transactional(bootstrap, "ended")
     producer.produce("ended", b"kept", partition=0)
     producer.commit_transaction(DEADLINE_S)
@@ -182,7 +182,8 @@ def _end_transactions(bootstrap: str) -> None:
 
 
 def _open_transactions(bootstrap: str, clients: ExitStack) -> None:
-    """One that stays open, and for each side one to abort by its offset and one by its id."""
+    """Leave one transaction open, and for each side one to abort by offset and one to abort by
+    id."""
     wanted = {"open": "transactions"}
     for side in (THEIRS, OURS):
         wanted |= {f"aborted{side}": f"aborted{side}", f"forced{side}": "plain"}

@@ -1,4 +1,4 @@
-"""What unmodified clients complain of: a warning that one of them logs is a defect of the broker.
+"""Fail a test when an unmodified client logs a warning, because that is a defect of the broker.
 
 A module asks for it with `pytest.mark.usefixtures("no_complaints")`. A test that provokes
 complaints itself, by killing the broker or fencing a member, names them:
@@ -21,14 +21,14 @@ LIBRDKAFKA = re.compile(r"^%[0-9]\|.*", re.MULTILINE)
 """A line that librdkafka prints to the standard error, past Python's logging."""
 
 ITS_OWN = r"\|BGQUEUE\|"
-"""What librdkafka says of itself alone: an admin client that goes has results left unread."""
+"""Warnings about librdkafka itself: an admin client that closes has unread results."""
 
 LATE = (
     r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"
     r"|retrying. Error: <class .*UnknownTopicOrPartitionError|Marking the coordinator dead"
 )
-"""Each of several brokers learns by itself of a topic that another has just made, a moment later,
-also of the one for offsets: the Python clients say so of Kafka as well, and ask again."""
+"""Each of several brokers learns of another broker's new topic a moment later, also of the offsets
+topic. The Python clients report that of Kafka as well, and ask again."""
 
 
 @pytest.fixture

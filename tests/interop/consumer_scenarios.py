@@ -1,4 +1,4 @@
-"""What our consumer promises of any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our consumer on any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ SERVER = {
     "group.min.session.timeout.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
-"""What a server is told, of either kind, so that nobody waits for defaults meant for production."""
+"""Server settings, for both kinds, because production defaults would make each test wait."""
 
 GROUP: dict[str, Any] = {
     "offset_reset": OffsetReset.EARLIEST,
@@ -63,7 +63,7 @@ def partitions_of(name: str, count: int) -> frozenset[TopicPartition]:
 
 
 async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
-    """Wait for something that nobody announces."""
+    """Poll until a condition is true that has no notification."""
     try:
         async with asyncio.timeout(deadline_s):
             while not condition():
@@ -141,7 +141,7 @@ async def one_member_reads_everything(cluster: Cluster) -> None:
 
 
 def members_share(assignor: str) -> Callable[[Cluster], Awaitable[None]]:
-    """Members come, go in an orderly way, and nobody owns what another one does."""
+    """Members join and leave in an orderly way, and no partition has two owners."""
 
     async def scenario(cluster: Cluster) -> None:
         topic = f"shared-{assignor}"
@@ -171,13 +171,13 @@ def members_share(assignor: str) -> Callable[[Cluster], Awaitable[None]]:
                 assert kept <= reader.assignment
         if ASSIGNORS[assignor].is_cooperative:
             assert not [told for reader in readers for told in reader.told if told[0] == "lost"]
-            # Nobody gave everything back only to get most of it again.
+            # A cooperative member does not give up partitions only to get most of them back.
             first = gone.told[0][1]
             assert first == everything
             assert all(len(tps) < 6 for kind, tps in gone.told[1:-1] if kind == "revoked")
         await produce(cluster, topic, 6, range(20, 30))
         await until(
-            lambda: len(_distinct([gone, *readers])) == 6 * 30, "every record was read by somebody"
+            lambda: len(_distinct([gone, *readers])) == 6 * 30, "every record was read by a member"
         )
         for reader in readers:
             await reader.stop()
@@ -245,7 +245,7 @@ async def a_topic_is_read_that_comes_after_its_readers(cluster: Cluster) -> None
     await reader.stop()
 
 
-async def a_topic_that_is_deleted_holds_nobody_up(cluster: Cluster) -> None:
+async def a_deleted_topic_delays_no_other(cluster: Cluster) -> None:
     await a_topic(cluster, "deleted", 1, 3)
     await a_topic(cluster, "kept", 1, 3)
     reader = await Reader(cluster, "deleted", topics_check_ms=300).start("deleted", "kept")
@@ -398,7 +398,7 @@ ALL = (
     a_static_member_comes_back,
     a_pattern_finds_topics_that_come,
     a_topic_is_read_that_comes_after_its_readers,
-    a_topic_that_is_deleted_holds_nobody_up,
+    a_deleted_topic_delays_no_other,
     positions_are_sought,
     commits_by_hand,
     what_is_worked_on_is_not_committed,

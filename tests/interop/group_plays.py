@@ -49,7 +49,7 @@ class Player:
         self.parked = ""
 
     def join(self, version: int = 9, **changes: Any) -> None:
-        """JoinGroup, not waited for: `hear` gives the answer."""
+        """Send JoinGroup without waiting; `hear` returns the answer."""
         known: dict[str, Any] = {
             "group_id": self.stage.group,
             "session_timeout_ms": 10_000,
@@ -63,7 +63,8 @@ class Player:
         self.parked = "join"
 
     def sync(self, version: int = 5, **changes: Any) -> None:
-        """SyncGroup, not waited for; whoever leads gives each member a share named after it."""
+        """Send SyncGroup without waiting for the answer; the leader gives each member a share of
+        its name."""
         shares = [
             SyncGroupRequestAssignment(member_id=one.member_id, assignment=one.name.encode())
             for one in self.stage.players.values()
@@ -263,7 +264,7 @@ def prepare(bootstrap: str, *groups: str) -> None:
         for group in groups:
             find = FindCoordinatorRequest(key=group)
             wait_until(partial(_is_said, client, find, 2, ErrorCode.NONE), 30, "found")
-            # While a group is loaded, everybody's heartbeat is welcome.
+            # While a group is loading, every heartbeat is accepted.
             ask = HeartbeatRequest(group_id=group, generation_id=0, member_id="x")
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             wait_until(partial(_is_said, client, ask, 4, unknown), 30, "loaded")

@@ -1,6 +1,6 @@
 """Groups of several client families: ours, librdkafka, kafka-python and aiokafka.
 
-Whoever of them leads assigns for the others, so each has to read what the others write.
+The group's leader, of whatever family, assigns for the others, so each must read what others write.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ AIOKAFKA = {"range": AiokafkaRange, "roundrobin": AiokafkaRobin}
 
 
 class Member:
-    """What a scenario sees of a member, whoever made it."""
+    """The state of a member as a scenario sees it, for every client family."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int]] = set()
@@ -77,7 +77,7 @@ class Ours(Member):
         self.look()
 
 
-class Polling(Member):
+class PollingMember(Member):
     """A client with a blocking poll, in a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, assignor: str) -> None:
@@ -103,7 +103,7 @@ class Polling(Member):
         await asyncio.to_thread(self._thread.join, 30)
 
 
-class Librdkafka(Polling):
+class Librdkafka(PollingMember):
     """confluent-kafka."""
 
     def run(self) -> None:
@@ -128,7 +128,7 @@ class Librdkafka(Polling):
         consumer.close()
 
 
-class KafkaPython(Polling):
+class KafkaPython(PollingMember):
     """kafka-python 3."""
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ class KafkaPython(Polling):
         consumer.close()
 
 
-class Java(Polling):
+class Java(PollingMember):
     """Java's own client, as Kafka's verifiable consumer: one JSON object a line."""
 
     ASSIGNORS = MappingProxyType(

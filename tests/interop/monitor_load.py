@@ -37,7 +37,7 @@ def cpu_s(pid: int) -> float:
 
 
 def memory(pid: int) -> str:
-    """Its memory now, and the most there was."""
+    """Return the process's present memory, and its peak."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) // 1024 for line in lines if "VmRSS" in line
              or "VmHWM" in line}  # fmt: skip
@@ -45,7 +45,7 @@ def memory(pid: int) -> str:
 
 
 def produce(bootstrap: str, partitions: int) -> None:
-    """Something to read in every partition."""
+    """Write a record into every partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
     for number in range(RECORDS):
         for partition in range(partitions):

@@ -1,4 +1,4 @@
-"""One JVM for all tests that need Spark, and lines put through the real fold."""
+"""A shared JVM for all tests that need Spark, and helpers that run lines through the real fold."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ Line = str | bytes | None
 
 
 def has_connector() -> bool:
-    """Whether set-up left Spark's Kafka connector where the session looks for it."""
+    """Return True if set-up put Spark's Kafka connector where the session looks for it."""
     return not missing_jars(JARS, pinned_jars())
 
 
@@ -69,7 +69,7 @@ def frame(
 
 
 def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
-    """As `frame`, with about as many of the lines, in their order, for each of some tasks."""
+    """Like `frame`, but with the lines, in order, divided among some tasks."""
     rows = spark().sparkContext.parallelize(_rows(lines, "logs.t", "t/t.log", 0, 0), tasks)
     return spark().createDataFrame(rows, COLUMNS_DDL)
 
@@ -95,7 +95,7 @@ def _rows(
 
 
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> BatchCounts:
-    """What the fold of a configuration makes of some lines."""
+    """Return the counts of some lines under a configuration."""
     plan = compile_plan(StreamSection.model_validate(section))
     return Folding(plan, as_blocks=False).fold_in_driver(frame(lines, **where))
 

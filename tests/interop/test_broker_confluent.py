@@ -108,7 +108,7 @@ def test_large_batches_leave_by_sendfile(broker: BrokerProcess) -> None:
 
 
 def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
-    """Also when it asks for metadata behind its waiting fetch, which waits for it as at Kafka's."""
+    """This holds also when it asks for metadata behind its waiting fetch, as at Kafka's."""
     produce_all(broker, "idle", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "idle",
                 "auto.offset.reset": "earliest",
@@ -127,7 +127,7 @@ def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
 
 
 def test_a_waiting_consumer_that_asks_for_offsets_gets_them_at_once(broker: BrokerProcess) -> None:
-    """As Spark's connector asks: of the partition that its own fetch waits for (decision 0055)."""
+    """Spark's connector asks so for the partition that its own fetch waits for (decision 0055)."""
     produce_all(broker, "asked", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "asker",
                 "fetch.wait.max.ms": 50_000}  # fmt: skip
@@ -213,9 +213,9 @@ def test_offsets_are_committed_fetched_and_shown(broker: BrokerProcess, admin: A
     assert "committer" in groups
     states = {
         name: one.result(10).state.name
-        for name, one in admin.describe_consumer_groups(["committer", "nobody"]).items()
+        for name, one in admin.describe_consumer_groups(["committer", "absent"]).items()
     }
-    assert states == {"committer": "EMPTY", "nobody": "DEAD"}
+    assert states == {"committer": "EMPTY", "absent": "DEAD"}
     asked = [ConsumerGroupTopicPartitions("committer")]
     offsets = admin.list_consumer_group_offsets(asked)["committer"].result(10).topic_partitions
     assert [(one.topic, one.partition, one.offset) for one in offsets] == [("commits", 1, 42)]

@@ -1,4 +1,4 @@
-"""A full disk: refusals that clients retry, reads that go on, service that resumes by itself."""
+"""A full disk: clients retry refused writes, reads go on, and service resumes automatically."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Clients that send and go, and one that sends more than its turn: nobody loses, nobody waits."""
+"""Clients that send and disconnect, and a client that sends too much: no record is lost, no other
+client waits."""
 
 import select
 import socket

@@ -36,17 +36,17 @@ GROWTH_MAX_MIB = 64
 PEAK_MAX_MIB = 256
 
 ANSWER_MAX_S = 0.5
-"""Within this time anybody else is answered, whatever the broker is shot at with."""
+"""The longest time for an answer to any other client, whatever is sent to the broker."""
 
 SLOW_S = 0.05
 """Answers that took longer are looked at in the end."""
 
 TICK_S = 0.02
 LATE_S = 0.1
-"""A test that comes so late to its own timer cannot say who was late in that second."""
+"""A tester this late for its own timer cannot tell which process was late in that second."""
 
 EXCUSED_SHARE_MAX = 0.5
-"""A run of which more than this could not be judged has shown nothing."""
+"""A run proves nothing if a larger share of it could not be checked."""
 
 SETTINGS = {
     # What is made up should be gone before the end.
@@ -86,7 +86,7 @@ class Companion:
             self._failure = error
 
     def work(self) -> None:
-        """Until `self._ends` is set."""
+        """Work until `self._ends` is set."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -101,16 +101,16 @@ class Companion:
 
 
 class Watch(Companion):
-    """When this process, or the broker's loop, wanted the processor and did not get it."""
+    """The times when this process, or the broker's loop, got no processor."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
         self._schedstat = Path(f"/proc/{broker.pid}/schedstat")
         self._times_s: list[float] = []
         self._starved_s: list[float] = []
-        """At each of those times, how long the broker's main thread has been kept waiting."""
+        """At each of those times, the total wait of the broker's main thread for the processor."""
         self.late: list[tuple[float, float]] = []
-        """From when to when the tester came late to its own timer."""
+        """The times in which the tester was late for its own timer."""
 
     def work(self) -> None:
         while True:
@@ -122,7 +122,7 @@ class Watch(Companion):
                 self.late.append((began_s, now_s))
 
     def excused_share(self) -> float:
-        """What part of the run `blocked_s` cannot judge, for the tester was late around it."""
+        """The share of the run that `blocked_s` cannot judge, because the tester was late then."""
         excused_s, end_s = 0.0, -math.inf
         for began_s, late_s in self.late:
             excused_s += late_s + 1 - max(began_s - 1, end_s)
@@ -130,7 +130,7 @@ class Watch(Companion):
         return excused_s / (self._times_s[-1] - self._times_s[0] + 2)
 
     def blocked_s(self, start_s: float, end_s: float, late_s: float = math.inf) -> float:
-        """What of that time, or of a lateness in it, can only be the broker's own doing."""
+        """The part of that time, or of a lateness in it, that only the broker can have caused."""
         if any(start_s < late[1] + 1 and late[0] - 1 < end_s for late in self.late):
             return 0.0
         first = max(bisect_right(self._times_s, start_s) - 1, 0)
@@ -147,9 +147,9 @@ class Steady(Companion):
         self._broker = broker
         self.answer_count = 0
         self.slow: list[tuple[float, float]] = []
-        """When each answer that took long was asked for, and when it came."""
+        """The request and answer times of each slow answer."""
         self.loop_late: list[tuple[float, float, float]] = []
-        """Between which two looks the broker's loop has been later than ever, and how much."""
+        """The two looks between which the broker's loop was later than ever, and by how much."""
 
     def work(self) -> None:
         looked_s, late_us = time.time(), 0
@@ -178,14 +178,14 @@ class Steady(Companion):
 
 
 def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
-    """From when to when the broker's loop was held, as its own watchdog has seen it."""
+    """The times in which the broker's loop was blocked, as its own watchdog reports them."""
     for stamp, lag_ms in re.findall(r"^(\S+)Z \S+ \S+ loop came late lag_ms=(\d+)", log, re.M):
         end_s = datetime.fromisoformat(stamp + "+00:00").timestamp()
         yield end_s - int(lag_ms) / 1000, end_s
 
 
-def check_nobody_waited(steady: Steady, watch: Watch, log: str) -> None:
-    """Neither the client beside the fire nor the broker's own clocks have seen a blocked loop."""
+def check_no_client_waited(steady: Steady, watch: Watch, log: str) -> None:
+    """Check that neither the other client nor the broker's own clocks saw a blocked loop."""
     slowest_s = max((watch.blocked_s(*one) for one in steady.slow), default=0.0)
     latest_s = max((watch.blocked_s(*one) for one in steady.loop_late), default=0.0)
     lag_s = max((watch.blocked_s(*one) for one in watchdog_reports(log)), default=0.0)
@@ -263,7 +263,7 @@ def run(broker: BrokerProcess, frame_count: int) -> None:
     log = broker.log_text()
     assert "internal error of the broker" not in log
     assert "traceback" not in log.lower()
-    check_nobody_waited(steady, watch, log)
+    check_no_client_waited(steady, watch, log)
 
 
 def test_twenty_thousand_frames(broker: BrokerProcess) -> None:

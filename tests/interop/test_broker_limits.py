@@ -31,7 +31,7 @@ from tests.harness.wire import (
 pytestmark = pytest.mark.live
 
 TOO_LARGE_MS = 1_700_000_001_000
-"""Of the first record of a batch that is too large to be opened."""
+"""The timestamp of the first record of a batch that is too large to be opened."""
 
 SETTINGS = {
     "max.request.elements": 1_000,
@@ -60,7 +60,8 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 
 def refused(broker: BrokerProcess, frame: bytes, words: str) -> bool:
-    """Whether a frame ends its connection, with these words in the log, and nobody else's."""
+    """Return True if the broker closes the frame's connection, logs these words, and keeps another
+    connection open."""
     with WireClient(broker.bootstrap) as client, WireClient(broker.bootstrap) as other:
         client.socket.sendall(frame)
         assert client.is_hung_up()
@@ -127,9 +128,9 @@ def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
-    """A plain topic takes batches unopened, so whoever looks for a time meets the limit.
+    """A plain topic stores batches without opening them, so a search by time meets the limit.
 
-    The header answers for what is too large to be opened: that does not change by asking again.
+    The header answers for a batch that is too large to open, because asking again would not help.
     """
     topic = f"searched-{codec.name.lower()}"
     create(client, topic)

@@ -1,4 +1,4 @@
-"""What clients may do to memory, files and each other: connections, slow readers, wide requests."""
+"""Limits on the memory and files that clients use: connections, slow readers, wide requests."""
 
 import os
 import select
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.live
 
 CONNECTIONS = 200
 ROUND_BYTES = CONNECTIONS * (256 << 10)
-"""What the read buffers of one round of connections take."""
+"""The bytes that the read buffers of one round of connections take."""
 
 HALF_A_FRAME = b"\0\0\0\x50\0\3\0"
 
@@ -46,7 +46,7 @@ FULL = 100_000
 """Records of a batch, as many as are taken."""
 
 PACKED_BYTES = 19 << 20
-"""What a batch of a few hundred bytes holds, just below what is opened at all."""
+"""The unpacked size of a small batch, just below the limit for unpacking."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,9 @@ def test_a_dropped_segment_is_sent_to_its_end(broker: BrokerProcess, client: Wir
         assert checked == [True] * len(values)
 
 
-def test_readers_that_never_read_hold_up_nobody(broker: BrokerProcess, client: WireClient) -> None:
+def test_readers_that_never_read_delay_no_other_client(
+    broker: BrokerProcess, client: WireClient
+) -> None:
     create(client, "unread")
     for _ in range(10):
         produce(client, "unread", os.urandom(100_000))
@@ -187,7 +189,7 @@ def test_fetches_parked_for_ever_go_with_their_connections(
         with WireClient(broker.bootstrap) as one:
             one.send(request, 12)
     broker.wait_for_connections(1)
-    # Who stays may ask for offsets of what it reads (decision 0055).
+    # A connection that stays may ask for offsets of its partitions (decision 0055).
     client.send(request, 12)
     client.send(list_request("parked", -1), 7)
     assert client.receive().responses[0].partitions[0].error_code == 0

@@ -166,7 +166,7 @@ def test_fetch_sessions_are_made_and_missed(client: WireClient) -> None:
     answer = client.ask(fetch_request("fetch", session_epoch=0), 12)
     assert answer.error_code == 0
     assert answer.session_id > 0
-    # Session 0 is nobody's.
+    # Session 0 belongs to no client.
     answer = client.ask(fetch_request("fetch", session_epoch=3), 12)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 

@@ -1,4 +1,4 @@
-"""The process around the broker: start, stop, what survives, what it says when it cannot run."""
+"""The broker's process: start, stop, surviving data, and the messages when it cannot run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector against the broker: it writes, and reads what was written."""
+"""Spark's own Kafka connector writes to the broker and reads the same records."""
 
 from pathlib import Path
 

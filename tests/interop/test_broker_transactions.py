@@ -42,7 +42,7 @@ COMMITTED = {
 
 
 def until_committed(servers: ClusterProcesses, topic: str) -> None:
-    """The last transaction is decided when its producer hears so; its markers come after that."""
+    """Wait for the last transaction's markers, which come after its producer got the answer."""
     wait_until(
         lambda: read_committed(servers.bootstrap, topic, PARTITIONS) == COMMITTED,
         DEADLINE_S,

@@ -1,4 +1,4 @@
-"""Our client against our broker, as real processes: what it promises when the broker dies too."""
+"""Our client against our broker, as real processes: its guarantees, also when the broker dies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -73,7 +73,7 @@ def test_an_old_file_waits_for_the_stream_beside_live_lines(
         for _ in range(LIVE_LINES):
             write_live()
         assert collector.details()["files_held"] == 1
-        assert sent() <= WINDOW_MAX, "and no more of them, as long as nobody reads"
+        assert sent() <= WINDOW_MAX, "and no more of them, as long as no reader reads"
         written = 2 + OLD_LINES + LIVE_LINES
         with stream.reading():
             wait_until(lambda: sent() == written, DEADLINE_S, "all old lines")

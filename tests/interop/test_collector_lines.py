@@ -1,4 +1,4 @@
-"""What lines may be, by a collector process before a real broker."""
+"""Lines of every kind, read by a collector process and sent to a real broker."""
 
 import base64
 import json

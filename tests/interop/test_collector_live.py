@@ -28,7 +28,8 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 QUEUED_EVENTS_MAX = Path("/proc/sys/fs/inotify/max_queued_events")
-"""How many events a process may leave unread; what comes then is lost, and that is told."""
+"""The number of events that a process can leave unread; later events are lost, and the kernel
+reports it."""
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,8 @@ def test_a_rotation_under_load_keeps_every_line_in_order(
 def test_13_a_thousand_files_rotated_at_once_are_all_followed(
     broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    """It stands still meanwhile, so that inotify's queue overflows: of most it hears nothing."""
+    """The collector is frozen in the meantime, so that inotify's queue overflows and most events
+    are lost."""
     count = 1_000
     reader = read("t.many")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.many")) as collector:
@@ -308,7 +310,7 @@ def test_keys_partitions_and_line_ends_as_configured(
 def test_headers_of_an_input_are_on_each_record(
     broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    """As librdkafka reads them, of single lines and of a thousand at once."""
+    """Check with librdkafka the headers of single lines and of a thousand at once."""
     headers = {"host": "{host}", "env": "production", "note": "über"}
     reader = read("t.headers")
     with CollectorProcess(

@@ -1,4 +1,4 @@
-"""A collector process that is told something: other inputs, to forget, to give up, to end."""
+"""Orders to a running collector: change inputs, forget a file, give up a file, end."""
 
 import hashlib
 import json
@@ -174,7 +174,8 @@ def test_a_file_is_forgotten_or_read_again_by_hand(broker: BrokerProcess, tmp_pa
 def test_brokers_that_are_away_are_told_with_the_moment_since_when(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """The same one, whatever is tried meanwhile."""
+    """The collector names the moment since when a broker is away; retries do not change that
+    moment."""
 
     def told() -> str:
         return " ".join(one.text for one in collector.status().problems if one.code == "broker")

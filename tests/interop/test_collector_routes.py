@@ -22,7 +22,7 @@ SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 
 FOLDERS = ("web", "db", "app")
 KILLS = 5
 LINES_MAX = 500
-"""Of one life."""
+"""The most lines of one life."""
 
 
 @pytest.fixture

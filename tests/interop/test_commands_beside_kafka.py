@@ -56,7 +56,8 @@ def test_the_same_is_printed(case: Case, stage: Stage) -> None:
 
 @pytest.mark.parametrize("tool", MAINS)
 def test_each_option_of_kafkas_is_known(tool: str, stage: Stage) -> None:
-    """Taken, or refused with a reason; a tool's own list says what there is."""
+    """Every option of a Kafka tool is accepted or refused with a reason; the tool itself lists its
+    options."""
     lists = [side(tool, "--help") for side in (stage.theirs, stage.ours)]
     theirs, ours = (
         set(re.findall(r"^ {0,4}(--[a-z][\w.-]*)(?=[ \n,])", "".join(one[1:]), re.MULTILINE))

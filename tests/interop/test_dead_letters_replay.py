@@ -62,7 +62,7 @@ def command(broker: BrokerProcess, *arguments: str) -> list[str]:
 def ask(
     broker: BrokerProcess, *arguments: str, stdin: str = "", expected: int = 0
 ) -> tuple[Any, str]:
-    """What the command prints as data, and what it says."""
+    """Return the command's data, and its messages."""
     done = subprocess.run(
         command(broker, *arguments),
         cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=60, check=False,

@@ -92,7 +92,7 @@ class Reading:
         return sorted(len(one.assignment()) for one in self.consumers)
 
     def positions(self) -> list[int]:
-        """Where the owners stand, by partition of the one topic they read."""
+        """The owners' positions, by partition of the one topic they read."""
         found = [position for one in self.consumers for position in one.position(one.assignment())]
         return [one.offset for one in sorted(found, key=lambda one: one.partition)]
 
@@ -175,7 +175,7 @@ def test_a_pattern_takes_in_topics_that_come_later(broker: BrokerProcess) -> Non
 
 @pytest.mark.provokes(r"\|FAIL\|", r"\|ERROR\|.* brokers are down")
 def test_pitfall_36_and_the_broker_may_die_in_the_middle(tmp_path: Path) -> None:
-    """After kill -9 the members go on in their generation, without a rebalance."""
+    """After kill -9 the members continue in their generation, without a rebalance."""
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         create(broker, "killed")
         produce(broker, "killed", 300)
@@ -300,7 +300,7 @@ def test_members_of_a_family_or_of_several_share_a_topic(
 
 
 def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess) -> None:
-    """As in Kafka, a connection is served in order: the heartbeat sees the generation to come."""
+    """As in Kafka, a connection is served in order, so the heartbeat sees the next generation."""
     prepare(broker.bootstrap, "in-order")
     stage = Stage(broker.bootstrap, "in-order")
     first, second = stage.player("first"), stage.player("second")

@@ -1,4 +1,4 @@
-"""What Kafka's command lines, ours, say of what is refused: on one broker, and in few seconds.
+"""The messages of our `kafka-*` commands about refusals, on one broker and within seconds.
 
 `test_commands_beside_kafka.py` holds them against Kafka's own, and is not run with each change.
 """
@@ -82,13 +82,13 @@ def test_offsets_that_are_not_deleted(ask: Ask, live_group: str) -> None:
     assert code == 1
     first = "Error: Encountered some partition-level error, see the follow-up details."
     assert out.splitlines()[:2] == ["", first]
-    code, out, _ = ask(*delete, "nobody", "--topic", "logs")
+    code, out, _ = ask(*delete, "absent", "--topic", "logs")
     assert code == 4
     assert [line.split()[:2] for line in out.splitlines()[3:]] == [
         ["TOPIC", "PARTITION"],
         ["logs", "0"],
     ]
-    code, out, _ = ask(*delete, live_group, "--topic", "nobody")
+    code, out, _ = ask(*delete, live_group, "--topic", "absent")
     assert code == 4
 
 
@@ -108,7 +108,7 @@ def test_groups_of_which_some_are_not_deleted(ask: Ask, live_group: str) -> None
     [
         ("configs", "--describe", "--broker", "9"),
         ("configs", "--alter", "--broker", "9", "--add-config", "log.cleaner.threads=2"),
-        ("configs", "--alter", "--topic", "nobody", "--add-config", "retention.ms=1"),
+        ("configs", "--alter", "--topic", "absent", "--add-config", "retention.ms=1"),
     ],
 )
 def test_what_is_not_there_is_told_at_once(ask: Ask, options: tuple[str, ...]) -> None:
@@ -139,6 +139,6 @@ def test_a_record_that_is_none_of_what_was_announced(ask: Ask, broker: BrokerPro
 
 def test_a_transaction_is_ended_by_the_option_that_kafka_has(ask: Ask) -> None:
     end = ("transactions", "forceTerminateTransaction")
-    assert ask(*end, "--transactionalId", "somebody")[0] == 0
-    _, out, _ = ask("transactions", "describe", "--transactional-id", "somebody")
-    assert "somebody" in out
+    assert ask(*end, "--transactionalId", "stranger")[0] == 0
+    _, out, _ = ask("transactions", "describe", "--transactional-id", "stranger")
+    assert "stranger" in out

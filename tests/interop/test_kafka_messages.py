@@ -1,4 +1,4 @@
-"""What brokers say to each other, read and written again by the newest kafka-clients: same bytes.
+"""The newest kafka-clients read the requests between brokers and write the same bytes again.
 
 The field tables agree with Kafka's definitions already (`tests/unit/protocol`); here its own
 generated code reads random messages of every version and has to give back each byte.

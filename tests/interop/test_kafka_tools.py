@@ -210,7 +210,7 @@ def test_configs_of_brokers(tools: KafkaTools, topic: str) -> None:
 
 
 def test_configs_of_a_topic_as_scripts_for_kafka_set_them(tools: KafkaTools) -> None:
-    """What producers send is stored, and read, in the codec of the topic."""
+    """The broker stores and returns records in the codec of the topic."""
     topic = f"scripted-{next(_numbers)}"
     settings = {
         "compression.type": "zstd",

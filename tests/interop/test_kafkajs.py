@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 MAKING = "The group coordinator is not available"
-"""What Kafka answers as well while the first group, or transaction, has its topic made."""
+"""Errors that Kafka returns too while the first group, or transaction, has its topic created."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(servers: ClusterProcesses) -> None:
-    """What the programs write to."""
+    """The topics that the programs write."""
     node_modules()
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     names = ("records", "groups", "input", "output")

@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 
 
 def kcat(servers: ClusterProcesses, *arguments: str, stdin: str = "", says: str = "") -> str:
-    """What kcat prints; on the error stream only lines that match `says` may stand."""
+    """Return kcat's output; its error stream may contain only lines that match `says`."""
     ended = subprocess.run(
         ["kcat", "-b", servers.bootstrap, *arguments],
         input=stdin,

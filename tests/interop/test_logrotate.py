@@ -29,7 +29,7 @@ GAP_S = 0.3
 RATE = 5_000
 LINE_BYTES = 100
 
-# Appends numbered lines for as long as it lives; SIGHUP has it open its file anew, as daemons do.
+# A program that appends numbered lines; on SIGHUP it opens its file again, as daemons do.
 WRITER = """
 import os, signal, sys, time
 path, rate = sys.argv[1], int(sys.argv[2])
@@ -80,7 +80,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def configuration(log: Path, directives: str, writer_pid: int) -> str:
     words = "\n    ".join(one.replace("_", " ") for one in directives.split())
-    # Whoever keeps its file open is not told of a copy.
+    # A writer that keeps its file open gets no signal about a copy.
     tell = (
         ""
         if "copytruncate" in directives
@@ -163,7 +163,7 @@ def run(broker: BrokerProcess, tmp_path: Path, variant: str, rotations: int) -> 
 
 
 def check(reader: TopicReader, collector: CollectorProcess, count: int, expected: set[int]) -> None:
-    """All that is expected arrives, and nothing twice."""
+    """Check that every expected line arrives, and none twice."""
 
     def arrived() -> set[int]:
         return {int(value) for _, _, value in reader.poll()}

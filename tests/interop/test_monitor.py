@@ -1,4 +1,4 @@
-"""The monitor's process beside a real broker: what it reads, what it shows when the broker dies."""
+"""The monitor's process beside a real broker: its readings, and its page when the broker dies."""
 
 import asyncio
 import urllib.request

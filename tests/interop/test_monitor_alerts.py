@@ -22,7 +22,7 @@ def told(other: Hook) -> list[tuple[str, str]]:
 
 
 def looks(monitor: MonitorProcess) -> int:
-    """How many snapshots it has taken; 0 before it answers."""
+    """Return the number of the monitor's snapshots; 0 before it answers."""
     try:
         found: Any = monitor.get("/status")["details"]["snapshot"]
     except (OSError, urllib.error.URLError):

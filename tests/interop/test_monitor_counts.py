@@ -1,4 +1,4 @@
-"""What the monitor reads of MySQL: the counts of a page, and what was not counted."""
+"""The monitor's queries to MySQL: the counts of a page, and the lines that were not counted."""
 
 import dataclasses
 

@@ -1,4 +1,5 @@
-"""Messages read of a real broker: by offset, by time, from the end, and nothing is left behind."""
+"""Messages of a real broker: read by offset, by time and from the end, without traces on the
+broker."""
 
 import asyncio
 import urllib.error

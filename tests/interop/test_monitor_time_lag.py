@@ -1,4 +1,4 @@
-"""The time lag of readers that stand still, of a real broker and with a stranger's client."""
+"""The time lag of standing readers, with a real broker and another library's client."""
 
 import time
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ class Proxy:
         )
         (folder / "nginx.conf").write_text(
             f"daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;\n"
-            # As root its workers would else be somebody who may not read this folder.
+            # As root, nginx would run its workers as a user without access to this folder.
             "user root;\nevents {}\n"
             f"http {{ access_log off; {places}\n{server} }}\n"
         )

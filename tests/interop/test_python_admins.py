@@ -56,7 +56,7 @@ def alter_configs_of(admin: AdminClient, topic: str) -> None:
     # Whichever broker answers learns of a change a moment later than the controller.
     wait_until(lambda: value_of("cleanup.policy") == "compact", 10, "the newest policy")
     assert value_of("retention.ms") == "9000"
-    # The older call resets what it does not name.
+    # The older call resets every setting that it does not name.
     done(
         admin.alter_configs(
             [ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "7000"})]

@@ -1,4 +1,4 @@
-"""What the crash tests judge by, read while a log's start moves."""
+"""The readers that crash tests rely on, while a log's start moves."""
 
 from pathlib import Path
 

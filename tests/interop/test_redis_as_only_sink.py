@@ -1,4 +1,4 @@
-"""The bundled Redis as the only sink: what was acknowledged is there after a kill, and readable."""
+"""The bundled Redis as the only sink: acknowledged counts survive a kill and stay readable."""
 
 import subprocess
 from collections.abc import Iterator

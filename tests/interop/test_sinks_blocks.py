@@ -148,7 +148,7 @@ def batch(batch_id: int, rows: Sequence[FoldRow] = (), **more: Any) -> Batch:
 
 
 def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[str, Any]]]:
-    """Everything but which merge wrote it, and by which number a window goes."""
+    """All rows, without the number of the merge and the internal number of each window."""
     assert settings.mysql is not None
     found = {}
     with server.connect(settings.mysql) as connection, connection.cursor() as cursor:
@@ -165,7 +165,7 @@ def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[
 
 
 def redis_keys(server: RedisServer) -> dict[str, Any]:
-    """Everything in Redis, with expiries; of a ranking its scores, for equals have no order."""
+    """Everything in Redis, with expiries; a ranking with its scores, because ties have no order."""
     client: Any = server.client()
 
     def scores(key: str) -> list[float]:
@@ -439,7 +439,7 @@ def test_keys_are_counted_without_the_overflow_key_when_the_limit_was_raised(
     assert len(found["windows"]) == 4
 
 
-def test_a_ranking_that_falls_by_blocks_is_read_anew(
+def test_a_ranking_that_falls_by_blocks_is_read_again(
     mysql_server: MySqlServer, redis_server: RedisServer, drive: Drive
 ) -> None:
     settings = SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)

@@ -1,4 +1,4 @@
-"""What must hold beside the batches: idle healing, refills in steps, rankings, restored servers."""
+"""The sinks' upkeep beside batches: idle healing, refills in steps, rankings, restored servers."""
 
 import contextlib
 import dataclasses
@@ -97,7 +97,7 @@ def test_a_redis_emptied_while_no_line_comes_is_filled_again(
     assert client.hget("mill:meta", "lines") == "6"
 
 
-def test_the_tender_of_a_driver_that_nobody_closed_ends_with_it(settings: SinksSettings) -> None:
+def test_the_upkeep_thread_of_an_unclosed_driver_ends_with_it(settings: SinksSettings) -> None:
     sinks = Sinks(settings, worked.DEFINITIONS, patience_s=1, tend_every_s=0.02)
     sinks.open(worked.QUERY)
     tender = sinks._tender
@@ -160,7 +160,7 @@ def test_a_refill_that_finds_redis_emptied_again_begins_again(
     assert client.hgetall("mill:requests_by_status:1m:21260801T100000Z") == {"200": "2", "304": "1"}
 
 
-def test_a_ranking_whose_values_fall_is_read_anew(
+def test_a_ranking_whose_values_fall_is_read_again(
     settings: SinksSettings, redis_server: RedisServer, drive: Drive
 ) -> None:
     sinks = drive(settings, metric(measure="sum", top=2))
@@ -410,7 +410,7 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is BatchOutcome.REPLAYED
     for statement in str(refused.value).split("`")[1::2]:
         query(mysql_server, settings, statement)
-    # The driver that met the end is the one that goes on.
+    # The same driver continues after the fault.
     assert sinks.apply(third) is BatchOutcome.MERGED
     again = [FoldRow("m", TEN + 20, ("a",), 4)]
     assert sinks.apply(batch(3, *again)) is BatchOutcome.MERGED

@@ -1,4 +1,4 @@
-"""What breaks between a batch and its sinks: every statement, both servers, a lost answer."""
+"""Faults between a batch and its sinks: at every statement, on both servers, and a lost answer."""
 
 import dataclasses
 import threading

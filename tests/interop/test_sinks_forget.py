@@ -111,7 +111,7 @@ def test_a_metric_is_forgotten_beside_the_running_stream(
     assert redis_server.client().hgetall("mill:old:1m")["a"] == "1"
 
 
-def test_nobody_counts_what_is_being_forgotten(
+def test_no_driver_counts_a_metric_that_is_being_forgotten(
     settings: SinksSettings, mysql_server: MySqlServer, drive: Drive
 ) -> None:
     """A command that was killed on the way leaves the metric refused; the next one ends it."""

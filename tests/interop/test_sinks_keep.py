@@ -1,4 +1,4 @@
-"""How long MySQL keeps windows: by their size, and never less than before without a notice.
+"""MySQL keeps windows by their size, and never shortens that time without a notice.
 
 The clock is the test's own, for it is about weeks.
 """
@@ -90,11 +90,11 @@ class Stage:
         return found
 
     def ask(self, sql: str) -> Any:
-        """What the database answers."""
+        """Return the database's answer."""
         return self.run(lambda cursor: (cursor.execute(sql), cursor.fetchall())[1])
 
     def run(self, work: Any) -> Any:
-        """Something done by another connection."""
+        """Run a statement on another connection."""
         connection = connect(self._settings)
         try:
             return work(connection.cursor())
@@ -147,7 +147,7 @@ def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
     assert (notice.place, notice.cells, notice.from_s) == (("m", MINUTE), 1, NOW_S + NOTICE_S)
     purge_all(sink, NOW_S + NOTICE_S - 1)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # What comes late until then is counted where it belongs: somebody may still say `forever`.
+    # Until then late events are counted in their windows, because the user can still set `forever`.
     assert sink.apply(batch(1, OLD_S)).left_out == 0
     assert stage.windows()[MINUTE] == [2, 1, 1]
     purge_all(sink, NOW_S + NOTICE_S)
@@ -158,7 +158,7 @@ def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
     assert stage.windows() == {MINUTE: [1, 1], HOUR: [3, 1, 1], 0: [5]}
 
 
-def test_restarts_neither_begin_a_notice_anew_nor_end_it(stage: Stage) -> None:
+def test_restarts_neither_restart_a_notice_nor_end_it(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     for day in range(7):
         (notice,) = stage.open(SHIPPED, NOW_S + day * DAY_S).notices
@@ -169,14 +169,14 @@ def test_restarts_neither_begin_a_notice_anew_nor_end_it(stage: Stage) -> None:
     assert stage.windows()[MINUTE] == [1, 1]
 
 
-def test_who_says_forever_in_time_has_lost_nothing(stage: Stage) -> None:
+def test_forever_set_in_time_loses_nothing(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     stage.open(SHIPPED)
     sink = stage.open(FOREVER, NOW_S + DAY_S)
     assert sink.notices == ()
     purge_all(sink, NOW_S + 365 * DAY_S)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # And who thinks better of it is given notice again.
+    # A user who reverts the change gets a new notice.
     (again,) = stage.open(SHIPPED, NOW_S + 8 * DAY_S).notices
     assert again.from_s == NOW_S + 8 * DAY_S + NOTICE_S
 
@@ -193,7 +193,7 @@ def test_a_shorter_keep_has_its_own_notice_and_nothing_goes_by_it_before(stage: 
     assert stage.windows()[MINUTE] == [1]
 
 
-def test_whoever_needs_the_room_ends_the_notice(stage: Stage) -> None:
+def test_an_administrator_who_needs_space_can_end_the_notice(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     sink = stage.open(SHIPPED)
     told = list(sink.notices)
@@ -231,14 +231,14 @@ def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
         " after it is applied, from "
     )
     assert stage.run(read_terms)["m", MINUTE].keep_s == 90 * DAY_S, "asking changes nothing"
-    # Once it is taken over the day stands, whoever asks later.
+    # Once the change is accepted, its day stays the same at each later start.
     (notice,) = stage.open(MONTH, NOW_S - DAY_S).notices
     [said] = deletions(ours)
     assert said == f"{words(notice)}; `./millrace stream purge` deletes them at once"
 
 
 def test_a_notice_that_was_not_told_is_not_ended(stage: Stage) -> None:
-    """Whoever says yes to a list means that list, and not what was saved while he read it."""
+    """A consent applies to the list shown, not to a configuration saved in the meantime."""
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     stage.open(SHIPPED)
     [told] = stage.run(read_terms).values()

@@ -1,4 +1,4 @@
-"""Databases of older versions are brought to the present shape in place, whatever dies meanwhile.
+"""Databases of older versions are migrated in place, whichever process dies on the way.
 
 The statements of versions 1 and 2 stand here. What they would have written is made of what is
 written today: by version 2 with everything of a cell in its row, by version 1 with six places,
@@ -253,7 +253,7 @@ def test_an_old_database_becomes_what_today_would_have_written(
     shape = [_shape(mysql_server, settings) for settings in (old, today)]
     assert shape[0] == shape[1]
     assert sorted({row["Table"] for row in shape[0]}) == ["window_cells", "window_keys"]
-    # It goes on as one that was always of this version.
+    # It continues as a database that always had this version.
     assert sink.apply(batches()[1]).replayed
     for settings in (old, today):
         assert not is_replay_of_next(settings)
@@ -375,7 +375,7 @@ def test_tables_that_somebody_dropped_are_made_anew(
 def test_values_are_shown_of_a_metric_that_comes_back(
     mysql_server: MySqlServer, today: MySqlSettings, old: MySqlSettings
 ) -> None:
-    """While nobody knows its measure its values stay in its cells; then they are derived."""
+    """While its measure is unknown its values stay in its cells; then they are derived."""
     opened(old).close()
     for settings in (old, today):
         later = MySqlSink(settings, patience_s=5)
@@ -469,7 +469,7 @@ def test_an_old_copy_put_in_place_of_a_present_database_is_brought_up_too(
     expected = everything(mysql_server, today)
     target = counted(mysql_server.new_database(), NEXT)
     run(mysql_server, target, "DROP VIEW windows")
-    # Its cells stay, and nobody's row says whose they are.
+    # Its cells stay, although no row names their metric.
     for table in ("sink_guard", "window_keys", "ledger", "metrics"):
         run(mysql_server, target, f"DROP TABLE {table}")
     if version == 2:

@@ -119,7 +119,7 @@ class SlowCommit:
         raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
     def close(self) -> None:
-        """The server does not hear of it before it has committed."""
+        """Do nothing: the server must not learn of the close before it has committed."""
 
     def _commit(self) -> None:
         assert self.may_commit.wait(30)
@@ -128,9 +128,9 @@ class SlowCommit:
 
 
 def waits_for_a_lock(mysql_server: MySqlServer, database: MySqlSettings) -> bool:
-    """Whether the writer row is asked for, which another transaction has locked.
+    """Return True while a transaction waits for the writer row, which another one has locked.
 
-    Not by `innodb_trx`: what it shows is made anew only when nobody has looked for 0.1 s.
+    This does not read `innodb_trx`, which is refreshed only if it was not read for 0.1 s.
     """
     with mysql_server.connect(database) as connection, connection.cursor(Cursor) as cursor:
         cursor.execute(

@@ -1,4 +1,5 @@
-"""A Redis that lost a part or shows another number is mended; one that is right is not written."""
+"""The scrub repairs a Redis that lost a part or shows another number; it writes nothing
+otherwise."""
 
 import contextlib
 import dataclasses
@@ -58,7 +59,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Callable[..., Sinks]]:
-    """Drivers whose tends the test makes itself."""
+    """Drivers whose upkeep the test runs itself."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:
@@ -93,7 +94,7 @@ def filled(drive: Callable[..., Sinks]) -> Sinks:
 
 
 def shown(client: Any) -> dict[str, object]:
-    """All that Redis shows, with expiries."""
+    """Everything in Redis, with expiries."""
     found: dict[str, object] = {}
     for key in client.scan_iter("mill:*"):
         if key in ("mill:guard", "mill:meta"):
@@ -109,7 +110,7 @@ def shown(client: Any) -> dict[str, object]:
 
 
 def writes_made(client: Any) -> dict[str, int]:
-    """How often each command that writes has run, within scripts too."""
+    """The number of calls of each command that writes, within scripts too."""
     stats = client.info("commandstats")
     return {
         name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in COMMANDS_THAT_WRITE
@@ -137,7 +138,7 @@ NEWEST: dict[str, Spoil] = {
     "ranking of latest deleted": lambda c: c.delete("mill:hits:1m:top"),
     "field of totals deleted": lambda c: c.hdel("mill:hits:all", "key 3"),
     "field of latest deleted": lambda c: c.hdel("mill:hits:1m", "key 3"),
-    "field too many in totals": lambda c: c.hset("mill:hits:all", "nobody's", 5),
+    "field too many in totals": lambda c: c.hset("mill:hits:all", "stranger", 5),
     "latest shows an older window": lambda c: c.hset("mill:hits:1m", "@start", "21260801T095900Z"),
     "latest from the future": lambda c: c.hset("mill:hits:1m", "@start", "99990101T000000Z"),
     "latest without a start": lambda c: c.hdel("mill:hits:1m", "@start"),
@@ -154,11 +155,11 @@ OLDER: dict[str, Spoil] = {
     "old field changed": lambda c: c.hset(OLD, "key 7", "1"),
     "field changed in totals": lambda c: c.hset("mill:hits:all", "key 7", "1"),
     "field changed in latest": lambda c: c.hset("mill:hits:10s", "key 7", "99"),
-    "one field for another": lambda c: (c.hdel(OLD, "key 7"), c.hset(OLD, "nobody's", "1")),
+    "one field for another": lambda c: (c.hdel(OLD, "key 7"), c.hset(OLD, "stranger", "1")),
     "another for one in latest": lambda c: (
-        c.hdel("mill:hits:1m", "key 7"), c.hset("mill:hits:1m", "nobody's", "1"),
+        c.hdel("mill:hits:1m", "key 7"), c.hset("mill:hits:1m", "stranger", "1"),
     ),
-    "field too many": lambda c: c.hset(OLD, "nobody's", "1"),
+    "field too many": lambda c: c.hset(OLD, "stranger", "1"),
     "score changed": lambda c: c.zadd(f"{OLD}:top", {"key 11": 1}),
     "score and field changed": lambda c: (
         c.zadd(f"{OLD}:top", {"key 11": 1}), c.hset(OLD, "key 11", "1"),
@@ -266,7 +267,7 @@ def test_merges_go_on_while_a_large_window_is_compared(
         assert sinks.scrubbed_total == 0
     assert client.hgetall("mill:wide:all") == {key: str(count) for key, count in counted.items()}
     client.hset("mill:wide:all", "key 1", "0")
-    client.hset("mill:wide:all", "nobody's", "0")
+    client.hset("mill:wide:all", "stranger", "0")
     number = 60
     expected = {key: str(count) for key, count in counted.items()}
     while client.hgetall("mill:wide:all") != expected:

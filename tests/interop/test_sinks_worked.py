@@ -34,7 +34,7 @@ class Mill:
         return SinksSettings(mysql=self.database, redis=self.redis.settings)
 
     def driver(self) -> Sinks:
-        """One whose thread never comes to tend: what it shows is of the batches alone."""
+        """A driver whose upkeep never runs, so that all changes come from batches."""
         return Sinks(
             self.settings,
             worked.DEFINITIONS,
@@ -74,7 +74,7 @@ class Mill:
         return {row["topic"]: row["end_offset"] for row in self.query("SELECT * FROM ledger")}
 
     def everything(self) -> object:
-        """All that a change could show in, of both servers."""
+        """Everything in which a change could show, on both servers."""
         tables = ["sink_guard", "ledger", "windows", "window_keys", "metrics", "unparsed"]
         client: Any = self.redis.client()
         keys = sorted(client.scan_iter("*"))
@@ -204,7 +204,7 @@ def test_a_batch_that_does_not_continue_the_ledger_is_refused(
 
 
 def test_a_known_batch_id_with_new_offsets_is_refused(mill: Mill) -> None:
-    """After a power cut Spark may plan batch 7 again with a larger end."""
+    """After a power cut Spark can plan batch 7 again with a larger end."""
     sinks = driver_at(mill, worked.BATCH_7)
     with pytest.raises(LedgerMismatch):
         sinks.apply(dataclasses.replace(worked.BATCH_8, batch_id=7))

@@ -1,4 +1,4 @@
-"""Spark's inside as `docs/spark-internals.md` lists it: what is used is named, and is there."""
+"""The Spark internals that `docs/spark-internals.md` lists: every used one is named, and exists."""
 
 import ast
 import re
@@ -42,7 +42,7 @@ PRIVATE_MODULES = ("pyspark.java_gateway",)
 
 
 def sources(ending: str) -> list[Path]:
-    """Whatever speaks to Spark."""
+    """The files that use Spark."""
     beside = [ROOT / "appliance" / "mill" / "class_data.py"] if ending == ".py" else []
     return [*sorted((ROOT / "stream").rglob(f"*{ending}")), *beside]
 
@@ -110,7 +110,7 @@ def test_all_that_is_named_is_used() -> None:
 
 
 def refused(session: SparkSession) -> Exception:
-    """What PySpark raises for an exception of Java's."""
+    """Return what PySpark raises for an exception of Java's."""
     with pytest.raises(CapturedException) as raised:
         session.sql("SELECT nothing_of_that_name")
     return raised.value

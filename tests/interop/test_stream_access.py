@@ -80,8 +80,8 @@ def made_line(chance: random.Random, *, combined: bool) -> str:
 
 
 def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, object] | None]]:
-    """For each line: `plain`, its texts as cut (None where it is not plain); `pattern`, as the
-    pattern finds them (None where it does not match)."""
+    """Return for each line `plain`: its fields by the quick way (None if that does not apply), and
+    `pattern`: its fields by the pattern (None if it does not match)."""
     pattern, groups = access_pattern(combined=combined)
     field = [f"nullif(regexp_extract(line, {quote_text(pattern)}, {n}), '')" for n in range(10)]
     found = pattern_texts(field[: groups + 1], "request", combined=combined)
@@ -127,7 +127,7 @@ def test_a_plain_line_is_cut_as_the_pattern_takes_it_apart(combined: bool) -> No
 
 
 def test_usual_lines_are_plain() -> None:
-    """Or the quick way would hardly be taken, and no other test would notice."""
+    """Otherwise the quick way would hardly be used, and no other test would notice."""
     lines = shared_log("apache_access.log").read_text().splitlines()
     plain = [both["plain"] for both in both_ways(lines, combined=True)]
     assert sum(texts is not None for texts in plain) > 0.99 * len(lines)

@@ -34,7 +34,7 @@ TEN_MS = 1_785_578_400_000 - 1_785_578_400_000 % HOUR_MS
 
 
 class Rig:
-    """A broker with a topic of two partitions, and an archive of it that is told when to look."""
+    """A broker with a topic of two partitions, and an archive that looks when the test says so."""
 
     def __init__(self, folder: Path, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -84,7 +84,7 @@ class Rig:
             answer.result(30)
 
     def topic(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """What the topic holds: key, value and milliseconds by partition and offset."""
+        """The records of the topic: key, value and milliseconds by partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         found: dict[tuple[int, int], tuple[Any, ...]] = {}
         for part in range(2):
@@ -137,7 +137,7 @@ def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
     assert rig.read((0, 190, 210)) == {
         key: line for key, line in before.items() if key[0] == 0 and 190 <= key[1] < 210
     }
-    # Another driver, which finds a draft that somebody died of, goes on where the last one was.
+    # Another driver finds the draft of a dead driver and continues after the last complete file.
     dead = rig.folder / f"topic={TOPIC}/_drafts/00000009-dead/hour=2026-08-01T10"
     dead.mkdir(parents=True)
     (dead / "part-0.parquet").write_text("half of a file")
@@ -148,7 +148,7 @@ def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
     hours = {path.name for path in rig.folder.glob("*/hour=*")}
     assert len(hours) == 3
     assert min(hours) == "hour=2026-08-01T10"
-    # Whoever reads just the folders, as DuckDB does, finds the same.
+    # A tool that reads only the folders, like DuckDB, finds the same lines.
     plain = spark().read.parquet(f"{rig.root}/topic={TOPIC}/")
     assert plain.count() == 540
     assert plain.where(
@@ -169,7 +169,7 @@ def test_what_retention_took_first_is_said_and_counted(rig: Rig) -> None:
     assert set(rig.read((0, 90, 200))) == {(0, n) for n in (*range(90, 100), *range(150, 200))}
 
 
-def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(rig: Rig) -> None:
+def test_a_recreated_topic_is_not_mixed_with_the_old_one(rig: Rig) -> None:
     rig.send(50, 0)
     rig.look()
     asked = ask_readable(rig.broker.bootstrap, "test", [TOPIC])[TOPIC]
@@ -223,7 +223,7 @@ def test_a_folder_here_and_one_of_hadoops_do_the_same(kind: str, tmp_path: Path)
     folder.write_new("drafts/x/part", b"lines")
     folder.settle("drafts/x")
     for _ in range(2):
-        # The second time is that of whoever comes after a death.
+        # The second move is the one of a driver that starts after a death.
         folder.move("drafts/x/part", "hours/a/1")
     assert folder.read("hours/a/1") == b"lines"
     folder.remove("drafts/x")

@@ -26,7 +26,7 @@ def started() -> None:
 
 
 def fold(config: dict[str, Any], lines: list[str], *, in_tasks: bool, **where: Any) -> BatchCounts:
-    """As the driver folds lines, or as Spark's tasks do."""
+    """Fold lines as the driver does, or as Spark's tasks do."""
     plan = compile_plan(StreamSection.model_validate(config))
     folding = Folding(plan, as_blocks=False)
     found = frame(lines, **where)

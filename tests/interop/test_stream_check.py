@@ -1,4 +1,4 @@
-"""What only Spark can judge, and the modes of the command that start it."""
+"""The checks that need Spark, and the modes of the command that starts it."""
 
 import json
 import subprocess

@@ -42,7 +42,7 @@ def octets(drawn: Drawn) -> Array:
 
 
 def in_section(drawn: Drawn) -> Array:
-    """Whose path has the section, as a value that is there or not; see `traffic.path_of`."""
+    """Select lines whose path has the section, present or empty; see `traffic.path_of`."""
     return np.where(drawn.path % 23 == SECTION_OF_PATH, 0, NO_VALUE)
 
 
@@ -101,7 +101,7 @@ def config(events: EventLog) -> str:
     )
 
 
-class Dropped:
+class DroppedFiles:
     """A mill, and what its stream has counted of the files that were dropped into it."""
 
     def __init__(self, mill: TempMill, events: EventLog) -> None:
@@ -148,13 +148,13 @@ class Dropped:
 
 
 @pytest.fixture(scope="module")
-def dropped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dropped]:
+def dropped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DroppedFiles]:
     folder = tmp_path_factory.mktemp("dropped")
     events = EventLog(folder / "events")
     with temp_mill(folder / "mill") as mill:
         mill.write_config(config(events))
         mill.up()
-        yield Dropped(mill, events)
+        yield DroppedFiles(mill, events)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def dropped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dropped]:
     ],
 )
 def test_every_cell_of_a_large_dropped_file_is_exact(
-    dropped: Dropped, form: str, file: str, lines_min: int, metrics: Sequence[Metric]
+    dropped: DroppedFiles, form: str, file: str, lines_min: int, metrics: Sequence[Metric]
 ) -> None:
     traffic, next_s = Traffic(SEED), START_S
     all_drawn: list[Drawn] = []

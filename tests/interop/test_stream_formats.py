@@ -14,7 +14,7 @@ GOOD = '1.2.3.4 - - [01/Aug/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
 
 
 def columns_of(input_section: dict[str, Any], line: str | bytes, *names: str) -> dict[str, Any]:
-    """What one line has in some columns."""
+    """Return the values of one line in some columns."""
     metrics = [{"name": f"c_{place}", "key": name} for place, name in enumerate(names)]
     counts = count_lines(one_input(input_section, *metrics), [line])
     assert not counts.unparsed, counts.unparsed

@@ -1,7 +1,7 @@
-"""Lines made to break the reading of them, in every format, through both folds and every measure.
+"""Lines made to break the parser, in every format, through both folds and every measure.
 
-Whatever a line holds: the JVM lives, the line is counted once as one that parses or does not, and
-both folds agree on it.
+Whatever a line holds, the JVM lives, the line is counted once as parsed or as bad, and both folds
+agree on it.
 """
 
 import json
@@ -173,7 +173,7 @@ def check(line_format: str, lines: list[bytes]) -> None:
 
 
 def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """What is exact of every cell."""
+    """Return the exact values of every cell."""
     return {
         (row.metric, row.slice_start_s, row.key): (row.count, row.sum, row.min, row.max)
         for row in counts.rows

@@ -1,4 +1,4 @@
-"""What a path finds in a line of JSON: the same, whichever other paths are asked for."""
+"""A path finds the same value in a line of JSON, whichever other paths the query reads."""
 
 import json
 from itertools import permutations

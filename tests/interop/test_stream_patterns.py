@@ -1,4 +1,4 @@
-"""Patterns mean what the user typed, and the dry run shows what they match."""
+"""Patterns match what the user typed, and the dry run shows the matches."""
 
 from typing import Any
 

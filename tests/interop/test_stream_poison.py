@@ -1,4 +1,4 @@
-"""Lines that once ended the stream, or were counted as what they are not."""
+"""Lines that once ended the stream, or were counted wrongly."""
 
 import json
 from datetime import UTC, datetime

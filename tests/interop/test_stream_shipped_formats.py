@@ -36,7 +36,7 @@ def samples(name: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 def rows_of(name: str, lines: list[str], columns: list[str]) -> list[dict[str, Any]]:
-    """What the judging query makes of lines: the reason, and the columns as text."""
+    """Return the judging query's rows for these lines: the reason, and the columns as text."""
     metrics = [{"name": f"m{place}", "key": column} for place, column in enumerate(columns)]
     plan = compile_plan(
         StreamSection.model_validate(one_input({"format": name, **INPUTS.get(name, {})}, *metrics))

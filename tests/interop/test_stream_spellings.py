@@ -1,4 +1,4 @@
-"""Spellings of times, through Spark: what is read, what is refused, and with which reason."""
+"""Spellings of times, through Spark: those accepted, those refused, and the reason of each."""
 
 import json
 from collections.abc import Sequence

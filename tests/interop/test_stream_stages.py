@@ -39,7 +39,7 @@ SECTION = {
 
 
 class Rig:
-    """A stream with both sinks, and somebody who writes to its topic."""
+    """A stream with both sinks, and a producer that writes to its topic."""
 
     def __init__(self, broker: BrokerProcess, stream: StreamProcess, redis: RedisServer) -> None:
         self.stream = stream
@@ -108,7 +108,7 @@ def test_stages_and_ages_are_those_of_what_happens(rig: Rig) -> None:
         # What waits may be the view's upkeep between batches, behind which a batch waits in no
         # stage: then another pause follows.
         with rig.redis.paused() as holds_back:
-            rig.sends_until(holds_back, "somebody waits for Redis")
+            rig.sends_until(holds_back, "a batch waits for Redis")
             over_s = time.monotonic() + WAITED_S
             wait_until(lambda: time.monotonic() >= over_s, DEADLINE_S, "it has waited long enough")
         wait_until(rig.is_counted, DEADLINE_S, "all is counted")

@@ -239,7 +239,7 @@ EXPRESSIONS: Mapping[str, tuple[str, Callable[[Hit], int]]] = {
 
 
 def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
-    """What two tasks beside each other make of their hits."""
+    """Return the counts that two parallel tasks make of their hits."""
     config = one_input({"format": "combined"}, *metrics)
     plan = compile_plan(StreamSection.model_validate(config))
     lines = [hit.line for task in range(TASKS) for hit in hits(task)]
@@ -250,7 +250,7 @@ def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
 
 
 def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
-    """Of each key what all tasks together have gathered."""
+    """Return the aggregate of all tasks together for each key."""
     parts: dict[str | None, list[Aggregate]] = defaultdict(list)
     for row in counts.rows:
         if row.metric == metric:

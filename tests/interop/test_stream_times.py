@@ -1,4 +1,4 @@
-"""What tasks tell beside the counts: when records were stamped, and where their time went."""
+"""The figures of tasks beside the counts: the records' timestamps, and the time of each stage."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,8 @@ def micros(at: datetime) -> int:
 
 
 def check(found: Sequence[Stamped], stamps: Sequence[datetime]) -> int:
-    """Every stamp stands in its slot, and nothing else; returns the width of a slot."""
+    """Check that every timestamp is in its slot, and that no other is; return the width of a
+    slot."""
     (one,) = found
     assert (one.topic, one.partition) == ("logs.t", 0)
     assert len(one.lines) <= SLOTS_MAX
@@ -60,7 +61,7 @@ def test_stamps_of_a_moment_are_told_to_the_millisecond(in_tasks: bool) -> None:
 
 
 def test_stamps_far_from_each_other_make_slots_wider_and_not_more() -> None:
-    """In any order: what was counted in narrow slots is counted in wide ones."""
+    """The order does not matter: counts of narrow slots move into the wide ones."""
     near = [BEGIN + timedelta(milliseconds=n * 7 % 64) for n in range(100)]
     far = [BEGIN + timedelta(minutes=n * 37 % 50 - 20) for n in range(50)]
     assert check(stamped([*near, *far, *near], in_tasks=False).stamped, [*near, *far, *near]) > 1e6

@@ -124,7 +124,7 @@ def batch_8(plan: FoldPlan) -> Batch:
 
 
 def plain(rows: Any) -> set[tuple[object, ...]]:
-    """Rows without their sketches, whose bytes may differ while their meaning does not."""
+    """Return rows without their sketches, because equal sketches can have different bytes."""
 
     def cells(row: FoldRow) -> tuple[object, ...]:
         has = (row.hll is not None, row.kll is not None)

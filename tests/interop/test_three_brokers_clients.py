@@ -36,21 +36,22 @@ from tests.harness.wire import WireClient
 pytestmark = pytest.mark.live
 
 KILLS = 3
-"""In the short form: one of each kind."""
+"""The kills of the short form: one of each kind."""
 
 KILLS_LONG = 20
 KILLS_OF_KAFKA = 9
-"""Three of each kind, to hear what Kafka says when each dies."""
+"""Three kills of each kind, to collect the errors that Kafka returns."""
 
 EVERY_S = 20.0
 AWAY_S = (1.0, 3.0)
-"""How long a killed broker stays away."""
+"""The time that a killed broker stays away."""
 
 STEADY = 100
 """Records that every client must have acknowledged, and read, after each kill."""
 
 PROGRESS_DEADLINE_S = 60.0
-"""Within this each must have gone on by a record, and the cluster have a controller and leaders."""
+"""Within this time each client must read or write a record, and the cluster have all its
+leaders."""
 
 SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
 
@@ -75,7 +76,7 @@ def controller(servers: Servers, family: Family) -> int:
 
 
 def leader(servers: Servers, family: Family) -> int:
-    """Of the first partition that a family writes to."""
+    """Return the leader of the first partition that a family writes."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -87,7 +88,7 @@ def leader(servers: Servers, family: Family) -> int:
 
 
 def coordinator(servers: Servers, family: Family) -> int:
-    """Of its group."""
+    """Return the coordinator of its group."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -123,7 +124,8 @@ def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
         ]
 
     try:
-        # How fast they go on is the machine's affair: only one that stands still is at fault.
+        # The machine sets the pace of the clients, so only a client without progress fails the
+        # test.
         wait_until(lambda: not behind(), PROGRESS_DEADLINE_S, what, progress=behind)
     except AssertionError as late:
         said = [f"{one.family.name}: {one.errors} {one.shown}" for one in clients]
@@ -203,7 +205,7 @@ def test_all_families_go_on_while_a_broker_is_killed_every_twenty_seconds(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_the_same_with_apache_kafka(tmp_path: Path) -> None:
-    """What the families are told by Kafka: nothing else may stand in `Family.allowed`."""
+    """Kafka gives the client families the same errors: `Family.allowed` may contain no other."""
     with KafkaProcess(
         tmp_path / "kafka", nodes=3, properties={"min.insync.replicas": "2"}
     ) as kafka:

@@ -35,17 +35,18 @@ pytestmark = pytest.mark.live
 
 PARTITIONS = 6
 ALL = PARTITIONS + 3
-"""With those of the offsets' topic, of which each broker has a replica too."""
+"""The number of partitions with those of the offsets topic, whose replicas are on each broker."""
 
 SETTINGS = {"offsets.topic.num.partitions": 3, "offsets.topic.replication.factor": 3}
 SHOWN_WITHIN_S = 3.0
-"""After a kill the page says who is down, with the refresh that is shipped: every 2 s."""
+"""The time after a kill in which the page must name the dead broker, with the default refresh of 2
+s."""
 GROUP = "millrace-stream"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    """With a topic of three replicas, which a group has read."""
+    """Three brokers with a replicated topic that a group has read."""
     with ClusterProcesses(tmp_path / "cluster", SETTINGS) as cluster:
         cluster.wait_for_controller()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -80,7 +81,7 @@ def monitor(cluster: ClusterProcesses, tmp_path: Path) -> Iterator[MonitorProces
 
 
 def follower(cluster: ClusterProcesses) -> BrokerProcess:
-    """One that has not the controller."""
+    """Return a broker that is not the controller."""
     controller = cluster.wait_for_controller()
     return next(one for one in cluster.running if one is not controller)
 
@@ -126,7 +127,7 @@ def test_within_three_seconds_of_a_kill_it_is_said_who_is_down_and_what_that_mea
         30,
         "and in sync",
     )
-    tell(f"page: who is down after {said_ms} ms, what that means after {meant_ms} ms")
+    tell(f"page: the dead broker after {said_ms} ms, its effects after {meant_ms} ms")
 
 
 def test_the_monitor_goes_on_beside_a_broker_that_says_nothing(

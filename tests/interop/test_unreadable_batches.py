@@ -35,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def send(client: WireClient, topic: str, payload: bytes, codec: Codec, value: bytes = b"v") -> None:
-    """Write one batch of one record whose payload is these bytes, under a right checksum."""
+    """Write a batch of one record with this payload under a valid checksum."""
     header = read_header(build_batch([NewRecord(b"k", value, 1_700_000_000_000)]))
     batch = with_records(header._replace(attributes=codec), payload)
     answer = client.ask(produce_request(topic, batch), 9)

@@ -1,4 +1,4 @@
-"""What our transactional producer promises of any cluster, with our consumer as the witness."""
+"""Guarantees of our transactional producer on any cluster, checked with our consumer."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ async def a_producer(cluster: Cluster, transactional_id: str, **settings: Any) -
 
 
 async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> list[bytes]:
-    """What a reader of this level sees up to the end that it sees."""
+    """Return the values that a reader of this level gets up to the end that it sees."""
     settings = ConsumerSettings(
         offset_reset="earliest", isolation_level=isolation_level, fetch_max_wait_ms=100
     )
@@ -223,7 +223,7 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
                 await producer.abort_transaction()
             assert await committed() == 1
         assert consumer.membership is not None
-        zombie = GroupMembership(consumer.membership.generation_id, "somebody else")
+        zombie = GroupMembership(consumer.membership.generation_id, "another member")
         producer.begin_transaction()
         with pytest.raises(TransactionFailed, match="UNKNOWN_MEMBER_ID"):
             await producer.send_offsets_to_transaction(offsets, "loop", zombie)
@@ -233,9 +233,10 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
 
 
 def a_slow_member_is_refused(is_idle: bool) -> Scenario:
-    """One member has read; before it sends its offsets, another has its partitions or some of them.
+    """A member has read; before it sends its offsets, another member gets all or some of its
+    partitions.
 
-    The slow one is in the next generation by then, or has left because nobody polled it.
+    The slow member is in the next generation by then, or has left because no poll came in time.
     """
     name = "slow-idle" if is_idle else "slow-member"
 

@@ -1,4 +1,4 @@
-"""A cluster's birth from one seed: three processes that come and go, their disks, and what is said.
+"""A cluster's birth from one seed: three processes that stop and start, their disks and messages.
 
 Messages are late, lost and said twice. A process that is killed leaves what it has written to its
 disk; a power cut takes what was not synced; a disk that is emptied comes back under another
@@ -39,14 +39,13 @@ NODES = (1, 2, 3)
 CLUSTER = "cluster"
 CHAOS_MS = 3_000
 SETTLED_MS = 3_000
-"""In which everything ends when all are up and nothing is late: three rounds of questions, two of
-storing."""
+"""The time in which every birth ends if all are up: three rounds of questions, two of storing."""
 
 Voters = tuple[ReplicaKey, ...]
 
 
 class Violated(AssertionError):
-    """What must never happen did."""
+    """An invariant does not hold."""
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Mix:
     late: float = 0.2
     late_ms_max: int = 900
     answer_ms_max: int = 1_000
-    """After which a question has failed."""
+    """The time after which a question has failed."""
     quick_ms_max: int = 10
     store_ms_max: int = 300
     down_ms_max: int = 500
@@ -93,7 +92,7 @@ class Process:
 
 @dataclass
 class World:
-    """All three, on one heap of events."""
+    """The network, the disks and the brokers' processes on one heap of events."""
 
     chance: Random
     mix: Mix = field(default_factory=Mix)
@@ -102,9 +101,9 @@ class World:
     emptied_count: int = 0
     store_count: int = 0
     is_healed: bool = False
-    """All stay up, and nothing is lost any more."""
+    """All processes stay up, and no message is lost any more."""
     is_final: bool = False
-    """Whoever is refused stays so."""
+    """A refused broker stays refused."""
 
     def __post_init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -126,7 +125,7 @@ class World:
         self.now_ms = end_ms
 
     def live(self) -> None:
-        """Starts, faults, and then a time in which everybody stays up."""
+        """Run starts and faults, and then a time in which every process stays up."""
         chance, mix = self.chance, self.mix
         for node_id in NODES:
             self.later(chance.randint(0, mix.down_ms_max), partial(self.start, node_id))
@@ -218,15 +217,16 @@ class World:
                 if "damaged" in text:
                     raise Violated(f"broker {node_id}: {text}")
                 if not self.is_final:
-                    # It ends, and is started again: what it was refused for may be no more.
+                    # The process ends and is started again, because the reason of the refusal can
+                    # be gone.
                     self.kill(node_id)
                     delay_ms = self.chance.randint(0, self.mix.down_ms_max)
                     self.later(delay_ms, lambda: self.start(node_id))
             case _:
-                raise AssertionError(f"{effect} is an answer to nobody")
+                raise AssertionError(f"{effect} is an answer without a question")
 
     def _hear(self, node_id: int, process: Process, question_id: int, asked_id: int) -> None:
-        """A question has arrived: whoever runs there answers it."""
+        """Deliver a question; the process that runs on that node answers it."""
         asked = self.running.get(asked_id)
         answer: Event
         match [] if asked is None else asked.birth.step(ReportRequested(0, node_id), self.now_ms):
@@ -277,7 +277,7 @@ class World:
         self.later(delay_ms, lambda: go_on([vote_file, write, sync]))
 
     def _vote(self, node_id: int, voters: Voters) -> None:
-        """Whoever is done may vote at once, and that is durable."""
+        """Record that a broker votes in its new voter set; the vote is durable at once."""
         disk = self.disks[node_id]
         if disk.written != voters:
             raise Violated(f"broker {node_id} votes in a set that it has not")
@@ -287,16 +287,17 @@ class World:
 
     @property
     def sets(self) -> set[Voters]:
-        """The voter sets that stand on a disk and would survive."""
+        """The voter sets that would survive a power cut."""
         return {disk.durable for disk in self.disks.values() if disk.durable}
 
     def check(self) -> None:
-        """Of the disks that there are, no two name different voters."""
+        """Check that no two durable voter sets differ."""
         if len(self.sets) > 1:
             raise Violated(f"two voter sets: {self.sets}")
 
     def check_end(self) -> None:
-        """Nobody waits; only who was emptied is refused, and all others are of one cluster."""
+        """Check that no broker waits, that only an emptied broker is refused, and that one cluster
+        exists."""
         for node_id, process in self.running.items():
             if not (process.done or process.refused):
                 raise Violated(f"broker {node_id} waits for {process.birth.waits_for}")

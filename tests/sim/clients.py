@@ -46,13 +46,13 @@ from protocol.wire.schema import Message
 from tests.sim.network import Network
 
 ANSWER_MS_MAX = 2_000
-"""After which a client gives a request up, and does not know what became of it."""
+"""The time after which a client gives up a request with an unknown outcome."""
 
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is looked for (FindCoordinator's key types)."""
+"""The key types of FindCoordinator."""
 
 PAUSE_MS = 20
-"""Before a client asks again."""
+"""The pause before a client asks again."""
 
 Script = Generator[Message | int, Any, None]
 Asking = Generator[Message | int, Any, Any]
@@ -109,9 +109,9 @@ class Client:
 
 
 def settled(request: Message | Callable[[], Message], code_of: Any, *expected: ErrorCode) -> Asking:
-    """Ask until the answer's code is one of these (or NONE); returns the answer.
+    """Ask until the answer's code is NONE or one of `expected`; return the answer.
 
-    Whatever else comes must be retriable. A request that is a function is made anew each time.
+    Every other code must be retriable. A request given as a function is made again for each try.
     """
     wanted = (ErrorCode.NONE, *expected)
     while True:
@@ -143,13 +143,14 @@ def topic_made(
 
 
 def coordinator_found(key: str, key_type: int) -> Asking:
-    """Ask who has the group or the transactional id: only that makes the coordinators' topics."""
+    """Find the coordinator of a group or transactional id, because that creates the coordinators'
+    topics."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     yield from settled(request, lambda answer: answer.coordinators[0].error_code)
 
 
 class Produced:
-    """What one idempotent producer has written, in its order, by partition."""
+    """The records of one idempotent producer, in its order, by partition."""
 
     def __init__(self, name: str, topic: str, count: int) -> None:
         self.name = name
@@ -212,7 +213,7 @@ def written(topic: str, partition: int, batch: memoryview, transactional_id: str
 
 
 class Transacted:
-    """What one transactional producer has committed and aborted."""
+    """The records that one transactional producer has committed and aborted."""
 
     def __init__(self, name: str, topic: str, partitions: int, outcomes: list[bool]) -> None:
         self.name = name
@@ -251,8 +252,8 @@ class Transacted:
 
 
 class Transformed:
-    """What one worker has made of a partition: each record carried over in a transaction, together
-    with its offset, and begun anew where that was aborted."""
+    """The output of one worker for a partition: it writes each record and its offset in one
+    transaction, and it repeats an aborted transaction."""
 
     def __init__(
         self, name: str, group: str, source: TopicPartition, target: TopicPartition, count: int,
@@ -302,7 +303,7 @@ class Transformed:
             )
 
     def _position(self) -> Asking:
-        """Where the group stands, as soon as no transaction is about to change that."""
+        """Return the group's position, once no transaction is about to change it."""
         topic = OffsetFetchRequestTopics(
             name=self._source.topic, partition_indexes=[self._source.partition]
         )
@@ -384,7 +385,7 @@ class Committed:
 
 
 class Read:
-    """What a consumer has read of one partition, with its offsets."""
+    """The records that a consumer has read from one partition, with their offsets."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class SimClock:
 
 
 class SkewedClock(SimClock):
-    """A node's own clock, whose wall time is another than that of the others."""
+    """A node's own clock, whose wall time differs from that of the others."""
 
     def __init__(self, clock: SimClock, skew_ms: int) -> None:
         super().__init__()

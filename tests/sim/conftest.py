@@ -1,4 +1,4 @@
-"""What goes wrong inside a simulated broker goes wrong in its test."""
+"""Let a fault inside a simulated broker fail its test."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 SWALLOWING = ("broker.sessions.session", "broker.sessions.call")
-"""Who goes on after an error that nobody has foreseen: it costs one connection. In a simulation it
-may be an invariant that does not hold, which an answer or a request of another broker has shown."""
+"""Modules that survive an unforeseen error at the cost of one connection. In a simulation the error
+can be a broken invariant, which an answer or a request of another broker has shown."""
 
 
-class Raising(logging.Handler):
-    """Raises again what was caught and logged."""
+class RaisingHandler(logging.Handler):
+    """Raise each logged exception again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is not None and record.exc_info[1] is not None:
@@ -22,7 +22,7 @@ class Raising(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def faults_are_raised() -> Iterator[None]:
-    handler = Raising()
+    handler = RaisingHandler()
     loggers = [logging.getLogger(name) for name in SWALLOWING]
     for logger in loggers:
         logger.addHandler(handler)

@@ -26,7 +26,7 @@ class Inode:
     pending: list[tuple[int, bytes | int]] = field(default_factory=list)
     """Position and bytes written there, or -1 and the size it was cut or stretched to."""
     used_bytes: int = 0
-    """What it takes of the disk: where a file was only stretched it takes nothing."""
+    """The disk space that it takes; a range that was only extended takes none."""
 
     def change(self, position: int, data: bytes | int) -> None:
         self.pending.append((position, data))
@@ -167,18 +167,18 @@ class SimDisk:
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.now_ms = 0
-        """What files are stamped with when they are written."""
+        """The time of change that written files get."""
         self.boots = 1
-        """How often the machine has been started."""
+        """The number of starts of the machine."""
         self.calls = 0
         self.fail_at: int | None = None
         """The call that fails, counted from 1."""
         self.fails_on = False
-        """Whether every call from `fail_at` on fails."""
+        """True if every call from `fail_at` on fails."""
         self.refuses: Callable[[str, str], bool] | None = None
-        """Whether to fail a call, by its path and operation."""
+        """Return True to fail a call, by its path and operation."""
         self.refusal = errno.ENOSPC
-        """How a call that is refused fails."""
+        """The error of a refused call."""
         self.capacity_bytes = capacity_bytes
         self.locked: set[str] = set()
         self._root = Folder()

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 1 << 20
 WINDOW_BYTES = 256 << 10
-"""What the kernels of both sides hold of one direction before the sender has to wait."""
+"""The bytes that the kernels of both sides buffer in one direction before the sender must wait."""
 
 
 class Way:
-    """What one end of a link sends: bytes, and the end behind them, in their order."""
+    """The bytes that one end of a link sends, and the end behind them, in order."""
 
     def __init__(self, network: Network, source: SimLink) -> None:
         self._network = network
         self._source = source
         self._queue: deque[tuple[int, int, bytes | End]] = deque()
-        """When each is due at the other side, when it was sent, and what it is."""
+        """For each item: its arrival time, its send time, and the item."""
         self._unacknowledged: deque[int] = deque()
-        """When each was sent that has arrived, but of which the sender has not heard."""
+        """The send times of items that have arrived, but without an acknowledgement so far."""
         self.size_bytes = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is still to arrive."""
+        """Return True if some item has not arrived yet."""
         return bool(self._queue)
 
     def put(self, sent: bytes | End) -> None:
@@ -56,7 +56,7 @@ class Way:
         network.timeline.later(network, due_ms - now_ms, self.pump)
 
     def pump(self) -> None:
-        """Let arrive what is due, and let the sender hear of it."""
+        """Deliver what is due, and report it to the sender."""
         network, source = self._network, self._source
         target = source.other
         assert target is not None, "nothing is sent before the link stands"
@@ -78,7 +78,7 @@ class Way:
             source.world.soon(source.tell_drained)
 
     def forget(self) -> None:
-        """Send nothing of it again."""
+        """Send none of it again."""
         self._queue.clear()
         self._unacknowledged.clear()
         self.size_bytes = 0
@@ -112,13 +112,13 @@ class SimLink:
         self.is_paused = False
         self.is_closed = False
         self.is_held_up = False
-        """Whether more was sent than the way holds."""
+        """True if more was sent than the kernels buffer."""
         self.world = world
         self.host = host
         self.other: SimLink | None = None
         self.way = Way(network, self)
         self.heard_ms = network.timeline.clock.monotonic_ms()
-        """When its kernel last knew that the other one was there."""
+        """The last time at which its kernel knew that the other end was there."""
         self._network = network
         self._receiver = receiver
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
@@ -127,7 +127,7 @@ class SimLink:
         self._has_ended = False
         self._is_mute = False
         self._is_broken = False
-        """Whether the kernel knows the link no more: who sends to it is told so."""
+        """True after the kernel forgot the link: a send on it then fails."""
 
     # The network does this.
 

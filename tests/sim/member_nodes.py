@@ -1,8 +1,8 @@
-"""Nodes that belong to a cluster: metadata nodes that register, send heartbeats, and judge each
-other where they have the controller.
+"""Nodes that belong to a cluster: metadata nodes that register and send heartbeats; the controller
+among them fences the silent ones.
 
-`MemberCluster` watches what must hold at every commit: the epochs of an id's registrations rise,
-and one that has ended never comes back into service.
+`MemberCluster` checks at every commit that the epochs of an id's registrations rise and that an
+ended registration never comes back into service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.sim.metadata_nodes import (
 
 @dataclass
 class Life:
-    """One process, as a broker: what it was told of its place."""
+    """One broker process, and the notices about its membership."""
 
     incarnation_id: Uuid
     node: MemberNode
@@ -97,7 +97,7 @@ class MemberNode(MetadataNode):
         self.members = cluster
         self.life: Life | None = None
         self.heard: list[tuple[int, str]] = []
-        """When it was told what, over all its lives."""
+        """The times of its notices, and their texts, over all its lives."""
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
         cluster, metadata = self.members, self.metadata
@@ -127,7 +127,7 @@ class MemberNode(MetadataNode):
             world,
         )
         self.membership = MembershipDriver(
-            request, Placed(life), metadata.controller, self.liveness, peers, world
+            request, MembershipCallbacks(life), metadata.controller, self.liveness, peers, world
         )
 
         def link_ended(node_id: int, kind: LinkKind, end: End) -> None:
@@ -147,7 +147,7 @@ class MemberNode(MetadataNode):
 
     @property
     def is_in_service(self) -> bool:
-        """Whether this very process is, as it knows itself."""
+        """Return True if this process is in service as far as it knows."""
         own = None if self.metadata is None else self.metadata.image.brokers.get(self.node_id)
         return (
             own is not None
@@ -157,8 +157,8 @@ class MemberNode(MetadataNode):
         )
 
 
-class Placed:
-    """What the driver calls, told to a life."""
+class MembershipCallbacks:
+    """The callbacks of the driver, passed on to a life."""
 
     def __init__(self, life: Life) -> None:
         self.registered = life.registered
@@ -169,12 +169,13 @@ class Placed:
 
 
 class MemberCluster(MetadataCluster):
-    """Three nodes that belong together."""
+    """Three such nodes."""
 
     def __init__(self, seed: str) -> None:
         self.incarnations = 0
         self.epochs: dict[int, dict[int, Uuid]] = {}
-        """By id, the epochs under which it was registered, in their order, and by whom."""
+        """By id: the broker epochs of its registrations in order, each with the incarnation that
+        registered."""
         self.refusals: list[str] = []
         self._in_service: set[tuple[int, int]] = set()
         self.fenced: set[tuple[int, int]] = set()
@@ -193,7 +194,7 @@ class MemberCluster(MetadataCluster):
         return self.network.timeline.clock.monotonic_ms()
 
     def check(self, image: MetadataImage) -> None:
-        """What must hold in every image of every node."""
+        """Check the invariants in every image of every node."""
         for node_id, broker in image.brokers.items():
             one = (node_id, broker.broker_epoch)
             if not broker.is_fenced:
@@ -208,13 +209,13 @@ class MemberCluster(MetadataCluster):
             )
 
     def image(self) -> MetadataImage:
-        """What the controller knows."""
+        """The controller's image."""
         active = self.active()
-        assert active is not None and active.metadata is not None, "nobody decides"
+        assert active is not None and active.metadata is not None, "no controller is active"
         return active.metadata.image
 
     def in_service(self) -> set[int]:
-        """Whom the controller has in service; nobody while nobody decides."""
+        """The ids of the brokers that the controller has in service; empty without a controller."""
         if self.active() is None:
             return set()
         return {one.node_id for one in self.image().brokers.values() if not one.is_fenced}
@@ -228,9 +229,9 @@ class MemberCluster(MetadataCluster):
         return self.now_ms - began_ms
 
     def is_settled(self) -> bool:
-        """Whether all are in service and know it, and nothing that was decided is on its way.
+        """Return True if all nodes are in service and know it, and no decision is under way.
 
-        A controller that was cut off may have fenced somebody, which comes true when it is back.
+        A controller that was cut off can have fenced a broker, which takes effect when it is back.
         """
         if self.in_service() != {one.node_id for one in self.nodes}:
             return False
@@ -267,7 +268,7 @@ class MemberCluster(MetadataCluster):
         super().mend()
 
     def follower(self) -> MemberNode:
-        """One that has no controller."""
+        """A node that is not the controller."""
         active = self.active()
         return next(one for one in self.members if one is not active and one.metadata)
 
@@ -292,7 +293,7 @@ class Stranger:
         )
 
     def register(self) -> BrokerRegistrationResponse:
-        """What the controller says."""
+        """The controller's answer."""
         answers: list[BrokerRegistrationResponse] = []
         self._peers.ask(
             self._cluster.leader().node_id,

@@ -62,7 +62,7 @@ SNAPSHOTS = SnapshotLimits(records=12)
 LOG_CONFIG = LogConfig(segment_bytes=600, segment_ms=2**62)
 NOW_MS = 2**40
 JOB_MS = (0, 12)
-"""What a sync and the like take."""
+"""The time of a sync and similar jobs."""
 NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
 
 
@@ -153,7 +153,7 @@ class MetadataNode:
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
         snapshotter.trim_with(Trimmer(logs))
         self.metadata = Metadata(log, driver, Loader(log), controller, snapshotter)
-        driver.report_to(Watched(self, self.metadata))
+        driver.report_to(CommitWatch(self, self.metadata))
         self._listen(world, config, messenger)
         self.metadata.start(state.snapshot)
         hands = Hands(world.jobs("metadata"), world.jobs("files"))
@@ -183,7 +183,7 @@ class MetadataNode:
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """What other nodes are answered; called once in a life, before anything happens."""
+        """The handlers of other nodes' requests; called once in a life, before anything happens."""
         return dict(quorum_handlers(messenger))
 
     def kill(self) -> None:
@@ -199,8 +199,8 @@ class MetadataNode:
         self.metadata = None
 
 
-class Watched:
-    """Between the quorum and what follows it: looks at everything that is committed."""
+class CommitWatch:
+    """Stands between the quorum and its listener, and checks every committed batch."""
 
     def __init__(self, node: MetadataNode, metadata: Metadata) -> None:
         self._node = node
@@ -232,7 +232,7 @@ class Watched:
 
 
 class MetadataCluster:
-    """Three nodes, and whoever gives them orders."""
+    """Three metadata nodes, and a client that gives them orders."""
 
     def __init__(self, seed: str, size: int = 3) -> None:
         self.chance = Random(seed)
@@ -246,13 +246,13 @@ class MetadataCluster:
         self.leaders: dict[int, int] = {}
         """Epoch -> node."""
         self.given: set[int] = set()
-        """Where each block of producer ids began that somebody was given."""
+        """The first id of each block of producer ids that was given out."""
         self.refused_count = 0
         for node in self.nodes:
             node.start()
 
     def node(self, node_id: int) -> MetadataNode:
-        """One of them."""
+        """Make one of the nodes."""
         return MetadataNode(self, node_id)
 
     @property
@@ -273,26 +273,26 @@ class MetadataCluster:
         node.metadata.submit(AllocateProducerIds(node.node_id, 0), given, refused)
 
     def active(self) -> MetadataNode | None:
-        """Whoever decides now, if anybody does."""
+        """Return the active controller's node, or None."""
         return next(
             (one for one in self.running if one.metadata and one.metadata.controller.is_active),
             None,
         )
 
     def run_for(self, duration_ms: int, *, order_every_ms: int = 40) -> None:
-        """Let time pass, with orders to whoever takes them."""
+        """Let time pass and send orders to the active controller."""
         for _ in range(duration_ms // order_every_ms):
             self.network.timeline.run_for(order_every_ms)
             if (node := self.active()) is not None:
                 self.order(node)
 
     def run_until_active(self, limit_ms: int) -> MetadataNode:
-        """Let time pass until somebody decides."""
+        """Let time pass until a controller is active."""
         for _ in range(limit_ms // 10):
             self.network.timeline.run_for(10)
             if (node := self.active()) is not None:
                 return node
-        raise AssertionError(f"nobody leads after {limit_ms} ms")
+        raise AssertionError(f"no controller leads after {limit_ms} ms")
 
     def misbehave(self) -> None:
         """One fault, or the end of one."""
@@ -302,7 +302,8 @@ class MetadataCluster:
             try:
                 node.start()
             except DiskError:
-                # A process that must begin its log anew ends on a full disk, and is started again.
+                # A process that must create its log again ends on a full disk, and is started
+                # again.
                 assert node.disk.refuses is not None
                 node.kill()
             return
@@ -332,7 +333,7 @@ class MetadataCluster:
                 node.start()
 
     def judge(self) -> None:
-        """Everybody knows all that is committed, and nothing that was given is missing."""
+        """Check that all nodes have every committed batch, and that no given block is missing."""
         images = []
         for node in self.nodes:
             assert node.metadata is not None

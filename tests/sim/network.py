@@ -1,4 +1,4 @@
-"""The network between simulated worlds: dials, links, and all that becomes of them, from one seed.
+"""The network between simulated worlds: dials, links and their faults, from one seed.
 
 Each world is one life of a process on a host. A link carries bytes in their order, in pieces as
 chance cuts them, and both ends read them through the frame buffer that real links have. What is
@@ -21,27 +21,27 @@ from tests.sim.world import SimWorld, Timeline
 
 CONNECT_MS_MAX = int(CONNECT_S_MAX * 1000)
 PING_MS = 500
-"""How often both kernels of a link see whether the other is still there (`real/silence`)."""
+"""The interval at which both kernels of a link probe the other end (`real/silence`)."""
 TRY_AGAIN_MS = 1_000
-"""After that an unanswered SYN is sent again."""
+"""The time after which an unanswered SYN is sent again."""
 LISTENS_ON_MS = 8
-"""So long at most the kernel still listens for a process whose links it has thrown away: Linux
-closes the descriptors of who is killed one by one, and listeners tend to be the last."""
+"""The longest time for which the kernel still listens for a killed process: Linux closes its
+descriptors one by one, and listeners tend to be the last."""
 
 
 @dataclass
 class Mix:
-    """How the network is on an ordinary day: delays in ms, chances from 0 to 1."""
+    """The network without extra faults: delays in ms, probabilities from 0 to 1."""
 
     delay_ms: tuple[int, int] = (0, 3)
     late_ms: tuple[int, int] = (20, 400)
     late: float = 0.0
     splits: float = 0.2
-    """How often what arrives is read in two pieces."""
+    """The probability that arriving bytes are read in two pieces."""
 
 
 class Network:
-    """All hosts, whoever lives there, and the links between them."""
+    """All hosts, their processes, and the links between them."""
 
     def __init__(self, seed: int | str, mix: Mix | None = None) -> None:
         self.timeline = Timeline()
@@ -60,9 +60,10 @@ class Network:
         self._hosts: dict[SimWorld, str] = {}
         self._links: dict[SimLink, None] = {}
         self._listen_on: dict[str, tuple[int, set[int]]] = {}
-        """By host whose process was killed: until when its kernel listens on, and on what ports."""
+        """For each host with a killed process: until when its kernel listens, and on which
+        ports."""
         self.under_way: dict[Way, None] = {}
-        """Where something has been sent of which the sender has not heard."""
+        """The links on which sent bytes are not acknowledged."""
         self._life_count = 0
         self._trace = hashlib.sha256()
         self._seed = seed
@@ -100,7 +101,7 @@ class Network:
         self._lives[host].freeze()
 
     def thaw(self, host: str) -> None:
-        """It goes on, and reads what has come behind what was due."""
+        """Let the process continue; it handles due timers first and then reads."""
         world = self._lives[host]
         world.thaw()
         for link in list(self._links):
@@ -126,7 +127,7 @@ class Network:
     # Faults of the way.
 
     def cut(self, source: str, target: str) -> None:
-        """From here on nothing arrives that way."""
+        """Let nothing arrive in this direction from now on."""
         self.cuts.add((source, target))
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
@@ -142,13 +143,13 @@ class Network:
             way.pump()
 
     def lose_links(self, one: str, two: str) -> None:
-        """Something in between throws away every link of two hosts."""
+        """Drop every link between two hosts, as a middlebox would."""
         for link in list(self._links):
             if link.other is not None and {link.host, link.other.host} == {one, two}:
                 link.arrived(End.RESET)
 
     def is_open(self, source: str, target: str) -> bool:
-        """Whether what is sent that way arrives."""
+        """Return True if bytes sent that way arrive."""
         way = (source, target)
         return not (way in self.cuts or way in self.no_way or target in self.powerless)
 
@@ -207,7 +208,7 @@ class Network:
             if one.is_open and one.address.port == address.port
         ]
         if world is None and self._listens_on(address):
-            # Nobody will ever take it: its end comes as soon as the listener's does.
+            # No process will accept this link: it ends as soon as the listening socket does.
             link.mute()
             link.world.later(self.delay_ms(), link.stand)
             link.world.later(LISTENS_ON_MS, lambda: link.arrived(End.RESET))
@@ -221,7 +222,7 @@ class Network:
         )
         self._links[other] = None
         link.other, other.other = other, link
-        # The kernel accepts; the process hears of it in its next turn, if it has one.
+        # The kernel accepts the link; a running process learns of it in its next turn.
         if world.held is None:
             other.stand()
         else:
@@ -245,9 +246,9 @@ class Network:
 
     @property
     def trace_digest(self) -> str:
-        """What tells two courses apart."""
+        """A digest that differs between two different runs."""
         return self._trace.hexdigest()
 
     def gone(self, link: SimLink) -> None:
-        """Nothing happens on it any more."""
+        """Remove a link on which nothing happens any more."""
         self._links.pop(link, None)

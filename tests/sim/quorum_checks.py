@@ -1,4 +1,4 @@
-"""What must hold after every event of the quorum's simulation, whatever fails."""
+"""Invariants of the quorum's simulation, checked after every event and under every fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Checks:
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[int, ReplicaKey], ReplicaKey] = {}
         self.log: dict[int, Batch] = {}
-        """All that any replica ever took for committed, by base offset."""
+        """Every batch that any replica ever took for committed, by base offset."""
         self.end_offset = 0
         self.images: dict[int, list[bytes]] = {0: []}
 
@@ -46,7 +46,8 @@ class Checks:
                 raise Violated(f"epoch {role.epoch} is led by {leader} and {node.node_id}")
 
     def committed(self, node: Node, batches: Sequence[Batch]) -> None:
-        """What is committed is the same everywhere and for ever, and on a majority's disks."""
+        """Check that committed batches are equal everywhere, stay so, and are on a majority's
+        disks."""
         for batch in batches:
             known = self.log.setdefault(batch.base_offset, batch)
             if known != batch:
@@ -76,7 +77,7 @@ class Checks:
             raise Violated(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
 
     def leaving(self, node: Node, request: Request) -> None:
-        """What a request promises stands on the disk when it leaves."""
+        """Check that a request's promises are on disk when it leaves."""
         if isinstance(request, Vote) and not request.is_pre_vote:
             self._voted(node, request.epoch, request.candidate)
         if isinstance(request, BeginQuorumEpoch):

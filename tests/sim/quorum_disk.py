@@ -1,4 +1,4 @@
-"""A replica's disk for the simulation: what can be read, what would survive, what is under way.
+"""A simulated replica's disk: the readable bytes, the durable ones, and the operations under way.
 
 One queue in the order in which the duties were given. A crash keeps a prefix of what is under way,
 and of the appended batches that were not synced any number from the front: a torn one is dropped by
@@ -75,7 +75,7 @@ class Log:
 
 @dataclass
 class Duty:
-    """Something that takes the disk a while; `partly` is what a crash in the middle leaves."""
+    """A disk operation that takes time; `partly` is its result after a crash in the middle."""
 
     number: int
     done: Callable[[], None]
@@ -174,7 +174,7 @@ class Disk:
         duty.done()
 
     def crash(self, chance: random.Random) -> None:
-        """The power fails: a prefix of what is under way is done, and one of it half."""
+        """Cut the power: a prefix of the operations under way is done, and the next one by half."""
         count = chance.randint(0, len(self.queue)) if chance.random() < 0.5 else 0
         for duty in self.queue[count : count + 1]:
             duty.partly(chance)
@@ -183,7 +183,7 @@ class Disk:
         self.log = self.durable.copy()
 
     def recovered(self) -> tuple[LogView, VoterHistory]:
-        """What a start reads."""
+        """Return the state that a start reads."""
         epochs: list[tuple[int, int]] = []
         voters = VoterHistory(self.snapshot.voters if self.snapshot else VoterSet())
         covered = self.snapshot.snapshot_id.end_offset if self.snapshot else 0

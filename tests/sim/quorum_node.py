@@ -1,4 +1,4 @@
-"""One replica in the quorum's simulation: the core, and a driver that does what it asks."""
+"""A replica in the quorum's simulation: the core, and a driver that performs its effects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def key_of(node_id: int, life: int = 0) -> ReplicaKey:
 
 
 def image_of(batches: Sequence[Batch], before: Sequence[bytes] = ()) -> list[bytes]:
-    """What a replay of these makes: the values of all records that are not the quorum's own."""
+    """Return the replayed state: the values of all records that are not the quorum's own."""
     image = list(before)
     for batch in batches:
         if not read_header(batch.data).is_control:
@@ -63,7 +63,7 @@ def proposal(values: Sequence[bytes]) -> bytearray:
 
 
 class Asker(NamedTuple):
-    """Who asked: a node in one of its lives, by a request of that life."""
+    """The origin of a request: a node in one of its lives, and the id of that life's request."""
 
     node_id: int
     incarnation: int
@@ -104,7 +104,7 @@ class Node:
         self.is_full = False
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
-        """Requests that were not answered yet, by id: whom they ask."""
+        """Request id -> the node asked, for requests without an answer so far."""
         self.open_calls: dict[int, Call] = {}
         self.pieces = bytearray()
         self.timer_ms = -1
@@ -282,7 +282,7 @@ class Node:
         self.committed_offset = committed_offset
         self.world.check.committed(self, batches)
 
-    # The disk's queue, and who waits for it.
+    # The disk's queue, and its waiters.
 
     def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
         if barrier is Barrier.NOW:

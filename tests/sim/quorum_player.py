@@ -19,8 +19,8 @@ it are everything that comes of it, with their time where it is another. What ca
     0 1 holds                       its log, as (offset epoch value) would be read
     0 time passes
 
-With MILLRACE_BLESS=1 the scripts are written anew with what comes of them today; read the
-difference as you would read prose.
+With MILLRACE_BLESS=1 the scripts are written again with the results of today; read the difference
+as you would read prose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The simulated quorum with message and disk in the hand of a script, and all that is said told.
+"""The simulated quorum with network and disk under the control of a script, and a log of its
+actions.
 
-Nothing is delivered and nothing reaches a disk but by command; only time-outs come by themselves.
-`Stage.told` gathers lines: what each replica becomes, sends, answers, asks of its disk, commits.
+Only commands deliver messages and complete writes; only time-outs happen automatically.
+`Stage.told` gathers lines: each replica's role, messages, answers, disk requests and commits.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Mail:
 
 
 class Actor(Node):
-    """A replica that tells what it does; its disk works when it is told to."""
+    """A replica that logs its actions; its disk works when the script says so."""
 
     def _work(self) -> None:
         pass
@@ -132,7 +133,7 @@ class Stage(World):
         disk.log = disk.durable.copy()
         disk.vote = ElectionState(epoch)
 
-    # The network, in the hand of the script.
+    # The network, under the control of the script.
 
     def ask(self, node: Node, send: Send) -> None:
         incarnation, request_id = node.incarnation, send.request_id
@@ -169,7 +170,7 @@ class Stage(World):
         return None
 
     def settle(self, node_ids: list[int]) -> None:
-        """Among these, all messages arrive and all disks work, until nothing is left to do.
+        """Deliver all messages and complete all writes among these, until no work is left.
 
         A Fetch that finds nothing stays parked, so there is an end.
         """

@@ -26,12 +26,12 @@ from tests.sim.quorum_node import Asker, Node, key_of
 HEALED_MS = 30_000
 REFUSED_MS = 1
 ANSWER_MS_MAX = 2_000
-"""After that an unanswered call of a replica that is up is a fault of its own."""
+"""The time after which an unanswered call to a running replica is a fault of its own."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What fails, and how often: mean milliseconds between two faults of a kind, 0: never."""
+    """The faults and their rates: mean milliseconds between two faults of a kind, 0: never."""
 
     crash: int = 1_500
     all_crash: int = 0
@@ -144,7 +144,7 @@ class World:
             self.after(self._delay_ms(), arrive)
 
     def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
-        """To the very life that asked: the connection of any other is a different one."""
+        """Answer the life that asked, because another life has another connection."""
         other = self.nodes[asker.node_id]
         if not self._is_lost(node.node_id, asker.node_id):
             self.after(
@@ -241,7 +241,7 @@ class World:
                 self.crash(node, self.chance.randint(1, 500))
 
     def _cut(self) -> None:
-        """What one node sends, or what it is sent, is lost for a while, to one other or to all."""
+        """Drop for a while the messages from or to one node, with one other node or with all."""
         one = self.chance.choice(list(self.nodes))
         others = [node_id for node_id in self.nodes if node_id != one]
         if not others:

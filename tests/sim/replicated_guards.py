@@ -25,7 +25,8 @@ NOTHING: Any = SimpleNamespace(perform=lambda: None)
 
 
 def _leader_epoch_in_fetch(patch: MonkeyPatch) -> None:
-    """With what hides it: a late fetch comes on a connection that is closed with the epoch."""
+    """Take away as well what hides the guard: an epoch's end closes the connection of a late
+    fetch."""
     CORE_GUARDS["1 leader epoch in Fetch"](patch)
     patch.setattr(ReplicaFetches, "_hang_up", lambda self, replica: None)
 

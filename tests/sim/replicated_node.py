@@ -1,4 +1,4 @@
-"""One node that replicates: real logs on a simulated disk, real roles, followers, fetches and
+"""A node that replicates: real logs on a simulated disk, real roles, followers, fetches and
 proposals over sessions and links of a simulated network. `replicated_nodes` has several of them.
 """
 
@@ -72,7 +72,7 @@ def host_of(node_id: int) -> str:
 
 
 def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, bytes]]:
-    """What a log holds from one offset to another, batch by batch."""
+    """Return a log's batches from one offset to another."""
     found: list[tuple[int, bytes]] = []
     while start_offset < end_offset:
         read = log.read(start_offset, 1 << 20, end_offset)
@@ -129,9 +129,9 @@ class ReplicatedNode:
         self.incarnation = 0
         self.is_up = False
         self.is_cut_off = False
-        """Whether the controller and it do not hear each other."""
+        """True if the controller and it do not reach each other."""
         self.durable_ends: dict[int, int] = {}
-        """By partition, as of its last breath."""
+        """The durable ends by partition, as of the end of its last life."""
 
     # Life and death.
 
@@ -190,7 +190,7 @@ class ReplicatedNode:
         broker_epoch = controller.register(self.node_id, self.incarnation, self.cluster.now_ms)
         self.me = FollowerIdentity(self.node_id, broker_epoch)
         self._put_together()
-        # What it has heard of the metadata so far may be older than its registration.
+        # Its metadata may be older than its registration.
         self.replayed = self.cluster.chance.randint(0, len(controller.log))
         if self.replayed:
             self.image = self.cluster.images[self.replayed - 1]
@@ -265,7 +265,7 @@ class ReplicatedNode:
     def _trim(
         self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None
     ) -> None:
-        """What housekeeping does."""
+        """Trim the log as housekeeping does."""
 
         def drop(_: None) -> None:
             durable()
@@ -418,7 +418,7 @@ class ReplicatedNode:
         self.look(replica)
 
     def look(self, replica: Replica) -> None:
-        """No high watermark falls within an epoch."""
+        """Check that no high watermark falls within an epoch."""
         key = replica.index, replica.leader_epoch
         mark = replica.state.high_watermark
         if mark < self.seen.get(key, NO_OFFSET):

@@ -1,9 +1,9 @@
 """Nodes that replicate, under a controller that never fails (S2, its data).
 
-`ReplicatedCluster` writes with acks=all at whoever leads, lets everything fail for a while, and
-checks what must hold: what is acknowledged is durable on every member of the committed in-sync
-replicas, logs are equal below their high watermarks, no high watermark falls within an epoch, and
-after the healing all logs are the same to the byte.
+`ReplicatedCluster` writes with acks=all to the leaders and lets everything fail for a while. Then
+it checks the invariants: an acknowledged record is durable on every member of the committed in-sync
+replicas; logs are equal below their high watermarks; no high watermark falls within an epoch; after
+the healing all logs are equal byte for byte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERYTHING = 2**62
 
 
 class ReplicatedCluster:
-    """The nodes, their controller, and who writes."""
+    """The nodes, their controller, and a writer."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class ReplicatedCluster:
         self.acked: list[tuple[int, int, bytes]] = []
         self.writes: list[Write] = []
         self.late_news = 0.1
-        """How often a node hears of the metadata much later than others."""
+        """The probability that a node learns of new metadata much later than the others."""
         self.broken: list[AssertionError] = []
         self.settings = SETTINGS | {
             "min.insync.replicas": str(self.min_isr),
             "flush.messages": "1",
         }
-        """The topic's; nodes hear of a change with the next decision."""
+        """The configuration of the topic; nodes learn of a change with the next decision."""
         self._value = 0
         self.controller = Controller(self._decided)
         for node in self.nodes.values():
@@ -87,7 +87,7 @@ class ReplicatedCluster:
         self.network.note(*told)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> None:
-        """For what is no node's."""
+        """Schedule an event that belongs to no node."""
         self.network.timeline.later(self, delay_ms, call)
 
     def _tick(self) -> None:
@@ -125,7 +125,7 @@ class ReplicatedCluster:
             raise Violation(f"{offset} of {index} is acknowledged and not committed")
 
     def advanced(self, index: int, high_watermark: int) -> None:
-        """A leader has committed: whoever may be elected has it on the disk."""
+        """Check that all members of the ISR and the ELR have the committed records on disk."""
         part = self.controller.parts[index]
         for member in (*part.isr, *part.elr):
             end_offset = self.nodes[member].durable_end(index)
@@ -135,7 +135,7 @@ class ReplicatedCluster:
                 )
 
     def write(self, index: int) -> Write | None:
-        """A batch to whoever takes it, also to one that only believes that it leads."""
+        """Write a batch to any node that accepts it, even to a deposed leader."""
         nodes = list(self.nodes.values())
         self.chance.shuffle(nodes)
         for node in nodes:
@@ -156,7 +156,7 @@ class ReplicatedCluster:
             self._look()
 
     def pass_time(self, duration_ms: int) -> None:
-        """Let time pass, and nobody writes."""
+        """Let time pass without writes."""
         self.network.timeline.run_for(duration_ms)
         self._look()
 
@@ -223,7 +223,7 @@ class ReplicatedCluster:
                 node.start()
 
     def heal(self) -> None:
-        """Everything works again: within 30 s all are in sync, and all logs are one."""
+        """Heal all faults: within 30 s all are in sync and all logs are equal."""
         self.mend()
         end_ms = self.now_ms + HEAL_MS
         # What is written above the high watermark of a leader that stands commits with the next.
@@ -234,13 +234,13 @@ class ReplicatedCluster:
             self.pass_time(LOOK_MS)
             wanting = {index for index in wanting if missing or self.write(index) is None}
         self.pass_time(WRITE_MS + LOOK_MS)
-        # Lives that are over have nobody to answer.
+        # A request that a killed process accepted never gets an answer.
         waiting = [one for one in self.writes if one.end is None and not one.life.is_over]
         assert not waiting, f"{len(waiting)} waits never ended"
         self.judge()
 
     def missing(self) -> str:
-        """What a healthy cluster would have and this one has not; empty when nothing."""
+        """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
         for index, part in self.controller.parts.items():
             if part.leader == NO_NODE or len(part.isr) < len(self.nodes):
                 return f"{part} of {index}"

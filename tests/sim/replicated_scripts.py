@@ -1,4 +1,4 @@
-"""Courses that chance seldom takes, on whole nodes: each is what one guard of the list is for."""
+"""Rare courses of events on whole nodes: each one needs a particular guard of the list."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 
 def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, list[ReplicatedNode]]:
     """Three nodes in sync with a few batches; the leader, which is the first, and the others."""
     cluster = ReplicatedCluster(seed, partition_count=1, leaders=(1,))
-    # All were in sync before anybody was registered, too.
+    # All were in sync before any node was registered, too.
     cluster.pass_time(1_000)
     until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3, 50)
     cluster.controller.prefer(0, 1)
@@ -66,7 +66,7 @@ def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, li
 
 
 def prepared(*logs: Written) -> ReplicatedCluster:
-    """Nodes whose logs hold this; the first leads from the start, in a later epoch."""
+    """Make nodes with these logs; the first node leads from the start, in a later epoch."""
     cluster = ReplicatedCluster("prepared", len(logs), partition_count=1, leaders=(1,))
     for node, written in zip(cluster.nodes.values(), logs, strict=True):
         fill(node, written)
@@ -93,7 +93,8 @@ def fill(node: ReplicatedNode, written: Written) -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """What a first cut leaves is compared as well, with the epoch that it then ends with."""
+    """The follower compares the rest after a first truncation again, by the epoch at its new
+    end."""
     common = tuple((0, offset, "all") for offset in range(3))
     leader = (*common, *((2, offset, "leader") for offset in range(3, 8)), (4, 8, "leader"))
     follower = (
@@ -106,7 +107,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """It tells of offsets that its sender has cut since."""
+    """It reports offsets that its sender has truncated since."""
     cluster, leader, (second, third) = settled()
     before = end_of(leader)
     cluster.network.cut(second.host, leader.host)
@@ -130,7 +131,8 @@ def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
 
 
 def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
-    """A deposed leader with segments that nobody else has, at the moment when it has been cut."""
+    """Return a deposed leader whose log has segments that no other replica has, just after
+    truncation."""
     cluster, leader, others = settled(seed)
     before = end_of(leader)
     for other in others:
@@ -149,7 +151,7 @@ def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
 
 
 def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
-    """Else a log that counts as in sync would have other bytes at its end by and by."""
+    """Otherwise a log in the ISR would differ at its end."""
     for number in range(cuts):
         cluster, deposed, end_offset = diverged(f"cut {number}")
         deposed.cut_power()
@@ -159,7 +161,7 @@ def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
 
 
 def a_kill_in_the_middle_of_a_truncation() -> None:
-    """Whatever part of it is done, a start goes on from there, and nothing is lost or offline."""
+    """After a kill at any step a start continues, and no record is lost and no log goes offline."""
     for step in range(1, 24, 6):
         cut_short(step)
 
@@ -195,8 +197,9 @@ def cut_short(step: int) -> None:
 
 
 def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
-    """It would vouch for what is cut. Only with `flush=interval` can a log part from its leader's
-    while a thread still syncs it: else all of it is synced before anybody is asked for more."""
+    """A sync under way would set the recovery point above the truncated log. Only with
+    `flush=interval` can a log diverge from its leader's during a sync: otherwise it is synced
+    before any request asks for more."""
     cluster, deposed, (second, third) = settled("sync under way")
     before = end_of(deposed)
     cluster.settings["flush.messages"] = "2"
@@ -250,8 +253,8 @@ def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
     cluster.heal()
 
 
-def a_follower_below_the_leaders_start_begins_anew() -> None:
-    """Nothing is left that could be compared: its log is dropped, and starts with the leader's."""
+def a_follower_below_the_leaders_start_starts_again() -> None:
+    """No common offset is left: the follower drops its log and starts at the leader's start."""
     cluster, leader, (second, third) = settled()
     second.kill()
     cluster.controller.fence(second.node_id)
@@ -267,7 +270,7 @@ def a_follower_below_the_leaders_start_begins_anew() -> None:
 
 
 def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
-    """A high watermark wakes nobody; a parked fetch is answered when its time is up."""
+    """A new high watermark wakes no parked fetch; the fetch is answered when its time is up."""
     cluster, leader, others = settled()
     cluster.pass_time(2_000)
     asked = [requests_of(node, 1) for node in others]
@@ -280,12 +283,13 @@ def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
 
 
 def requests_of(node: ReplicatedNode, leader: int) -> int:
-    """How often a node has fetched from a leader in this life."""
+    """Return how often a node has fetched from a leader in this life."""
     return node.followers._lines[leader].fetch._last_request_id
 
 
 def followers_write_while_the_leader_still_syncs() -> None:
-    """They are woken in the turn of the write, once for all of it, and before the leader's sync."""
+    """The write wakes both followers in its own turn, once for all records, before the leader
+    syncs."""
     cluster, leader, others = settled()
     before = end_of(leader)
     cluster.pass_time(30)
@@ -296,7 +300,7 @@ def followers_write_while_the_leader_still_syncs() -> None:
     until(cluster, lambda: all(node.durable_end(0) == before + 10 for node in others))
     assert leader.durable_end(0) == before
     assert log_of(leader).high_watermark == before
-    # The one that acknowledges waits at the leader by now.
+    # By now the fetch that acknowledges the write is parked at the leader.
     cluster.pass_time(20)
     assert all(
         requests_of(node, 1) - number <= 2 for node, number in zip(others, asked, strict=True)
@@ -305,7 +309,7 @@ def followers_write_while_the_leader_still_syncs() -> None:
 
 
 def a_follower_that_has_not_synced_is_waited_for() -> None:
-    """Its next fetch acknowledges, and does not leave before all that it was brought is synced."""
+    """Its next fetch acknowledges, so it leaves only after all fetched records are synced."""
     cluster, leader, (second, _) = settled()
     before = end_of(leader)
     second.world.job_ms = (300, 300)
@@ -341,7 +345,7 @@ def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
 
 
 def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
-    """What stands in a socket as a stretch of a file would have other bytes after the cut."""
+    """A pending range of a file would send other bytes after the truncation."""
     cluster, leader, (second, third) = settled()
     cluster.pass_time(30)
     cluster.network.cut(leader.host, second.host)
@@ -390,7 +394,7 @@ SCRIPTS = (
     trap_3_no_sync_is_under_way_when_a_log_is_cut,
     gaps_that_were_fetched_outlive_a_power_cut,
     a_follower_with_a_full_disk_leaves_and_comes_back,
-    a_follower_below_the_leaders_start_begins_anew,
+    a_follower_below_the_leaders_start_starts_again,
     an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second,
     followers_write_while_the_leader_still_syncs,
     a_follower_that_has_not_synced_is_waited_for,

@@ -1,4 +1,4 @@
-"""Births of a cluster in many short lives: never two voter sets, and everybody comes to an end.
+"""Births of a cluster in many short lives: never two voter sets, and every broker finishes.
 
 Each rule of `broker/cluster/birth` is taken out alone, and a recorded life shows what it is for.
 """
@@ -33,7 +33,7 @@ EMPTIED = Mix(
 
 
 class AsksOnce(Birth):
-    """Without rule 1."""
+    """A birth without rule 1."""
 
     def _empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
         self._first[node_id] = directory_id
@@ -42,14 +42,14 @@ class AsksOnce(Birth):
 
 
 class CountsAll(Birth):
-    """Without rule 2."""
+    """A birth without rule 2."""
 
     def _counts(self, question_id: int) -> bool:
         return True
 
 
 class EmptyWhileStoring(Birth):
-    """Without rule 3."""
+    """A birth without rule 3."""
 
     def _answer(self, call_id: int, node_id: int) -> Effect:
         if self.phase is BirthPhase.STORING:
@@ -58,7 +58,7 @@ class EmptyWhileStoring(Birth):
 
 
 class TrustsWhatItReads(Birth):
-    """Without rule 4."""
+    """A birth without rule 4."""
 
     def _begin(self) -> Sequence[Effect]:
         if voters := voters_found(self._found):

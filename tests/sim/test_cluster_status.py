@@ -1,4 +1,5 @@
-"""What three simulated brokers say of their cluster in `/status` and `/metrics`, well and not."""
+"""Three simulated brokers report their cluster in `/status` and `/metrics`, with and without
+faults."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
 
 
 def answer_of(cluster: WholeCluster, node_id: int, request: Any) -> Any:
-    """What one broker answers."""
+    """Return the answer of one broker."""
     answers: list[Any] = []
 
     def script() -> Script:
@@ -96,7 +97,7 @@ def test_each_says_what_it_is_and_one_is_the_controller(cluster: WholeCluster) -
         assert (one["is_fenced"], one["is_stopping"]) == (False, False)
         assert [row["node_id"] for row in one["brokers"]] == [1, 2, 3]
         own = one["brokers"][one["node_id"] - 1]
-        assert own["rack"] is None, "nobody has said where it stands"
+        assert own["rack"] is None, "no rack is configured"
         assert own["broker_epoch"] == one["broker_epoch"]
         assert own["listeners"]["HOST"] == f"n{one['node_id']}:{HOST_PORT}"
     assert len({row["incarnation_id"] for row in told[0]["brokers"]}) == 3
@@ -204,7 +205,7 @@ def test_followers_are_listed_of_so_many_partitions_at_most_the_worst_first(
 
 
 def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
-    """Cut off from the others, it learns of its fencing when it hears of them again."""
+    """A broker cut off from the others learns that it was fenced when it reaches them again."""
     node = next(one for one in cluster.nodes if one is not cluster.active())
     assert node.broker is not None
     status = BrokerStatus(node.broker, 0)
@@ -252,14 +253,14 @@ def test_a_dead_broker_may_be_forgotten_and_comes_back_as_a_new_one(cluster: Who
         seen = node.metadata.image.topics["t"].partitions
         assert all(killed.node_id in partition.replicas for partition in seen)
     killed.start()
-    cluster.run_until(lambda: is_in_service(cluster), 60_000, "it has registered anew")
+    cluster.run_until(lambda: is_in_service(cluster), 60_000, "it has registered again")
     assert details(asked_of)["brokers"][killed.node_id - 1]["broker_epoch"] > epoch
 
 
 def test_each_says_which_brokers_are_needed_while_one_is_away(
     cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the supervisor and `millrace restart` go by."""
+    """`copies` guides the supervisor and `millrace restart`."""
     asked(cluster, 1, topic_made("two", 2, replication_factor=3, min_insync_replicas="2"))
     asked(cluster, 1, topic_made("one", 1, replication_factor=3, min_insync_replicas="1"))
     cluster.run_for(1_000)
@@ -268,7 +269,8 @@ def test_each_says_which_brokers_are_needed_while_one_is_away(
     killed, left = two_left(cluster)
     needed = {str(node.node_id): {"count": 2, "partitions": ["two-0", "two-1"]} for node in left}
     for node in left:
-        # Those that need all three of their copies are in sync with nobody's help.
+        # With one broker dead, topic "two" needs both remaining replicas, and topic "one" needs
+        # one.
         assert details(node)["copies"] == {"not_in_sync": PARTITIONS + 3, "needed": needed}
     monkeypatch.setattr(cluster_status, "NEEDED_NAMED_MAX", 1)
     shown = details(left[0])["copies"]["needed"][str(left[0].node_id)]

@@ -1,4 +1,4 @@
-"""A replica that is found damaged while it serves: whoever else is in sync takes over."""
+"""A serving replica turns out to be damaged: another in-sync replica takes over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.sim.whole_brokers import BETWEEN_PORT, HOST_PORT, JOB_MS, WholeBroker
 from tests.unit.storage.kit import FOLDER
 
 LENGTH_AT = 8
-"""Where a log's first batch says how long it is."""
+"""The position of the length field in a log's first batch."""
 
 OFFSETS_LOG = f"{FOLDER}/{OFFSETS_TOPIC}-0/{0:020d}.log"
 
@@ -50,7 +50,7 @@ def leader_of(cluster: WholeCluster) -> WholeBroker:
 
 
 def flip_last(node: WholeBroker, path: str = LOG) -> bytes:
-    """Flip a bit near the end of what is written; returns what is written now."""
+    """Flip a bit near the end of the written bytes, and return them."""
     content = node.disk.contents(path)
     end = len(whole(node, path))
     content[end - 1] ^= 1
@@ -58,7 +58,7 @@ def flip_last(node: WholeBroker, path: str = LOG) -> bytes:
 
 
 def whole(node: WholeBroker, path: str = LOG) -> bytes:
-    """What is written to a file, without the zeros it is stretched by."""
+    """Return the written bytes of a file, without the zeros at its end."""
     return bytes(node.disk.contents(path)).rstrip(b"\0")
 
 
@@ -121,7 +121,7 @@ def test_a_leader_that_is_alone_in_sync_goes_on_and_tells_until_another_is() -> 
     assert "no other broker is in sync" in problem
     write(cluster, writing)
     assert whole(hurt).startswith(broken)
-    # Somebody mends the file, so the other comes up; what was found is not forgotten.
+    # The test repairs the file, so the other broker starts; the found damage is not forgotten.
     hurt.disk.contents(LOG)[len(broken) - 1] ^= 1
     cluster.run_until(lambda: leader_of(cluster) is behind, 20_000, "the other leads")
     settle(cluster)
@@ -231,7 +231,7 @@ def test_a_disk_that_damages_everything_is_not_filled_with_copies() -> None:
     assert not is_settled(cluster)
     (problem,) = problems(hurt)
     assert "3 damaged copies are kept already" in problem
-    # Somebody has looked after the disk.
+    # The operator has cleaned the disk.
     hurt.disk.remove_folder(f"{FOLDER}/t-0.00000002-damaged")
     settle(cluster)
     assert problems(hurt) == []
@@ -239,7 +239,7 @@ def test_a_disk_that_damages_everything_is_not_filled_with_copies() -> None:
     assert_alike(cluster)
 
 
-def test_whoever_reads_what_has_no_length_any_more_finds_the_damage() -> None:
+def test_a_read_of_a_batch_without_a_length_finds_the_damage() -> None:
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     assert hurt.broker is not None
@@ -264,7 +264,7 @@ def test_whoever_reads_what_has_no_length_any_more_finds_the_damage() -> None:
 
 
 def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
-    """A cluster, and one of it that is down and has a record that nobody else has."""
+    """Return a cluster and a broker of it that is down with a record that no other broker has."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     others = [one for one in cluster.nodes if one is not hurt]
@@ -283,7 +283,8 @@ def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
 
 @pytest.mark.parametrize("how", ["find", "cut", "read"])
 def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
-    """Its leader died with a record that nobody else has; the disk fails as that is taken away."""
+    """A leader died with a record that no other broker has; the disk fails while the log is
+    truncated."""
     cluster, hurt = with_one_to_be_cut()
     found: list[str] = []
 
@@ -309,7 +310,7 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
 
 
 def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
-    """Its bytes are not looked at again by a start whose stop was clean."""
+    """A start after a clean stop does not check its bytes again."""
     cluster, writing = cluster_with(3, segment_bytes="150")
     leader = leader_of(cluster)
     hurt = next(one for one in cluster.nodes if one is not leader)
@@ -368,7 +369,7 @@ def test_where_all_in_sync_are_damaged_one_leads_until_a_sound_one_is_in_sync() 
     assert LOG in problem
     for node, content in zip((leader, other), broken, strict=True):
         assert (whole(node) if node is left else kept(node)) == content
-    # The one that was away needs none of the damaged bytes, and brings the others back.
+    # The broker that was away needs none of the damaged bytes, and the others copy from it.
     behind.start()
     cluster.run_until(lambda: leader_of(cluster) is behind, 20_000, "the sound one leads")
     settle(cluster)

@@ -1,4 +1,4 @@
-"""A metadata log that is damaged: nobody acts on it, and nobody is sent it."""
+"""A damaged metadata log: no broker applies it, and no leader sends it."""
 
 from __future__ import annotations
 

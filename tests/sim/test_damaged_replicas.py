@@ -1,4 +1,4 @@
-"""A replica that is damaged below what was vouched for: others bring it back, or nobody does."""
+"""A replica is damaged below its recovery point: it copies from in-sync brokers, if any exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     "offsets.topic.replication.factor": 3,
 }
 VOUCHED_MS = 1_000
-"""After which a checkpoint vouches for what was written."""
+"""After this time a checkpoint covers all written records."""
 RECORDS = 5
 LOG = f"{FOLDER}/t-0/{0:020d}.log"
 ASIDE = f"{FOLDER}/t-0.00000001-damaged"
@@ -84,7 +84,7 @@ def test_a_damaged_replica_is_put_aside_and_fetched_again(is_leader: bool) -> No
     assert others == [first, first]
     assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
     assert problems(hurt) == []
-    # What is put aside is nobody's partition, and nothing is told to be missing.
+    # The folder set aside is no partition, and the broker reports no missing partition.
     hurt.kill()
     hurt.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
@@ -123,7 +123,7 @@ def test_what_cannot_be_put_aside_is_tried_again() -> None:
     assert problems(hurt) == []
 
 
-def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:
+def test_the_only_copy_is_kept_and_has_no_leader() -> None:
     cluster, _ = cluster_with(1)
     hurt = next(one for one in cluster.nodes if one.node_id == partition(cluster).leader)
     hurt.kill()
@@ -141,7 +141,7 @@ def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:
     assert "no other broker leads a copy" in problem
 
 
-def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
+def test_it_is_kept_until_a_complete_replica_leads() -> None:
     """The other two have less, or are away: what is damaged is all there is for a time."""
     cluster, writing = cluster_with(2, min_insync_replicas="2")
     first, second = (cluster.nodes[one - 1] for one in partition(cluster).replicas)
@@ -163,7 +163,7 @@ def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
 
 
 def restarted_alone(cluster: WholeCluster, node: WholeBroker) -> tuple[int, Any]:
-    """Who leads the only copy of a partition, and who is only known to have been eligible."""
+    """Restart the only broker with a copy; return the partition's leader and its last known ELR."""
     node.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
     cluster.run_for(1_000)
@@ -202,7 +202,7 @@ def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
     assert restarted_alone(cluster, node) == (-1, (node.node_id,))
 
 
-def test_a_folder_of_no_topic_is_put_aside_and_stands_in_nobodys_way() -> None:
+def test_a_folder_of_no_topic_is_set_aside_and_blocks_no_partition() -> None:
     cluster, writing = cluster_with(3)
     node = cluster.nodes[0]
     node.kill()

@@ -24,7 +24,8 @@ TOPIC = "t"
 RECORDS = 10
 FIRST_KEPT = 5
 FOLLOWED_MS = 1_200
-"""A follower hears of a start by the end of the fetch under way, and tells its own by the next."""
+"""By then a follower knows a new start from the fetch under way and has reported its own by the
+next."""
 
 
 class Scene:
@@ -55,7 +56,7 @@ class Scene:
 
     @property
     def follower(self) -> WholeBroker:
-        """One that has no controller, so that others can decide without it."""
+        """A broker that is not the controller, so that others can decide without it."""
         active = self.cluster.active()
         return next(one for one in self.cluster.nodes if one not in (self.leader, active))
 
@@ -75,7 +76,7 @@ class Scene:
         self.answers.append((ErrorCode(one.error_code), one.low_watermark, self.starts()))
 
     def starts(self) -> dict[int, int]:
-        """By running broker, where its log begins."""
+        """The log start offset on each running broker."""
         return {node.node_id: start_of(node) for node in self.cluster.running}
 
     def answered(self, limit_ms: int) -> Any:
@@ -91,7 +92,7 @@ def start_of(node: WholeBroker) -> int:
 
 
 def in_sync(cluster: WholeCluster) -> tuple[int, ...]:
-    """Who is in sync by the metadata."""
+    """Return the in-sync replicas by the metadata."""
     image = cluster.running[0].metadata.image
     replicas: tuple[int, ...] = image.topics[TOPIC].partitions[0].in_sync_replicas
     return replicas
@@ -166,7 +167,7 @@ def test_a_leader_that_is_replaced_says_so_to_who_waits() -> None:
     assert (code, low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)
 
 
-def test_a_replica_is_fetched_anew_though_its_leader_begins_in_the_middle_of_a_batch() -> None:
+def test_a_replica_is_fetched_again_though_its_leader_begins_in_the_middle_of_a_batch() -> None:
     scene = Scene("middle", in_one_batch=True)
     cluster, follower = scene.cluster, scene.follower
     scene.delete(FIRST_KEPT, 2_000)

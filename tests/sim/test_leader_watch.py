@@ -1,5 +1,5 @@
-"""A voter that fetches from its leader over a network with faults: who is dead is taken for dead in
-time, and who lives is not."""
+"""A voter that fetches from its leader over a faulty network takes a dead leader for dead in time,
+and never a living one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PORT = 9095
 VERSION = 3
 LEADER = 2
 FETCH_WAIT_MS = 500
-"""How long the leader holds a fetch."""
+"""The time for which the leader parks a fetch."""
 FETCH_TIMEOUT_MS = 600
 BACKOFF_MS = 50
 SEED_COUNT = 25
 
 
-class Leading:
+class LeaderSide:
     """The leader's side of a link: it holds each fetch a while, and answers in its epoch."""
 
     def __init__(self, scene: Scene, epoch: int) -> None:
@@ -71,7 +71,7 @@ class Scene:
         self.is_frozen = False
         self.epoch = 0
         self.dead_ms: list[int] = []
-        """When the leader was taken for dead, by the time since the fault."""
+        """The times at which the leader was taken for dead, measured from the fault."""
         self.fault_ms = 0
         self.world = self.network.world("voter")
         self.start_leader()
@@ -90,7 +90,7 @@ class Scene:
         epoch = self.epoch
         world = self.network.world("leader")
         at = Listener(host="leader", port=PORT, advertised_host="leader", advertised_port=PORT)
-        world.listen("BROKER", at, lambda: Leading(self, epoch)).open()
+        world.listen("BROKER", at, lambda: LeaderSide(self, epoch)).open()
 
     @property
     def now_ms(self) -> int:
@@ -214,7 +214,7 @@ def cut_for_a_moment(scene: Scene) -> None:
 
 
 def started_anew(scene: Scene) -> None:
-    """The successor's listener accepts the probe: what it answers tells the quorum the rest."""
+    """The successor's listener accepts the probe, and its answer gives the quorum the new epoch."""
     scene.network.kill("leader")
     scene.start_leader()
 

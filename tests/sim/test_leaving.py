@@ -1,4 +1,4 @@
-"""Brokers that are told to stop: others lead before they end, and nobody notices more than that."""
+"""Brokers that stop: others lead before the brokers end, and clients notice no more than that."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 TOPIC = "t"
 PARTITIONS = 3
 HANDED_OVER_MS = 600
-"""Within this a stop that others can take over from is through, its two heartbeats and an election
-of the quorum included."""
+"""By then a stop is complete if other brokers can take over, its two heartbeats and a quorum
+election included."""
 
 PATIENCE_MS = 4_000
-"""Within this a broker ends that has nobody to hand over to."""
+"""By then a broker ends that cannot hand its leaderships over."""
 
 
 def in_service(name: str, **settings: object) -> WholeCluster:
@@ -31,7 +31,7 @@ def in_service(name: str, **settings: object) -> WholeCluster:
 
 
 def client_of(cluster: WholeCluster, host: str, script: object, partition: int = -1) -> Client:
-    """One that goes to the leader of a partition, or to whoever runs."""
+    """A client that asks the leader of a partition, or any running broker if there is none."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
 
     def find(request: Message) -> int:
@@ -50,7 +50,7 @@ def leaders(cluster: WholeCluster) -> list[int]:
 
 
 def stopped(cluster: WholeCluster, node: WholeBroker, limit_ms: int) -> int:
-    """Stop a broker; returns how many ms that took."""
+    """Stop a broker; return how many ms that took."""
     clock = cluster.network.timeline.clock
     began_ms = clock.monotonic_ms()
     node.stop()
@@ -80,7 +80,7 @@ def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
         cluster.run_for(500)
         assert stopped(cluster, node, HANDED_OVER_MS)
         assert node.node_id not in leaders(cluster)
-        assert NO_NODE not in leaders(cluster), "each had somebody to go on with"
+        assert NO_NODE not in leaders(cluster), "each partition kept a leader"
         # Far from the two seconds that the quorum waits for a leader; a message may be late.
         cluster.run_until(lambda: cluster.active() is not None, 600, "another has the controller")
         node.start()
@@ -93,7 +93,7 @@ def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
         assert [value for _, value in one.records] == produced.values[one.partition]
 
 
-def test_the_last_ones_end_though_nobody_takes_over() -> None:
+def test_the_last_brokers_end_without_a_successor() -> None:
     cluster = in_service("all of them")
     one, two, three = cluster.nodes
     stopped(cluster, one, HANDED_OVER_MS)
@@ -111,7 +111,8 @@ def test_a_broker_whose_others_are_dead_ends_when_it_has_waited() -> None:
 
 @pytest.mark.parametrize("are_together", [True, False])
 def test_what_was_only_written_counts_after_a_clean_stop_of_all(*, are_together: bool) -> None:
-    """With `flush.messages` at Kafka's own a replica is believed by the marker of its stop."""
+    """With Kafka's default `flush.messages` the marker of a clean stop proves a replica's
+    records."""
     cluster = in_service(f"interval {are_together}", **{"log.flush.interval.messages": 2**63 - 1})
     made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
     cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")

@@ -1,4 +1,4 @@
-"""Orders whose controller is lost behind them: carried out once, and nobody waits for the dead."""
+"""Orders whose controller dies: they are carried out at most once, and no client waits for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.sim.test_leaving import TOPIC, in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 ELECTED_MS = 6_000
-"""Within this a controller that stands still is replaced, and has a successor that acts."""
+"""Within this time a frozen controller is replaced, and its successor acts."""
 
 MAKING = CreateTopicsRequest(
     topics=[CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3, configs=[])]
@@ -28,7 +28,7 @@ DELETING = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)])
 
 
 class Order:
-    """An order that a client at one broker has given, and what it is told."""
+    """An order that a client gave at one broker, and the answers to it."""
 
     def __init__(self, node: WholeBroker, order: Any) -> None:
         self.told: list[ErrorCode] = []
@@ -72,7 +72,7 @@ def test_an_order_does_not_wait_for_a_controller_that_stands_still() -> None:
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int) -> None:
-    """Where it had been made the next controller says so, as Kafka's does."""
+    """If the topic already exists, the next controller says so, as Kafka's does."""
     cluster = in_service(f"dying {wait_ms}")
     controller, node = sides(cluster)
     order = Order(node, MAKING)
@@ -85,7 +85,7 @@ def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
-    """By then the name may be that of another topic."""
+    """The name can belong to another topic by then."""
     cluster = in_service(f"deleting {wait_ms}")
     controller, node = sides(cluster)
     where = {node.node_id: Address(node.host, HOST_PORT)}
@@ -96,7 +96,7 @@ def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
     controller.kill()
     code = order.answered(cluster, ELECTED_MS)
     if code is ErrorCode.NONE:
-        # It is committed, though this broker may hear of that from the next controller only.
+        # The deletion is committed, but this broker can learn that from the next controller only.
         cluster.run_until(lambda: not is_there(node), ELECTED_MS, "the topic is gone here")
     else:
         assert code is ErrorCode.REQUEST_TIMED_OUT

@@ -30,7 +30,7 @@ SOMEBODY_ELSE = Uuid(int=0xE15E)
 
 
 def _fresh_sessions(patch: Patch) -> None:
-    """A new controller counts from what it has heard itself, which is nothing."""
+    """A new controller starts sessions from its own heartbeats, of which there are none so far."""
     took_over = Liveness.took_over
 
     def overdue(
@@ -52,7 +52,7 @@ class Monotonic(LivedTime):
 
 
 class Unaware(LivedAlarm):
-    """Judges at once what is due when the process wakes."""
+    """An alarm that acts on due sessions as soon as the process wakes."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         super().__init__(world, on_time)
@@ -60,8 +60,8 @@ class Unaware(LivedAlarm):
 
 
 def _stall_rule(patch: Patch) -> None:
-    """Of the sessions alone: the quorum's timer would have the controller resign as it wakes, and
-    whoever is elected then gives everybody a fresh session."""
+    """Take the rule from the sessions alone. With the quorum's timer too, the controller would
+    resign as it wakes, and the next controller would give every broker a fresh session."""
     patch.setattr(liveness_driver, "LivedAlarm", Unaware)
 
 
@@ -74,13 +74,13 @@ def _stalls_unnoticed(patch: Patch) -> None:
 
 
 def _barrier(patch: Patch) -> None:
-    """The lease as well: whoever stood still for so long that others lead has outlived it."""
+    """Take the lease away too, because a lease ends before another broker can lead."""
     _no_lease(patch)
     _stalls_unnoticed(patch)
 
 
 def _idempotent_registration(patch: Patch) -> None:
-    """Who registers again is taken for another process under the same id."""
+    """Take a second registration for that of another process under the same id."""
 
     def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)
@@ -93,7 +93,7 @@ def _idempotent_registration(patch: Patch) -> None:
 
 
 a_leader_wakes_deposed = partial(
-    reading.test_whoever_wakes_deposed_tells_nobody_what_it_knew,
+    reading.test_a_leader_that_wakes_deposed_returns_no_old_state,
     reading.FETCH,
     reading.TOPIC,
     reading.fetch_code,
@@ -113,28 +113,28 @@ def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedGuard:
     """A guard, how to take it out, and the course that goes wrong then."""
 
     take_out: Callable[[Patch], None]
     course: Callable[[], None]
     complaint: str
-    """What is said of it, as a pattern."""
+    """The expected complaint, as a pattern."""
 
 
 GUARDS = {
-    "42 fresh sessions": Missed(
+    "42 fresh sessions": MissedGuard(
         _fresh_sessions, members.test_a_new_controller_fences_only_the_one_that_died, "'fenced'"
     ),
-    "43 stall rule": Missed(
+    "43 stall rule": MissedGuard(
         _stall_rule,
-        members.test_a_controller_that_stood_still_fences_nobody,
+        members.test_a_controller_that_was_frozen_fences_no_broker,
         r"\[3, 3, 3\] == \[1, 1, 1\]",
     ),
-    "44 barrier after a stall": Missed(
+    "44 barrier after a stall": MissedGuard(
         _barrier, a_leader_wakes_deposed, "assert 0 == <ErrorCode.NOT_LEADER_OR_FOLLOWER"
     ),
-    "45 idempotent registration": Missed(
+    "45 idempotent registration": MissedGuard(
         _idempotent_registration,
         a_broker_that_has_lost_its_links_says_again_who_it_is,
         "must have an id of its own",

@@ -1,4 +1,4 @@
-"""Who belongs to the cluster: registration, heartbeats and verdicts over a network with faults."""
+"""Membership of the cluster: registration, heartbeats and fencing over a network with faults."""
 
 import pytest
 
@@ -19,7 +19,8 @@ FAULTS = 24
 
 
 def settled(seed: str) -> MemberCluster:
-    """All in service, on a network whose every packet comes in time."""
+    """Return a cluster with all nodes in service, on a network that delivers each packet in
+    time."""
     cluster = MemberCluster(seed)
     cluster.network.mix.late = 0.0
     cluster.settle()
@@ -50,7 +51,7 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
 
 
 def test_a_broker_whose_links_were_lost_is_known_again_at_once() -> None:
-    """Else nobody would hear of its death before its next heartbeat."""
+    """Otherwise the controller would learn of its death only at its next missed heartbeat."""
     cluster = settled("links lost")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
@@ -98,7 +99,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_comes_back_when_the_cut_is_heale
     took_ms = cluster.pass_until(
         lambda: lost.node_id not in cluster.in_service(), 6_000, "it is fenced"
     )
-    # Its link is silent, then the probe is; the time to reconnect runs meanwhile.
+    # Its link is silent, and then the probe; the time to reconnect runs in parallel.
     assert SILENCE_MS_MAX <= took_ms <= SILENCE_MS_MAX + RECONNECT_MS + 600
     cluster.network.timeline.run_for(READ_LEASE_MS)
     assert not lost.membership.may_read
@@ -128,12 +129,12 @@ def test_a_new_controller_fences_only_the_one_that_died() -> None:
         cluster.settle()
 
 
-def test_a_controller_that_stood_still_fences_nobody() -> None:
-    """Shorter than the others wait for it, and on waking every session seems to be over."""
+def test_a_controller_that_was_frozen_fences_no_broker() -> None:
+    """Every session seems to have expired when it wakes."""
     cluster = settled("controller stalled")
     leader = cluster.leader()
     before = [len(one.heard) for one in cluster.members]
-    # Alone it stands still: nobody else may lead meanwhile.
+    # Freeze the others as well, because otherwise one of them would lead in the meantime.
     for node in cluster.members:
         if node is not leader:
             cluster.network.freeze(node.host)
@@ -147,8 +148,8 @@ def test_a_controller_that_stood_still_fences_nobody() -> None:
 
 
 def test_a_deposed_controller_that_wakes_does_not_let_itself_read() -> None:
-    """It still leads, as far as it knows, and answers its own heartbeats; nothing it writes is
-    committed."""
+    """It still believes that it leads and answers its own heartbeats, but its writes do not
+    commit."""
     cluster = settled("deposed")
     old = cluster.leader()
     others = [one for one in cluster.members if one is not old]
@@ -193,7 +194,7 @@ def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> Non
     assert stranger.register().error_code == 0
 
 
-def test_whoever_was_given_an_id_has_it_from_that_answer_on() -> None:
+def test_a_process_owns_its_id_from_the_answer_on() -> None:
     """And not from its first heartbeat: what a killed process has sent before may still come."""
     cluster = settled("given")
     gone = cluster.follower()
@@ -205,7 +206,7 @@ def test_whoever_was_given_an_id_has_it_from_that_answer_on() -> None:
     assert first.register().error_code == 0, "it may ask twice"
 
 
-def test_a_process_whose_id_was_taken_meanwhile_ends_when_it_wakes() -> None:
+def test_a_frozen_process_whose_id_was_taken_ends_when_it_wakes() -> None:
     cluster = settled("old incarnation")
     old = cluster.follower()
     cluster.network.freeze(old.host)
@@ -264,7 +265,9 @@ def live(seed: str) -> MemberCluster:
     cluster.settle()
     told = [len(one.heard) for one in cluster.members]
     cluster.network.timeline.run_for(SESSION_TIMEOUT_MS + HEARTBEAT_MS)
-    assert [len(one.heard) for one in cluster.members] == told, "somebody was fenced in peace"
+    assert [len(one.heard) for one in cluster.members] == told, (
+        "a broker was fenced without a fault"
+    )
     assert cluster.in_service() == {1, 2, 3}
     assert not cluster.refusals, cluster.refusals
     return cluster

@@ -1,5 +1,5 @@
-"""Guards of what the controller decides, each taken out and missed: by a node that decides while
-nobody hears it. Numbers are those of the list of 47 (`docs/guards.md`)."""
+"""Remove each guard of the controller's decisions; a node that decides while cut off shows the gap.
+The numbers are those of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.sim.test_metadata_nodes import SETTLED_MS
 Patch = pytest.MonkeyPatch
 
 ELECTED_MS = 8_000
-"""Within this somebody leads again."""
+"""By then a controller is active again."""
 
 
 class Play:
-    """Three nodes, of which the first to decide is heard by nobody from then on."""
+    """Three nodes. The first controller is cut off from the other two from then on."""
 
     def __init__(self) -> None:
         self.cluster = MetadataCluster("nobody hears")
@@ -37,16 +37,16 @@ class Play:
             self.cluster.network.cut(other.host, self.alone.host)
 
     def another(self) -> MetadataNode:
-        """Whoever decides in its stead."""
+        """Wait for and return the next controller, which is another node."""
         for _ in range(ELECTED_MS // 10):
             self.cluster.network.timeline.run_for(10)
             for node in self.others:
                 if node.metadata is not None and node.metadata.controller.is_active:
                     return node
-        raise AssertionError("nobody else leads")
+        raise AssertionError("no other node leads")
 
     def settle(self) -> None:
-        """Everybody knows all, and nothing that was given is missing."""
+        """Check that all nodes have everything, and that no block that was given is missing."""
         self.cluster.mend()
         self.cluster.run_until_active(ELECTED_MS)
         self.cluster.run_for(500)
@@ -55,7 +55,7 @@ class Play:
 
 
 def an_order_is_decided_and_never_committed() -> None:
-    """Another controller decides the same for somebody else."""
+    """The next controller makes the same decision for another client."""
     play = Play()
     play.cluster.order(play.alone)
     play.cluster.order(play.another())
@@ -63,7 +63,8 @@ def an_order_is_decided_and_never_committed() -> None:
 
 
 def who_has_decided_for_nothing_decides_again() -> None:
-    """What it had decided was cut off, and others have decided since: it builds on theirs."""
+    """Its uncommitted decisions were truncated, and others have decided since: it builds on
+    theirs."""
     play = Play()
     play.cluster.order(play.alone)
     another = play.another()
@@ -80,7 +81,7 @@ def who_has_decided_for_nothing_decides_again() -> None:
     play.settle()
 
 
-def producer_ids_are_asked_of_a_node_that_nobody_hears() -> None:
+def producer_ids_are_asked_of_a_node_that_is_cut_off() -> None:
     """The block that it would take them from is given to another node."""
     play = Play()
     taken: list[int] = []
@@ -110,7 +111,7 @@ def _replies_after_commit(patch: Patch) -> None:
 
 
 def _speculation_dropped(patch: Patch) -> None:
-    """A node that decides again goes on with what it had decided when it lost the epoch before."""
+    """Let a node that leads again continue from its uncommitted decisions of the earlier epoch."""
     begin, lose = ActiveController.__init__, ActiveController.lose
     kept: dict[Any, MetadataImage] = {}
 
@@ -142,12 +143,12 @@ def _block_committed_before_use(patch: Patch) -> None:
 
 
 def _nothing(reply: range | ApiError) -> None:
-    """Nobody waits for it."""
+    """Ignore the reply."""
 
 
-Missed = tuple[Callable[[Patch], None], Callable[[], None], str]
+MissedGuard = tuple[Callable[[Patch], None], Callable[[], None], str]
 
-GUARDS: dict[str, Missed] = {
+GUARDS: dict[str, MissedGuard] = {
     "27 replies after commit": (
         _replies_after_commit,
         an_order_is_decided_and_never_committed,
@@ -160,7 +161,7 @@ GUARDS: dict[str, Missed] = {
     ),
     "29 producer-id block committed before use": (
         _block_committed_before_use,
-        producer_ids_are_asked_of_a_node_that_nobody_hears,
+        producer_ids_are_asked_of_a_node_that_is_cut_off,
         "given out twice",
     ),
 }

@@ -22,7 +22,7 @@ PORT = 9095
 
 
 class Side:
-    """One end: what it hears, and how it answers."""
+    """One end of a link: the bytes that arrive, and its answers."""
 
     def __init__(self) -> None:
         self.dialled: Any = None
@@ -178,7 +178,7 @@ def test_a_process_that_ends_has_its_links_reset() -> None:
 
 
 def test_patience_ends_when_nothing_is_acknowledged() -> None:
-    """Also when all that is sent arrives, and only the way back is cut."""
+    """This holds also when everything arrives and only the way back is cut."""
     for way in (("a", "b"), ("b", "a")):
         scene = Scene()
         ours, theirs = scene.stand()

@@ -1,4 +1,4 @@
-"""S0: one whole broker with its clients, from one seed: what is acknowledged stays, once, in order.
+"""S0: one whole broker with its clients, from one seed: acknowledged records stay, once, in order.
 
 Idempotent and transactional producers, a group and consumers work while the broker is killed, loses
 its power, its links and the room on its disk. Then everything is mended, all of them come to their
@@ -32,10 +32,10 @@ SETTINGS = {"log.segment.bytes": 700, "offsets.topic.num.partitions": 2,
 END_MS_MAX = 120_000
 LIVES = 60
 LIVES_IN_ONE = 20
-"""Of those that every run of the tests lives."""
+"""The lives that each run of the tests includes."""
 SHORT_LIVES = 20
 OPENING = ("open", "list", "sync folder")
-"""What needs a descriptor."""
+"""The operations that need a descriptor."""
 
 
 class Life:
@@ -124,7 +124,7 @@ class Life:
             self.node.start()
 
     def judge(self) -> None:
-        """What stands in each partition is what everybody was told."""
+        """Check that each partition contains the records whose producers got an acknowledgement."""
         for partition in range(PARTITIONS):
             everything, committed = (
                 {one.isolation: one.records for one in self.readers if one.partition == partition}[
@@ -167,7 +167,7 @@ def test_nothing_is_lost_for_want_of_descriptors(first: int) -> None:
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
-    """In this life they have read everything else before it is committed."""
+    """In this life the readers read everything else before the last marker is committed."""
     Life("0.30016072499869784").run()
 
 

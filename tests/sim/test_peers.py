@@ -1,5 +1,5 @@
-"""Several brokers that ask each other over an unquiet network: every request ends once, and when
-the network is well again everybody is answered soon."""
+"""Several brokers that ask each other over a faulty network: every request ends once, and after the
+faults each gets its answer soon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALED_MS = 500
 """A redial, with what chance adds, and a round trip."""
 
 
-class Answering:
+class AnsweringSide:
     """The side of a process that is asked: it answers, or not yet, or never, as chance has it."""
 
     def __init__(self, process: Process) -> None:
@@ -49,7 +49,7 @@ class Answering:
                 process.world.later(delay_ms, partial(self._answer, header.correlation_id))
 
     def _answer(self, number: int) -> None:
-        # The node's life is said where it fits, so that who asked knows whom he has asked.
+        # An unused field carries the node's life, so that the test knows which process answered.
         answer = ApiVersionsResponse(throttle_time_ms=self._process.life)
         self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
 
@@ -76,7 +76,7 @@ class Process:
             advertised_host=host(node_id),
             advertised_port=self.port,
         )
-        self.world.listen("BROKER", at, lambda: Answering(self)).open()
+        self.world.listen("BROKER", at, lambda: AnsweringSide(self)).open()
         voters = {one: Address(host(one), PORT) for one in NODES if one != node_id}
         self.peers = Peers(self.world, f"broker-{node_id}", voters)
         self.asked: list[list[Any]] = []
@@ -170,7 +170,7 @@ class Scene:
         self.run(1_000)
 
     def ask_all(self) -> None:
-        """Everybody is answered by the newest life, and in time."""
+        """Check that the newest life answers every request in time."""
         asked = {
             (process.node_id, node_id): process.ask(node_id, HEALED_MS)
             for process in self.processes.values()

@@ -95,17 +95,17 @@ def without_sync_before_fetch(patch: Patch) -> None:
 
 
 def without_check_quorum(patch: Patch) -> None:
-    """46: a leader that nobody reaches leads on."""
+    """46: a leader without reachable followers keeps leading."""
     patch.setattr(Leader, "_check_quorum_at_ms", lambda self: NEVER_MS)
 
 
 def without_pre_vote(patch: Patch) -> None:
-    """47: whoever misses its leader raises the epoch at once."""
+    """47: a voter that misses its leader raises the epoch at once."""
     patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
 
 
 def voters_of_any(content: bytes) -> VoterSet:
-    """What `check_snapshot` would be if it did not ask for a footer."""
+    """A `check_snapshot` that does not ask for a footer."""
     for header, batch in iterate_batches(content):
         for _, record in control_records.read_control_batch(batch) if header.is_control else ():
             if isinstance(record, control_records.Voters):
@@ -114,11 +114,11 @@ def voters_of_any(content: bytes) -> VoterSet:
 
 
 def nothing(patch: Patch) -> None:
-    """The guard is not in the core: the world is told to do without."""
+    """Change no code: this guard is not in the core, and the world works without it."""
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedGuard:
     """A guard, how to take it away, and the lives in which that shows."""
 
     take_away: Callable[[Patch], None]
@@ -133,21 +133,21 @@ VOTES_LOST = Mix(
 )
 
 BY_LIVES = {
-    "22 vote fsynced first": Missed(without_vote_barrier, VOTES_LOST, 5),
-    "22 own vote fsynced first": Missed(without_own_vote_saved, VOTES_LOST, 5),
-    "23 log comparison": Missed(without_log_comparison, Mix(crash=500, cut=700)),
-    "24 directory": Missed(without_directory, Mix(wipe=600, crash=500, cut=800)),
-    "24 directory, by what is lost": Missed(
+    "22 vote fsynced first": MissedGuard(without_vote_barrier, VOTES_LOST, 5),
+    "22 own vote fsynced first": MissedGuard(without_own_vote_saved, VOTES_LOST, 5),
+    "23 log comparison": MissedGuard(without_log_comparison, Mix(crash=500, cut=700)),
+    "24 directory": MissedGuard(without_directory, Mix(wipe=600, crash=500, cut=800)),
+    "24 directory, by what is lost": MissedGuard(
         without_directory, Mix(wipe=600, crash=500, cut=800), checks_listed=False
     ),
-    "26 fsync before the next Fetch": Missed(without_sync_before_fetch, Mix()),
-    "41 snapshot footer": Missed(
+    "26 fsync before the next Fetch": MissedGuard(without_sync_before_fetch, Mix()),
+    "41 snapshot footer": MissedGuard(
         nothing, Mix(short_snapshot=True, snapshot=200, crash=700), has_footer_check=False
     ),
 }
 
 
-def live(name: str, number: int, missed: Missed, *, is_guarded: bool) -> None:
+def live(name: str, number: int, missed: MissedGuard, *, is_guarded: bool) -> None:
     world = World(f"{name}:{number}", missed.voters, 0, missed.mix)
     if not is_guarded and not missed.has_footer_check:
         world.check_snapshot = voters_of_any
@@ -157,7 +157,7 @@ def live(name: str, number: int, missed: Missed, *, is_guarded: bool) -> None:
     world.heal()
 
 
-def found_by(name: str, missed: Missed) -> int | None:
+def found_by(name: str, missed: MissedGuard) -> int | None:
     """The first life that goes wrong without the guard."""
     for number in range(LIVES_MAX):
         try:
@@ -189,7 +189,7 @@ def test_guard_25_is_missed_in_figure_8(monkeypatch: Patch) -> None:
         played(script, QuorumPlayer())
 
 
-def test_guard_46_is_missed_by_a_leader_that_nobody_reaches(monkeypatch: Patch) -> None:
+def test_guard_46_is_missed_by_a_leader_without_reachable_followers(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "leader_silent.txt").read_text()
     assert "1: Resigned in epoch 1" in played(script, QuorumPlayer())
     without_check_quorum(monkeypatch)

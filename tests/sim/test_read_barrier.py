@@ -1,4 +1,4 @@
-"""What readers are told when leaders change: nothing that is old, and no end goes back."""
+"""Readers get no stale data when leaders change, and no end offset goes back."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def group_code(answer: Any) -> int:
 
 
 class Scene:
-    """A cluster with one written partition and one group, and who leads them."""
+    """A cluster with one written partition and one group, and the leaders of both."""
 
     def __init__(self, name: str) -> None:
         self.cluster = cluster = WholeCluster(name, 3, SETTINGS)
@@ -119,7 +119,7 @@ class Scene:
         return f"c{self._host_count}"
 
     def leader_of(self, topic: str) -> int:
-        """Of its only partition, as the newest image has it; any broker before there is one."""
+        """The leader of the only partition by the newest image; any broker before there is one."""
         images = [node.metadata.image for node in self.cluster.running]
         newest = max(images, key=lambda image: image.end_offset)
         known = newest.topics.get(topic)
@@ -163,7 +163,7 @@ class Scene:
     ],
     ids=["Fetch", "ListOffsets", "OffsetForLeaderEpoch", "OffsetFetch"],
 )
-def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
+def test_a_leader_that_wakes_deposed_returns_no_old_state(
     request_: Message, topic: str, code_of: Any, refusal: ErrorCode
 ) -> None:
     scene = Scene(f"barrier {request_.api_key}")
@@ -233,10 +233,11 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
     ],
     ids=["Heartbeat", "JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit"],
 )
-def test_whoever_wakes_deposed_sends_no_member_away_that_has_come_since(
+def test_a_coordinator_that_wakes_deposed_refuses_no_newer_member(
     request_: Message, code_of: Any
 ) -> None:
-    """It knows nothing of the member: while it coordinates, it says so."""
+    """The deposed coordinator does not know the member; a coordinator would answer
+    UNKNOWN_MEMBER_ID."""
     scene = Scene(f"members {request_.api_key}")
     cluster = scene.cluster
     old = scene.node(scene.leader_of(OFFSETS_TOPIC))

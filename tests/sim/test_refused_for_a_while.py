@@ -1,4 +1,4 @@
-"""What a disk refuses for a while: a log that is to be cut, or to be marked as damaged."""
+"""The disk refuses an operation for a while: a truncation, or the mark of a damaged log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.test_whole_brokers import is_in_service
 
 
 def test_a_log_whose_place_to_be_cut_cannot_be_looked_for_is_cut_later() -> None:
-    """For want of a descriptor: it is as sound as ever."""
+    """A descriptor is missing for a moment, but the log is sound."""
     cluster, short = with_one_to_be_cut()
     refused: list[str] = []
 

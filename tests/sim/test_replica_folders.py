@@ -33,7 +33,7 @@ def knows(node: WholeBroker) -> bool:
 
 
 def moved(cluster: WholeCluster, node: WholeBroker, folder: str | None = None) -> ErrorCode:
-    """What a broker says when its replica is to lie in `folder`, or where it does."""
+    """Ask a broker to move its replica to `folder`, by default to its own; return the code."""
     assert node.broker is not None
     own = str(Path(node.broker.config.log_dir).absolute())
     topic = AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])

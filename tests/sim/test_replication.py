@@ -19,7 +19,7 @@ BLOCK = 100
 
 
 def run(seed: int, *, is_traced: bool = False) -> Cluster:
-    """One run; what it raises names its seed, by which it happens again."""
+    """Perform one run; an exception names the seed that repeats it."""
     cluster = Cluster(seed, is_traced=is_traced)
     try:
         cluster.chaos(CHAOS_MS, menu)

@@ -23,7 +23,7 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
         scripts.a_power_cut_takes_what_only_the_leader_has_not_synced
     ),
     "9 joins at the high watermark": scripts.trap_8_a_follower_joins_under_load,
-    "10 joins at the epoch's start": scripts.a_new_leader_lets_nobody_in_below_its_epoch_start,
+    "10 joins at the epoch's start": scripts.a_new_leader_adds_no_replica_below_its_epoch_start,
     "15 maximal ISR kept on an unclear answer": scripts.an_unclear_answer_keeps_the_maximal_isr,
     "17 own registration": scripts.what_is_older_than_the_own_registration_is_not_believed,
     "21 ISR only from the log": scripts.an_answer_comes_before_the_log_that_it_rests_on,

@@ -1,5 +1,5 @@
-"""A coordinator serves what is committed: the guard is taken out, and missed by whoever was told an
-offset. Its number is that of the list of 47 (`docs/guards.md`)."""
+"""A coordinator serves only committed offsets. Without the guard a client gets an offset that is
+lost later. Its number is that of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ COMMIT = OffsetCommitRequest(
         )
     ],
 )
-"""What the coordinator and one other write, and nobody commits; 1 is committed."""
+"""The offset that the coordinator and one other replica append but never commit; 1 is committed."""
 
 
 def offsets_end(node: WholeBroker) -> int:
-    """Where the node's log of offsets ends."""
+    """Return the end of the node's log of offsets."""
     assert node.broker is not None
     logs = [one.log for one in node.broker.parts.replicas if one.topic == OFFSETS_TOPIC]
     return logs[0].log_end_offset

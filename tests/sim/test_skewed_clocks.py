@@ -41,10 +41,10 @@ AHEAD_MS = 3_600_000
 """Longer than any transaction may take."""
 
 TIMEOUT_MS = 40_000
-"""How long the producer lets its transactions take."""
+"""The producer's transaction timeout."""
 
 CHECK_MS = 200
-"""How often transactions that have taken too long are looked for."""
+"""The interval of the search for overdue transactions."""
 
 
 class Scene:

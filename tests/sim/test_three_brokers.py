@@ -1,5 +1,5 @@
-"""S2: three whole brokers with their clients, from one seed: what is acknowledged stays, once, in
-order, whichever of them dies, loses its power, its links or the room on its disk."""
+"""S2: three whole brokers with their clients, from one seed. Acknowledged records stay, once and in
+order, whichever broker dies or loses its power, its links or its disk space."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ END_MS_MAX = 120_000
 READY_MS_MAX = 60_000
 LIVES = 40
 LIVES_IN_ONE = 10
-"""Of those that every run of the tests lives."""
+"""The lives that each run of the tests includes."""
 
 
 KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")
-"""What may happen to a broker or its way to another."""
+"""The faults of a broker or of its links."""
 
 
 @dataclass
 class Leader:
-    """A partition's leader as its clients know it: as Kafka's do, they never go back to an older
-    one (KIP-320), whichever broker tells of it."""
+    """A partition's leader as its clients know it. Like Kafka's clients they never return to an
+    older leader (KIP-320), whichever broker names it."""
 
     node_id: int = -1
     epoch: int = -1
@@ -92,7 +92,7 @@ class Life:
         self.judge()
 
     def client(self, script: Script, partition: int | None) -> Client:
-        """One that goes to the partition's leader, or wherever."""
+        """A client that asks the partition's leader, or any broker without a partition."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -153,7 +153,7 @@ class Life:
             node.disk.refuses = None
             if node.is_frozen:
                 node.thaw()
-        # Whoever was about to stop comes back when it has.
+        # A broker that was about to stop ends first, and is started again then.
         self.cluster.run_until(
             lambda: not any(node.is_stopping for node in self.cluster.nodes), END_MS_MAX, "stopped"
         )
@@ -162,7 +162,8 @@ class Life:
                 node.start()
 
     def is_whole(self) -> bool:
-        """Whether all are in service, in sync, and hold the same bytes, and leaders show them."""
+        """Return True if all are in service, in sync and equal byte for byte, and leaders show all
+        records."""
         if not is_in_service(self.cluster):
             return False
         for partition in range(PARTITIONS):
@@ -186,7 +187,7 @@ class Life:
         return True
 
     def judge(self) -> None:
-        """What stands in each partition is what its producer was told."""
+        """Check that each partition contains the records that its producer saw acknowledged."""
         for one in self.readers:
             told = self.produced.values[one.partition]
             assert [value for _, value in one.records] == told, "lost, doubled or out of order"
@@ -197,7 +198,7 @@ class Life:
 
 
 @pytest.mark.parametrize("first", range(0, LIVES, LIVES_IN_ONE))
-def test_what_is_acknowledged_stays_whoever_dies(first: int) -> None:
+def test_acknowledged_records_stay_whichever_broker_dies(first: int) -> None:
     live("three brokers", (first, LIVES_IN_ONE), lambda seed: Life(seed).run())
 
 

@@ -86,7 +86,7 @@ class TransactedLife(Life):
             for index in range(PARTITIONS[SOURCE])
         ]
         self.known_leaders: defaultdict[TopicPartition, Leader] = defaultdict(Leader)
-        """As readers know them."""
+        """The leaders as the readers know them."""
         self.committed = {
             one: Read(*one, IsolationLevel.READ_COMMITTED, self.known_epoch(one))
             for topic in (TARGET, SPREAD)
@@ -119,7 +119,7 @@ class TransactedLife(Life):
             self.misbehave()
         self.mend()
         self.wait_for(working, "all has been written")
-        # Whoever has been told of a commit may be ahead of its markers.
+        # A client can learn of a commit before its markers are written.
         cluster.run_until(self.is_settled, READY_MS_MAX, "nothing is open or out of sync")
         for one in self.committed.values():
             one.is_to_end = True
@@ -130,7 +130,7 @@ class TransactedLife(Life):
         self.cluster.run_until(lambda: all(one.is_done for one in clients), END_MS_MAX, what)
 
     def at_its_place(self, script: Script) -> Client:
-        """A client that goes with each request to whom the newest metadata name for it."""
+        """A client that sends each request to the broker that the newest metadata name for it."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -142,7 +142,7 @@ class TransactedLife(Life):
         return made
 
     def leader_of(self, request: Message) -> int:
-        """Who has what a request is about; -1 where anybody will do."""
+        """Return the leader of a request's partition; -1 if any broker will do."""
         place = place_of(request)
         known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
         if place is None or not known:
@@ -160,7 +160,7 @@ class TransactedLife(Life):
         return known_leader.node_id
 
     def misbehave(self) -> None:
-        """Now and then somebody stands still for a while, at times for longer than a session."""
+        """Now and then freeze a broker for a while, at times for longer than a session."""
         node = self.chance.choice(self.cluster.nodes)
         if node.broker is None or node.is_frozen or self.chance.random() < 0.9:
             super().misbehave()
@@ -170,7 +170,7 @@ class TransactedLife(Life):
         node.thaw()
 
     def is_settled(self) -> bool:
-        """Whether all are in sync, and readers of committed data are held back nowhere."""
+        """Return True if all are in sync, and no partition holds back readers of committed data."""
         if not is_in_service(self.cluster):
             return False
         for node in self.cluster.nodes:
@@ -197,7 +197,7 @@ class TransactedLife(Life):
 
 
 def place_of(request: Message) -> tuple[str, int | str] | None:
-    """The topic a request is about, and the partition or whose hash names that."""
+    """Return a request's topic, and its partition or the name whose hash gives the partition."""
     match request:
         case ProduceRequest():
             topic = request.topic_data[0]
@@ -218,28 +218,30 @@ def place_of(request: Message) -> tuple[str, int | str] | None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_transactions_end_as_they_were_decided_whoever_dies(number: int) -> None:
+def test_transactions_end_as_decided_whichever_broker_dies(number: int) -> None:
     TransactedLife(str(seeded(f"transactions {number}").random())).run()
 
 
 def test_a_deposed_coordinator_ends_no_producer_that_it_has_never_heard_of() -> None:
-    """In this life it stands still while another gives out the producer's id, and is asked then."""
+    """In this life the coordinator freezes while another gives out the producer's id, and is asked
+    then."""
     TransactedLife("0.9889904957555354").run()
 
 
 def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
-    """In this life all others die, and a producer comes back to one that was deposed before."""
+    """In this life all others die, and a producer comes back to a leader deposed before."""
     TransactedLife("0.793234474894834").run()
 
 
-def test_what_a_killed_process_asked_last_takes_the_id_from_nobody() -> None:
-    """In this life its registration is read by a controller that stood still, behind that of the
-    process in its place."""
+def test_the_last_request_of_a_killed_process_takes_no_id_away() -> None:
+    """In this life a controller that was frozen reads the killed process's registration after that
+    of its successor."""
     TransactedLife("0.7311102215970062").run()
 
 
 def test_a_reader_believes_no_leader_older_than_the_last_it_knew() -> None:
-    """In this life a deposed one is all that is left for a while, and holds less than was read."""
+    """In this life only a deposed leader is reachable for a while, with fewer records than were
+    read."""
     TransactedLife("0.08459717323080562").run()
 
 
@@ -249,7 +251,7 @@ def test_a_great_many_lives(part: tuple[int, int]) -> None:
     live("transactions, many lives", part, lambda seed: TransactedLife(seed).run())
 
 
-def test_each_broker_gives_out_producer_ids_whoever_is_the_controller_and_each_once() -> None:
+def test_each_broker_gives_out_producer_ids_once_whichever_node_is_controller() -> None:
     cluster = WholeCluster("ids", 3, SETTINGS)
     for node in cluster.nodes:
         node.start()

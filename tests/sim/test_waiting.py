@@ -1,4 +1,4 @@
-"""For whom a broker says it waits, in `/healthz` and `/status`."""
+"""A broker names the brokers for which it waits, in `/healthz` and `/status`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sim.whole_brokers import BETWEEN_PORT, WholeBroker, WholeCluster
 
 
 def status(node: WholeBroker) -> PartStatus:
-    """What it says before it has ever been in service, or after."""
+    """Return the status before the broker has ever been in service, or after."""
     assert node.broker is not None
     told = BrokerStatus(node.broker, 0)
     if node.is_ready:

@@ -31,7 +31,7 @@ from tests.sim.world import Died
 
 
 def is_in_service(cluster: WholeCluster) -> bool:
-    """Whether each broker serves, and all know that of each other."""
+    """Return True if each broker serves, and all know that of each other."""
     if not all(node.is_ready for node in cluster.nodes):
         return False
     return is_whole(cluster) and all(
@@ -42,7 +42,7 @@ def is_in_service(cluster: WholeCluster) -> bool:
 
 
 def is_whole(cluster: WholeCluster) -> bool:
-    """Whether all have joined one cluster, which has a controller whom all follow."""
+    """Return True if all have joined one cluster and follow its controller."""
     voters = cluster.voters()
     if len(voters) < len(cluster.nodes) or not all(voters) or len(set(voters)) > 1:
         return False
@@ -65,7 +65,7 @@ def test_three_empty_brokers_become_a_cluster_when_the_last_is_up() -> None:
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_whoever_dies_in_between_the_cluster_is_whole_when_all_are_back(number: int) -> None:
+def test_whichever_broker_dies_the_cluster_is_whole_when_all_are_back(number: int) -> None:
     chance = seeded(f"whole brokers {number}")
     cluster = WholeCluster(str(chance.random()))
     for node in cluster.nodes:
@@ -142,7 +142,7 @@ def test_emptied_disks_make_no_second_cluster() -> None:
 
 
 class Settings:
-    """Somebody who sets one setting of all brokers to ever larger numbers, at any of them."""
+    """A client that sets one setting of all brokers to ever larger numbers, at any broker."""
 
     KEY = "log.retention.ms"
 
@@ -151,12 +151,12 @@ class Settings:
         self.given = 0
         self.answered = 0
         self.unknown: set[int] = set()
-        """Of which nobody has heard what became of them: they may be done at any time."""
+        """Numbers whose answer was lost: they can take effect at any time."""
         self.is_waiting = False
         self.asked_of: Broker | None = None
 
     def go_on(self) -> None:
-        """Ask for the next number, if the last one has been answered."""
+        """Send the next number, if the last one has been answered."""
         joined = [node for node in self._cluster.running if node.metadata is not None]
         if self.is_waiting or not joined:
             return
@@ -185,7 +185,7 @@ class Settings:
         node.metadata.submit(order, done, refused, "10.0.0.1")
 
     def asked_is_gone(self) -> None:
-        """Whoever was asked lives no more."""
+        """The broker that was asked has died."""
         if self.asked_of not in [node.broker for node in self._cluster.running]:
             self.unknown.add(self.given)
             self.is_waiting = False
@@ -238,7 +238,7 @@ class Writing:
         self.offsets: dict[int, list[int]] = {}
 
     def leaders(self) -> dict[int, int]:
-        """By partition, as each running broker has it; all must be of one mind."""
+        """Return the leaders by partition; all running brokers must agree on them."""
         known = [
             dict(
                 enumerate(one.leader for one in node.metadata.image.topics[self._topic].partitions)
@@ -328,8 +328,9 @@ def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed()
 
 
 def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
-    """After all have died each is fenced until it is back in service. Who hears of no broker at all
-    may forget all those it knew, as librdkafka does, and then asks nobody any more."""
+    """After all brokers died, each is fenced until it is back in service. A client that gets an
+    empty list of brokers may forget all those it knew, as librdkafka does, and can then ask
+    none."""
     cluster = WholeCluster("let in")
     for node in cluster.nodes:
         node.start()
@@ -343,7 +344,7 @@ def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
             named.append(len(answer.brokers))
 
     def is_back() -> bool:
-        # Somebody new calls each of them at any moment, so that nobody waits to dial again.
+        # A new client calls each broker at any moment, so that none waits to dial again.
         for node in cluster.nodes:
             host, address = f"c{next(hosts)}", Address(node.host, HOST_PORT)
             Client(cluster.network, host, {node.node_id: address}, asking())
@@ -360,7 +361,8 @@ def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
 
 
 def test_a_topic_is_made_while_a_broker_restarts_and_that_one_joins_and_leads_later() -> None:
-    """It is placed on all that are registered; what it should lead comes back to it by itself."""
+    """The topic is placed on all registered brokers; the one restarting later leads its share
+    again."""
     cluster = WholeCluster("restarting")
     for node in cluster.nodes:
         node.start()

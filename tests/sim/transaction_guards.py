@@ -20,7 +20,8 @@ Removal = Callable[[MonkeyPatch], None]
 
 
 def _frozen_epoch(patch: MonkeyPatch) -> None:
-    """With what hides it: a shard that is dropped sends nothing more, and a marker is made once."""
+    """Take away as well what hides the guard: a dropped shard sends nothing, and a marker is made
+    once."""
     taken = marker_sender._take
 
     def take(ready: Any) -> Any:

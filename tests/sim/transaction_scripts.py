@@ -1,6 +1,6 @@
-"""Courses of transactions over several brokers that chance seldom takes: each is what a guard is
-for. Three whole brokers: one is the controller, one coordinates a transactional id, the third leads
-the partition that is written."""
+"""Rare courses of transactions over several brokers, each of which needs a particular guard. Of
+three whole brokers one is the controller, one coordinates a transactional id, and the third leads
+the written partition."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Stage(TransactedLife):
         )
         yield from settled(request, lambda answer: answer.error_code)
 
-    # What there is.
+    # The state of the brokers.
 
     def replica(self, node: WholeBroker) -> Replica:
         """The partition as a node has it."""
@@ -136,7 +136,7 @@ class Stage(TransactedLife):
         )
 
     def state(self, node: WholeBroker) -> TxnState | None:
-        """Of the transaction, as a node has it that may coordinate it."""
+        """Return the transaction's state on a node that may coordinate it."""
         assert node.broker is not None
         for shard in node.broker.parts.transactions.shards():
             if self.transactional_id in shard.transactions:
@@ -144,31 +144,31 @@ class Stage(TransactedLife):
         return None
 
     def believes_to_coordinate(self, node: WholeBroker) -> bool:
-        """Whether the node leads the transaction's shard, as far as its metadata go."""
+        """Return True if the node leads the transaction's shard by its own metadata."""
         shards = node.metadata.image.topics[TRANSACTIONS_TOPIC].partitions
         leader: int = shards[shard_of(self.transactional_id, len(shards))].leader
         return leader == node.node_id
 
     def cut_off(self, node: WholeBroker, *others: WholeBroker) -> None:
-        """Nothing passes between these, either way."""
+        """Cut these nodes off from each other, in both directions."""
         for other in others:
             self.cluster.network.cut(node.host, other.host)
             self.cluster.network.cut(other.host, node.host)
 
     def join(self, one: WholeBroker, other: WholeBroker) -> None:
-        """They hear each other again."""
+        """Connect these nodes again."""
         self.cluster.network.heal(one.host, other.host)
         self.cluster.network.heal(other.host, one.host)
 
     def read(self) -> list[bytes]:
-        """What a reader of committed data finds in the partition."""
+        """Return the committed records of the partition."""
         one = Read(SPREAD, self.partition, IsolationLevel.READ_COMMITTED)
         one.is_to_end = True
         self.do(one.script())
         return [value for _, value in one.records]
 
     def settle(self) -> None:
-        """Everything is mended: nothing is left open or out of sync."""
+        """Heal all faults; then no transaction is open and no replica out of sync."""
         self.mend()
         self.cluster.run_until(self.is_settled, PATIENCE_MS, "nothing is open or out of sync")
 
@@ -185,7 +185,7 @@ def decided(seed: str) -> Stage:
 
 
 def a_leader_dies_before_its_marker_comes() -> None:
-    """Who leads the partition then gets the marker: "not led there" is not "gone"."""
+    """The next leader of the partition gets the marker: "not led there" is not "gone"."""
     stage = decided("dies")
     stage.leader.kill()
     stage.until(
@@ -210,7 +210,7 @@ def deposed(seed: str) -> Stage:
 
 
 def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
-    """They would end the next transaction of the producer, which is to be aborted."""
+    """Such markers would end the producer's next transaction, which the producer aborts."""
     stage = deposed("before it knows")
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -218,11 +218,11 @@ def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
 
 
 def a_deposed_coordinator_sends_its_markers_when_it_knows() -> None:
-    """The same, under an epoch that it may have learned from the metadata meanwhile."""
+    """The same, under an epoch that it can have learned from the metadata in the meantime."""
     stage = deposed("when it knows")
     stage.join(stage.coordinator, stage.controller)
     stage.until(lambda: not stage.believes_to_coordinate(stage.coordinator), "it knows")
-    # What was under way before is given up by then.
+    # By then it has given up the requests that were under way.
     stage.cluster.run_for(2 * ANSWER_MS_MAX)
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -236,7 +236,7 @@ def end_aborted(stage: Stage) -> None:
 
 
 def a_batch_arrives_when_its_transaction_has_ended() -> None:
-    """It would open a transaction which nobody ends."""
+    """The batch would open a transaction that no client ends."""
     stage = Stage("late")
     stage.do(stage.add())
     stage.do(stage.write(b"first"))
@@ -256,7 +256,8 @@ def a_batch_arrives_when_its_transaction_has_ended() -> None:
 
 
 def a_marker_is_not_committed_yet() -> None:
-    """It may vanish with its leader: until it is committed it lets nobody read on."""
+    """The marker can vanish with its leader: a read_committed client passes it only once
+    committed."""
     stage = decided("not committed")
     for other in (stage.coordinator, stage.controller):
         # The marker arrives at the leader, and no follower can write it.

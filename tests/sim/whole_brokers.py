@@ -24,7 +24,7 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 BETWEEN_PORT = 29092
 HOST_PORT = 9092
 JOB_MS = (0, 12)
-"""What a sync and the like take."""
+"""The time of a sync and similar jobs."""
 
 
 def address_at(host: str, port: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class WholeBroker:
         self.is_ready = False
         self.is_stopping = self.is_frozen = False
         self.skew_ms = 0
-        """How far its wall clock is ahead of the others'; counts from its next life on."""
+        """The lead of its wall clock over the others'; takes effect in its next life."""
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
@@ -85,7 +85,7 @@ class WholeBroker:
 
     @property
     def metadata(self) -> Any:
-        """What it knows of the cluster; None before it has joined."""
+        """The metadata that it knows; None before it has joined."""
         return None if self.broker is None else self.broker.joined
 
     def kill(self) -> None:
@@ -96,7 +96,7 @@ class WholeBroker:
         """SIGTERM: it hands over, answers what is under way, and ends. It may die before that."""
         assert self.broker is not None
         self.is_stopping = True
-        Stopping(self, self.broker, self._network.world_of(self.host)).begin()
+        BrokerStop(self, self.broker, self._network.world_of(self.host)).begin()
 
     def ended(self) -> None:
         """The process is over."""
@@ -123,8 +123,8 @@ class WholeBroker:
         self.is_stopping = self.is_frozen = False
 
 
-class Stopping:
-    """What `real/process` does when it is told to stop."""
+class BrokerStop:
+    """The steps of `real/process` when a broker stops."""
 
     def __init__(self, node: WholeBroker, broker: Broker, world: SimWorld) -> None:
         self._node = node
@@ -156,7 +156,7 @@ class Stopping:
 
 
 class WholeCluster:
-    """Some brokers of one cluster, none started."""
+    """A cluster of brokers, none of them started."""
 
     def __init__(
         self, seed: str, size: int = 3, settings: Mapping[str, object] | None = None
@@ -182,7 +182,7 @@ class WholeCluster:
         raise AssertionError(f"not after {limit_ms} ms: {what}")
 
     def active(self) -> WholeBroker | None:
-        """Whoever decides now, if anybody does."""
+        """The node that is the active controller, or None."""
         return next(
             (
                 node
@@ -193,7 +193,7 @@ class WholeCluster:
         )
 
     def voters(self) -> list[tuple[int, ...]]:
-        """Whom each running broker takes for the voters; none before it has joined."""
+        """The voter ids known to each running broker; empty for a broker that has not joined."""
         return [
             () if node.metadata is None else tuple(node.metadata.quorum.voters)
             for node in self.running

@@ -1,9 +1,9 @@
 """A world made of a heap of events: time, turns and chance come from one seed.
 
-Nothing happens by itself. `turn` runs what was wanted for the next turn, `run_for` lets time pass
-from one event to the next. A thread's job is an event like any other: it is done, and reported,
-when its time has come. Several worlds may share one timeline, and a network (`network`): each is
-then one life of a process, and when that is over nothing it wanted happens any more.
+Nothing happens without an event. `turn` runs what was wanted for the next turn, `run_for` lets time
+pass from one event to the next. A thread's job is an event like any other: it is done, and
+reported, when its time has come. Several worlds may share one timeline and a network (`network`).
+Each world is then one life of a process, and none of its events happens after its end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.sim.clock import SimClock
 T = TypeVar("T")
 
 LOOK_NS = 1_000
-"""What passes of a turn's budget between two looks at it."""
+"""The part of a turn's budget that passes between two looks at it."""
 
 
 class Died(AssertionError):
@@ -31,15 +31,15 @@ class Died(AssertionError):
 
 
 class Life(Protocol):
-    """Whoever wants something to happen."""
+    """The owner of events."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, so that nothing it wanted happens any more."""
+        """True after its end, when none of its events happens any more."""
 
     @property
     def held(self) -> list[Callable[[], object]] | None:
-        """What happens only when it goes on; None unless it stands still."""
+        """The events delayed until it is thawed; None unless it is frozen."""
 
 
 class SimCall:
@@ -167,11 +167,11 @@ class Dials(Protocol):
     def dial(
         self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
     ) -> Link:
-        """What `World.dial` promises."""
+        """Dial as `World.dial` promises."""
 
 
 class SimWorld:
-    """Everything that a broker asks of the world."""
+    """The interface through which a broker uses the world."""
 
     def __init__(
         self,
@@ -187,14 +187,14 @@ class SimWorld:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
-        """How long a job takes; None: no time at all."""
+        """The duration of a job; None: no time at all."""
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
-        """The names whose meaning has been found out."""
+        """The host names that have been resolved."""
         self._network = network
         self.ns = 0
-        """What budgets are measured by; a test may let it pass, and nothing else does but looks."""
+        """The time by which budgets are measured; only looks and a test advance it."""
         self.look_ns = LOOK_NS
 
     def turn_ns(self) -> int:
@@ -215,7 +215,7 @@ class SimWorld:
         return made
 
     def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
-        assert self._network is not None, "a world without a network calls nobody"
+        assert self._network is not None, "a world without a network cannot dial"
         return self._network.dial(self, address, receiver, asks_resolver)
 
     def look_up(self, host: str) -> None:
@@ -232,7 +232,7 @@ class SimWorld:
         self.held = []
 
     def thaw(self) -> None:
-        """It goes on: first with what was due, in its order, as a loop with its timers."""
+        """Let the process continue: due events run first, in order, as a loop runs its timers."""
         held, self.held = self.held or [], None
         for call in held:
             if not self.is_over:

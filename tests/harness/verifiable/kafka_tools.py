@@ -45,7 +45,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """As the only member of a group, with a commit behind every batch."""
+    """Consume as the only member of a group, with a commit after every batch."""
     with tempfile.TemporaryDirectory() as folder:
         tools = KafkaTools(Path(folder), bootstrap)
         group = ("--group-id", f"{topic}-readers", "--reset-policy", "earliest", "--verbose")
@@ -73,7 +73,7 @@ def _start(command: list[str]) -> "subprocess.Popen[str]":
 
 
 def _events(tool: "subprocess.Popen[str]", doing: str, topic: str) -> Iterator[dict[str, Any]]:
-    """What the tool says; lines that are no event are its log."""
+    """Yield the tool's events; lines that are no event are its log."""
     assert tool.stdout is not None
     for line in tool.stdout:
         if line.startswith("{"):

@@ -19,9 +19,9 @@ _ERROR = re.compile(r"% ERROR: (Local: [^:]*|[^:]*)")
 _INFORMS = re.compile(r"^% (?:Group|Reached end|Waiting for group)")
 
 CONNECTED = ("-X", "enable.sparse.connections=false")
-"""Else librdkafka 2.0.2 connects only to whom it needs, counts a broker that it has lost as down
-until it needs it again, and kcat ends when all have been lost in turn, though all are up: with
-Kafka 4.3.1 as with us."""
+"""Connect to all brokers. Otherwise librdkafka 2.0.2 connects only to the brokers that it needs,
+and counts a lost broker as down until it needs it again. kcat ends when all have been lost in turn,
+although all are up, with Kafka 4.3.1 as with us."""
 
 
 def _connection() -> list[str]:
@@ -30,7 +30,8 @@ def _connection() -> list[str]:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Idempotently: a process for each partition, for one chooses partitions by itself."""
+    """Produce idempotently: one process for each partition, because a single kcat chooses
+    partitions."""
     options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *_connection())
     kcats = [
         subprocess.Popen(
@@ -63,7 +64,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """As the only member of a group, which commits by itself."""
+    """Consume as the only member of a group, which commits automatically."""
     # A line at a time, or what it says of itself would stand in the middle of a record.
     command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *_connection()]
     kcat = subprocess.Popen(

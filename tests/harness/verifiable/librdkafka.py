@@ -46,7 +46,7 @@ def _delivered(topic: str, number: int, transaction: int) -> Callable[[Any, Any]
 
 
 def transact(bootstrap: str, topic: str) -> None:
-    """In transactions, of which some are aborted; an end that fails makes a new producer."""
+    """Produce in transactions, some of which are aborted; a failed end makes a new producer."""
     producer = None
     for transaction in words.paced(words.TRANSACTION_PACE_S):
         try:
@@ -64,7 +64,7 @@ def transact(bootstrap: str, topic: str) -> None:
             words.failed("transact", topic, error.args[0])
             producer = None
     if producer is not None:
-        # The end of a transaction does not wait for the application to hear of its records.
+        # The end of a transaction does not wait until the application gets the delivery reports.
         producer.flush()
 
 

@@ -47,7 +47,8 @@ def _answered(topic: str, number: int, transaction: int, future: "asyncio.Future
 
 
 async def transact(cluster: Cluster, topic: str) -> None:
-    """In transactions, of which some are aborted; one that fails makes a new producer."""
+    """Produce in transactions, some of which are aborted; a failed transaction makes a new
+    producer."""
     producer = None
     async for transaction in words.paced_async(words.TRANSACTION_PACE_S):
         try:

@@ -1,4 +1,4 @@
-"""Verifiable clients of any family as processes, and the judgement of what they said.
+"""Verifiable clients of any family as processes, and the check of their output.
 
     with Verifiable(families.LIBRDKAFKA, cluster.bootstrap, tmp_path) as client:
         ...
@@ -32,7 +32,7 @@ from tests.harness.verifiable.words import CA_VARIABLE, PARTITIONS, PER_TRANSACT
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
-"""What the last answers may take: Java's and Python's libraries wait up to two minutes."""
+"""The time that the last answers may take: Java's and Python's libraries wait up to two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Family:
     """The client decides where a number goes, instead of the number."""
 
     answers_at_its_end: bool = False
-    """It says only then that its records were acknowledged."""
+    """The client reports acknowledgements only at its end."""
 
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Errors that Kafka gives it as well, `doing exception`, and why."""
@@ -58,7 +58,7 @@ class Family:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it writes and reads."""
+        """The topics that it writes and reads."""
         return topics_of(self.name) if self.is_transactional else (self.name,)
 
     @property
@@ -86,7 +86,7 @@ class Verifiable:
         security = {} if ca is None else {CA_VARIABLE: str(ca)}
         self.family = family
         self.errors: Counter[str] = Counter()
-        """What reached the application, as `doing exception`."""
+        """The errors that reached the application, as `doing exception`."""
         self.shown: list[str] = []
         """The first of them in full, and what the client logged."""
         self.words: set[str] = set()
@@ -107,12 +107,12 @@ class Verifiable:
             start_new_session=True,
         )
         self._said = folder / f"{family.name}.jsonl"
-        """All of it, for whoever looks into a failure."""
+        """The whole output, for the analysis of a failure."""
         self._listener = threading.Thread(target=self._listen, name=f"listens to {family.name}")
         self._listener.start()
 
     def progress(self) -> dict[str, int]:
-        """By topic, how many records are promised to stand there, and how many its group read."""
+        """Return for each topic the acknowledged records, and the records that its group read."""
         read = {f"{topic} read": len(numbers) for topic, numbers in self._read.items()}
         if self.family.answers_at_its_end:
             return read
@@ -210,7 +210,7 @@ class Verifiable:
         return f"{self.family.name}: {self.missing()[:20]} {self.errors} {self.shown[-20:]}"
 
     def judge(self, bootstrap: str) -> Report:
-        """Compare what it said with what stands there; the errors are the test's to judge."""
+        """Compare the client's output with the stored records; the caller checks the errors."""
         last = read_everything(
             bootstrap, self.family.places, name=f"{self.family.name}-last", is_read_committed=True
         )
@@ -221,7 +221,7 @@ class Verifiable:
         return check(sends, [self._given, last], rules=Rules())
 
     def _send_log(self, topic: str, standing: set[int]) -> SendLog:
-        """In the order of the numbers, in which they were sent.
+        """Return the log of sends in the order of their numbers.
 
         A number without an answer may stand there all the same. The checker's comparison of times
         is out of place: a client says an answer later than it has it.
@@ -231,7 +231,8 @@ class Verifiable:
         for number in sorted(sent.keys() | standing):
             one = sent.get(number)
             if one is None and self.family.chooses_partitions:
-                # Whoever chose its partition did not say it: the checker calls it a phantom.
+                # The client that chose the partition did not report it: the checker calls it a
+                # phantom.
                 continue
             partition = number % PARTITIONS if one is None else one.partition
             transaction = -1 if topic == self.family.name else number // PER_TRANSACTION

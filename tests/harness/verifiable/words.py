@@ -1,4 +1,4 @@
-"""What a verifiable client says, in the words of Kafka's VerifiableProducer and its consumer.
+"""The output of a verifiable client, in the format of Kafka's VerifiableProducer and its consumer.
 
 One JSON object a line on standard output. A client writes paced numbers to `TOPIC` and others in
 transactions to `TOPIC-tx`, number n to partition n mod `PARTITIONS`, and reads both as the only
@@ -34,7 +34,7 @@ def say(name: str, **fields: object) -> None:
     """One line, whole, whichever thread it comes from."""
     line = json.dumps({"name": name, **fields})
     with _speaking:
-        # In one piece, also where Python is told to buffer nothing.
+        # Write the line in one piece, also when Python runs unbuffered.
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
@@ -60,7 +60,7 @@ def failed(doing: str, topic: str, error: object) -> None:
 
 
 def assigned(partitions: Iterable[tuple[str, int]]) -> None:
-    """These were added to what the member has; each is read from what is committed."""
+    """Report partitions added to the member; it reads each from the committed offset."""
     say("partitions_assigned", partitions=[list(place) for place in partitions])
 
 
@@ -71,7 +71,7 @@ def read(topic: str, partition: int, offset: int, value: bytes | None) -> None:
 
 
 def topics_of(topic: str) -> tuple[str, str]:
-    """What a client writes record by record, and what it writes in transactions."""
+    """The topics that a client writes record by record, and in transactions."""
     return topic, f"{topic}-tx"
 
 
@@ -112,7 +112,7 @@ def java_security() -> dict[str, str]:
 def in_threads(
     writers: Iterable[Callable[[str, str], None]], consume: Callable[[str, str], None]
 ) -> None:
-    """The whole life of a client whose library blocks. A writer gets the topic of its turn."""
+    """Run a client whose library blocks. A writer gets the topic of its turn."""
     bootstrap, topic = begin()
     threading.excepthook = _end_of_all
     reading = threading.Thread(target=consume, args=(bootstrap, topic))
@@ -130,7 +130,8 @@ def in_threads(
 
 
 def _end_of_all(ended: threading.ExceptHookArgs) -> None:
-    """A fault of the client: whoever waits for it is to see at once that it has ended."""
+    """End the process after a fault of the client, so that the waiting test sees the end at
+    once."""
     threading.__excepthook__(ended)
     sys.stderr.flush()
     os._exit(1)
@@ -155,7 +156,7 @@ def _when(event: threading.Event, do: Callable[[], object]) -> None:
 
 
 def paced(pace_s: float) -> Iterator[int]:
-    """Numbers from 0 on at a pace, until nothing more is to be written."""
+    """Yield the numbers from 0 on at a pace, until the test asks for no more."""
     number = 0
     while not WRITES_NO_MORE.wait(pace_s):
         yield number
@@ -163,7 +164,7 @@ def paced(pace_s: float) -> Iterator[int]:
 
 
 async def paced_async(pace_s: float) -> AsyncIterator[int]:
-    """The same, for a loop that has other things to do meanwhile."""
+    """The same for an asyncio loop, which does other work between the numbers."""
     number = 0
     while not WRITES_NO_MORE.is_set():
         yield number
@@ -172,7 +173,7 @@ async def paced_async(pace_s: float) -> AsyncIterator[int]:
 
 
 def is_kept(transaction: int) -> bool:
-    """Whether this transaction is to be committed."""
+    """Return True if this transaction must be committed."""
     return transaction % ABORT_EVERY != ABORT_EVERY - 1
 
 

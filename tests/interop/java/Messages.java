@@ -8,9 +8,8 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
 /**
- * Reads lines of "message version hex" and writes each body anew: "ok" where that gives the same
- * bytes,
- * else what it gives.
+ * Reads lines of "message version hex" and writes each body again. Prints "ok" if that gives the
+ * same bytes, else the bytes it gives.
  */
 public class Messages {
     public static void main(String[] args) throws Exception {

@@ -1,4 +1,4 @@
-"""A broker with nothing but replication in it: the cores, driven as the broker drives them."""
+"""A broker reduced to replication: the real cores, driven as the broker drives them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from tests.sim.replication.controller import AlterPartition, Part
 from tests.sim.replication.events import CONTROLLER
-from tests.sim.replication.serving import TOPIC_ID, Request, Serving
+from tests.sim.replication.serving import TOPIC_ID, FollowerSessions, Request
 from tests.sim.replication.toylog import Entry, ToyLog, unpack
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Write:
 
 
 class Broker:
-    """One node: its disk survives, the rest begins anew with every incarnation."""
+    """One node: its disk survives, and everything else starts again with every incarnation."""
 
     def __init__(self, cluster: Cluster, node_id: int, partitions: range, chance: Random) -> None:
         self.cluster = cluster
@@ -84,16 +84,16 @@ class Broker:
         self.states: dict[int, PartitionState] = {}
         self.lines: dict[int, OffsetKey] = {}
         self.fetchers: dict[int, LeaderFetch] = {}
-        self.serving = Serving(self)
+        self.serving = FollowerSessions(self)
         self.busy: dict[int, None] = {}
-        """Logs that are being truncated: they have no role meanwhile."""
+        """Logs that are being truncated; they have no role until then."""
         self.unsynced: dict[int, None] = {}
         self.is_syncing = False
         self.marks: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
-        """Leader -> the request whose answer is awaited."""
+        """Leader -> the request without an answer so far."""
         self.pumps: dict[int, int] = {}
-        """Leader -> when `_pump` comes by itself."""
+        """Leader -> the time of the next call of `_pump`."""
 
     # Life and death.
 
@@ -290,7 +290,7 @@ class Broker:
     # The leader's side.
 
     def durable_end(self, partition: int) -> int:
-        """What counts in the own log: what is durable."""
+        """The durable end of the broker's own log."""
         return self.logs[partition].durable_end
 
     def write(self, partition: int, value: int) -> Write | None:
@@ -457,7 +457,7 @@ class Broker:
             self._pump(leader)
 
     def after(self, partition: int) -> None:
-        """Read the high watermark, as after every call, and tell who waits for it."""
+        """Read the high watermark, as after every call, and notify its waiters."""
         state = self.states[partition]
         mark = state.high_watermark
         before = self.marks[partition]

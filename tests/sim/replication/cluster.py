@@ -97,7 +97,7 @@ class Cluster:
         assert committed[write.offset] == write.entry, "what is acknowledged is committed"
 
     def write(self, partition: int, node_id: int | None = None) -> Write | None:
-        """A record to whoever takes it, one that takes itself for the leader by mistake as well."""
+        """Write a record to any broker that accepts it, even to a deposed leader."""
         nodes = list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
         if node_id is None:
             self.chance.shuffle(nodes)
@@ -128,7 +128,7 @@ class Cluster:
     # Time.
 
     def run(self, until_ms: int) -> None:
-        """Everything up to that moment."""
+        """Run all events up to that moment."""
         while self.events.step(until_ms):
             pass
 
@@ -143,7 +143,8 @@ class Cluster:
         self.run(until_ms)
 
     def heal(self) -> None:
-        """Everything works again: within 30 s all lead, all are in sync, all is committed."""
+        """Heal all faults: within 30 s all have leaders, are in sync, and have committed
+        everything."""
         self.network.heal()
         for partition in self.partitions:
             self.controller.set_min_isr(partition, MIN_ISR)
@@ -173,7 +174,7 @@ class Cluster:
         assert not missing, f"{HEAL_MS} ms after the healing: {missing}"
 
     def missing(self) -> str:
-        """What a healthy cluster would have and this one has not; empty when nothing."""
+        """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
         for partition, part in self.controller.parts.items():
             if part.leader == NO_NODE or part.isr != NODES:
                 return f"{part} of {partition}"

@@ -1,5 +1,5 @@
-"""A controller that never fails, with the rules of KIP-966 written out: who is in sync, who is
-eligible to lead, who leads. The broker's own controller takes its place in a later step."""
+"""A controller that never fails, with the rules of KIP-966: which replicas are in sync, which may
+be elected, which leads. The broker's own controller replaces it in other tests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Registered:
+class BrokerRegistration:
     """One broker's registration."""
 
     incarnation: int
@@ -70,12 +70,13 @@ class AlterPartition:
 
 
 class Controller:
-    """Decides, appends, and tells everybody. `on_commit` is called with every batch."""
+    """Decides, appends, and sends each decision to every node. `on_commit` is called with every
+    batch."""
 
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []
         self.parts: dict[int, Part] = {}
-        self.brokers: dict[int, Registered] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
         self._on_commit = on_commit
 
     @property
@@ -90,7 +91,7 @@ class Controller:
         known = self.brokers.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known.broker_epoch
-        self.brokers[node_id] = Registered(incarnation, self.end_offset, True, now_ms)
+        self.brokers[node_id] = BrokerRegistration(incarnation, self.end_offset, True, now_ms)
         epoch = self.end_offset
         self._commit(self._without(node_id))
         return epoch
@@ -125,9 +126,11 @@ class Controller:
             self._commit({partition: self._led_by(part, node_id)})
 
     def set_min_isr(self, partition: int, min_isr: int) -> None:
-        """ELR is cleared in the same batch where enough are in sync by the new number.
+        """Set the minimum, and clear the ELR in the same batch if enough replicas are in sync for
+        it.
 
-        Where nobody is, the setting alone changes: no proposal is refused for it.
+        If too few are in sync, only the setting changes: no pending proposal is refused because of
+        it.
         """
         part = replace(self.parts[partition], min_isr=min_isr)
         settled = self._with_isr(part, part.isr, ())
@@ -171,7 +174,7 @@ class Controller:
         return changed
 
     def _with_isr(self, part: Part, isr: tuple[int, ...], left: tuple[int, ...]) -> Part:
-        """Who leaves may lead later only if too few stay for anything to be committed."""
+        """Replace the ISR. A replica that leaves joins the ELR only if fewer than min ISR stay."""
         elr: tuple[int, ...] = ()
         if len(isr) < min(part.min_isr, len(part.replicas)):
             elr = tuple(sorted({*part.elr, *left} - set(isr)))
@@ -180,7 +183,7 @@ class Controller:
         )
 
     def _elected(self, part: Part) -> Part:
-        """The first one alive, of the ISR, else of the ELR, else nobody."""
+        """Elect the first living member of the ISR, else of the ELR, else no leader."""
         for candidates in (part.isr, part.elr):
             for node_id in part.replicas:
                 if node_id in candidates and self._is_alive(node_id):

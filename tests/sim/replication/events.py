@@ -52,12 +52,12 @@ class Network:
         self._chance = chance
         self._cut_until: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int], list[tuple[int, Call, tuple[Any, ...]]]] = {}
-        """What arrived during a cut, in its order."""
+        """The messages that arrived during a cut, in order."""
         self._lag_ms: dict[tuple[int, int], int] = {}
         self._last: dict[tuple[int, int], int] = {}
         self._resets: dict[tuple[int, int], int] = {}
         self.slow_rate = 0.0
-        """How many of the messages take up to `slow_ms`."""
+        """The share of messages that take up to `slow_ms`."""
         self.slow_ms = 0
 
     def cut(self, source: int, target: int, until_ms: int) -> None:
@@ -75,7 +75,7 @@ class Network:
         self._last[source, target] = self._events.now_ms + 1
 
     def lag(self, source: int, target: int, by_ms: int) -> None:
-        """Everything in that direction takes that much longer."""
+        """Delay everything in that direction by so much."""
         self._lag_ms[source, target] = by_ms
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: all of it drawn from the run's own chance."""
+"""Random faults and their times, drawn from the run's own random generator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cut_one_way(cluster: Cluster) -> None:
 
 
 def isolate(cluster: Cluster) -> None:
-    """One node hears nobody and is heard by nobody, perhaps but for the controller."""
+    """Cut one node off from all others, sometimes except from the controller."""
     node_id = cluster.chance.choice(NODES)
     until_ms = cluster.events.now_ms + cluster.chance.choice((1_000, 2_500, 7_000))
     others = [other for other in (CONTROLLER, *NODES) if other != node_id]

@@ -132,7 +132,7 @@ def _own_registration(patch: MonkeyPatch) -> None:
 
 
 def _isr_from_the_log(patch: MonkeyPatch) -> None:
-    """What is proposed is in force with the answer, under whatever minimum is known by then."""
+    """Let a proposal take effect with the answer, under whatever minimum is known by then."""
     proposed, answered = Isr.proposed, Isr.answered
     under_way: dict[int, Sequence[int]] = {}
 

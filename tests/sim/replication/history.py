@@ -1,10 +1,10 @@
-"""What must hold after every event, kept up as cheaply as it changes.
+"""The invariants that must hold after every event, checked at the cost of the change alone.
 
 I1 one leader per partition and epoch. I2 what a leader has committed is durable on every member of
 the committed ISR and ELR. I3 logs are equal below the high watermark. I4 the same offset and epoch
 hold the same value behind the same predecessor, so equal prefixes by induction. I5 a high watermark
-never falls within an epoch, and what consumers were told of the end never falls at all. I6 nobody
-reads above it. I8 an ELR only below min ISR. Waiters end once.
+never falls within an epoch, and the end that consumers were given never falls at all. I6 no
+consumer reads above it. I8 an ELR only below min ISR. Waiters end once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Violation(AssertionError):
 
 
 class Node(Protocol):
-    """What is looked at of a broker."""
+    """The parts of a broker that the checks read."""
 
     logs: dict[int, ToyLog]
 
 
 class History:
-    """All that was ever committed, and who leads by which epoch."""
+    """Every committed record, and the leader of each epoch."""
 
     def __init__(self, nodes: Mapping[int, Node], partitions: range) -> None:
         self._nodes = nodes

@@ -44,7 +44,7 @@ class Play:
         self.cluster.run_for(for_ms)
 
     def lead(self, node_id: int) -> None:
-        """The controller moves the leadership; the new leader hears of it."""
+        """Let the controller move the leadership, and wait until the new leader knows."""
         self.cluster.controller.prefer(P, node_id)
         self.until(lambda: self.leads(node_id))
 
@@ -62,7 +62,7 @@ class Play:
         return found
 
     def acknowledged(self, node_id: int, count: int = 1) -> None:
-        """Writes that everybody in sync holds."""
+        """Write records, and wait until all in-sync replicas have them."""
         writes = self.write(node_id, count)
         self.until(lambda: all(write.end == "acknowledged" for write in writes))
 
@@ -73,12 +73,12 @@ class Play:
         self.cluster.network.cut(source, target, self.cluster.events.now_ms + for_ms)
 
     def part(self, one: int, other: int) -> None:
-        """Neither hears the other."""
+        """Cut two nodes off from each other."""
         self.cut(one, other)
         self.cut(other, one)
 
     def join(self, one: int, other: int) -> None:
-        """What was held back arrives, in its order."""
+        """Let the delayed messages arrive, in order."""
         self.cluster.network.restore(one, other)
         self.cluster.network.restore(other, one)
 
@@ -102,7 +102,7 @@ def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """A follower whose epochs 1, 3 meet a leader with 1, 2: one cut is not enough."""
+    """A follower with epochs 1, 3 meets a leader with 1, 2: one truncation is not enough."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -122,7 +122,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """What it claims has been cut at its sender; only its epoch tells."""
+    """The fetch's offset was truncated at the follower since; only the epoch shows that."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -165,7 +165,7 @@ def kip_966_the_last_replica_standing_commits_nothing() -> None:
 
 
 def a_zombie_leader_acknowledges_nothing() -> None:
-    """Cut off from all, it goes on taking writes; nobody fetches in its epoch."""
+    """Cut off from all, it goes on accepting writes, but no follower fetches in its epoch."""
     play = Play()
     play.acknowledged(1, 3)
     for other in (CONTROLLER, 2, 3):
@@ -180,7 +180,7 @@ def a_zombie_leader_acknowledges_nothing() -> None:
 
 
 def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
-    """Till then the slow member may be elected."""
+    """Until then the controller could still elect the slow member."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(1, CONTROLLER)
@@ -195,7 +195,7 @@ def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
 
 
 def an_unclear_answer_keeps_the_maximal_isr() -> None:
-    """The controller lets node 3 in, and the leader does not hear of it for long."""
+    """The controller adds node 3 to the ISR, and the leader learns of it much later."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -203,7 +203,8 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
     play.acknowledged(1, 3)
     play.node(3).start()
     play.until(lambda: 3 in play.cluster.controller.parts[P].isr)
-    # Committed; neither the answer nor the log reaches the leader, nor node 3 anybody but it.
+    # Committed; neither the answer nor the log reaches the leader, and node 3 reaches only the
+    # leader.
     assert play.node(1).states[P].in_sync_replicas == (1, 2)
     assert play.node(1).states[P].maximal_in_sync_replicas == (1, 2, 3)
     play.cut(CONTROLLER, 1, REPLICA_LAG_TIME_MAX_MS * 2)
@@ -216,9 +217,10 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
 
 
 def an_answer_comes_before_the_log_that_it_rests_on() -> None:
-    """The minimum is raised, then the others leave: eligible, for alone nothing may be committed.
+    """The minimum rises, and then the other replicas leave the ISR. They stay eligible, because a
+    single replica may not commit.
 
-    The leader hears that they have left before it hears of the minimum.
+    The leader learns of the new ISR before it learns of the new minimum.
     """
     play = Play()
     play.cluster.controller.set_min_isr(P, 1)
@@ -256,7 +258,7 @@ def a_late_answer_is_not_taken_for_a_later_one() -> None:
 
 
 def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
-    """It has been cut since, by another leader; the old one comes back and remembers it."""
+    """Another leader has truncated it since; the old leader comes back and remembers its offset."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -276,7 +278,8 @@ def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
 
 
 def what_the_leader_has_deleted_cannot_be_compared() -> None:
-    """A log that parts below the leader's start and ends at it looks like one that does not."""
+    """A log that diverges below the leader's log start offset and ends at it looks like an equal
+    log."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -291,8 +294,8 @@ def what_the_leader_has_deleted_cannot_be_compared() -> None:
     play.heal()
 
 
-def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
-    """It knows a floor; its predecessor may have committed all that it holds."""
+def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
+    """It knows a lower bound only; its predecessor may have committed its whole log."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -310,7 +313,7 @@ def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
 
 
 def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
-    """Its followers' disks are quicker; its own end counts when it is durable, not before."""
+    """Its followers' disks are faster; its own end counts only when it is durable."""
     play = Play()
     play.acknowledged(1, 3)
     leader = play.node(1)
@@ -359,7 +362,7 @@ def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> No
 
 
 def kip_207_a_new_leader_tells_no_earlier_end() -> None:
-    """Its high watermark is a floor until its epoch's start is committed."""
+    """Its high watermark is a lower bound until its epoch's start is committed."""
     play = Play()
     play.acknowledged(1, 5)
     play.node(1).latest(P)
@@ -386,7 +389,7 @@ def trap_8_a_follower_joins_under_load() -> None:
     play.cluster.network.lag(1, 3, 10)
     deadline_ms = play.cluster.events.now_ms + 5_000
     while 3 not in play.cluster.controller.parts[P].isr:
-        assert play.cluster.events.now_ms < deadline_ms, "nobody joins under load"
+        assert play.cluster.events.now_ms < deadline_ms, "node 3 does not join under load"
         play.write(1)
         play.wait(1)
     play.heal()
@@ -446,7 +449,7 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     a_late_answer_is_not_taken_for_a_later_one,
     what_a_follower_said_in_an_earlier_epoch_is_forgotten,
     what_the_leader_has_deleted_cannot_be_compared,
-    a_new_leader_lets_nobody_in_below_its_epoch_start,
+    a_new_leader_adds_no_replica_below_its_epoch_start,
     a_power_cut_takes_what_only_the_leader_has_not_synced,
     what_is_older_than_the_own_registration_is_not_believed,
     kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch,

@@ -44,20 +44,20 @@ class Request:
 
 
 @dataclass(eq=False, slots=True)
-class Parked:
+class ParkedFetch:
     """A Fetch that waits at its leader."""
 
     request: Request
     session: FollowerSession
 
 
-class Serving:
+class FollowerSessions:
     """All followers' sessions at one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sessions: dict[int, FollowerSession] = {}
-        self.parked: dict[int, Parked] = {}
+        self.parked: dict[int, ParkedFetch] = {}
         self.next_session_id = 1
 
     def fetch(self, request: Request) -> None:
@@ -96,7 +96,7 @@ class Serving:
             if found is not None:
                 refused.append(found)
                 session.put_out(partition)
-        self._serve(Parked(request, session), refused)
+        self._serve(ParkedFetch(request, session), refused)
 
     def _hear(
         self, partition: int, asked: FetchPartition, follower: FollowerIdentity
@@ -118,8 +118,8 @@ class Serving:
             )
         return data
 
-    def _serve(self, parked: Parked, refused: list[PartitionData]) -> None:
-        """Answer if there is anything to tell, else park."""
+    def _serve(self, parked: ParkedFetch, refused: list[PartitionData]) -> None:
+        """Answer if there are records or news, otherwise park the fetch."""
         found = refused + self._collect(parked.session)
         if found:
             self._leave(parked, found)
@@ -163,11 +163,11 @@ class Serving:
             records=records,
         )
 
-    def _waited(self, parked: Parked) -> None:
+    def _waited(self, parked: ParkedFetch) -> None:
         if self.parked.get(parked.request.source) is parked:
             self._leave(parked, [])
 
-    def _leave(self, parked: Parked, found: list[PartitionData]) -> None:
+    def _leave(self, parked: ParkedFetch, found: list[PartitionData]) -> None:
         session = parked.session
         for partition in session.also():
             found.append(self._data(partition.partition_index, ErrorCode.NONE))
@@ -203,6 +203,6 @@ class Serving:
         for session in self.sessions.values():
             session.moved(PartitionId(TOPIC_ID, partition))
 
-    def _woken(self, parked: Parked | None) -> None:
+    def _woken(self, parked: ParkedFetch | None) -> None:
         if parked is not None and self.parked.get(parked.request.source) is parked:
             self._serve(parked, [])

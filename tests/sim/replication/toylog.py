@@ -1,5 +1,5 @@
-"""A log of small records in memory, with a part that would survive a power cut and one that would
-not. Its leader epochs are the broker's own."""
+"""A log of small records in memory: a part would survive a power cut, and the rest would not. Its
+leader epochs are the broker's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
 
 def pack(entries: list[Entry]) -> bytes:
-    """How records travel in a Fetch answer."""
+    """Encode records for a Fetch answer."""
     return b"".join(_RECORD.pack(*entry) for entry in entries)
 
 
@@ -45,7 +45,7 @@ class ToyLog:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record, also after the epochs were made anew."""
+        """The epoch of the last record, also after the list of epochs was rebuilt."""
         return self.leader_epochs.latest
 
     def end_offset_for(
@@ -98,7 +98,7 @@ class ToyLog:
             self.leader_epochs.truncate_from_start(log_start_offset)
 
     def lose_power(self, chance: Random) -> None:
-        """Some of what was not synced is on the disk all the same, from the front."""
+        """Keep a random prefix of the unsynced records, as a disk can."""
         kept = chance.randint(self.durable_end, self.log_end_offset)
         self.truncate_to(kept)
         self.durable_end = kept

@@ -13,7 +13,8 @@ from tests.unit.appliance.test_commands import config
 
 @contextlib.contextmanager
 def answering(home: Path, answer: Callable[[str], dict[str, Any]]) -> Iterator[None]:
-    """A monitor that gives for each path what `answer` says; the mill at `home` is told of it."""
+    """Run a monitor that answers each path with `answer`, and write its address into the mill at
+    `home`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

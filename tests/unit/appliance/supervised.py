@@ -1,4 +1,4 @@
-"""Parts for tests of the supervisor's judgement, and what is seen of it."""
+"""Parts for tests of the supervisor's core, and helpers that read its state."""
 
 import random
 

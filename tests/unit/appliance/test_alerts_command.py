@@ -1,4 +1,4 @@
-"""`alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
+"""`alerts`: the open alerts, a test of the webhook, and the same rules for Prometheus."""
 
 import json
 import threading
@@ -67,11 +67,11 @@ def test_a_test_reaches_the_webhook_and_says_so(
 
 
 def test_a_test_that_is_not_taken_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with hook(statuses=[403], text="who are you") as other:
+    with hook(statuses=[403], text="unknown sender") as other:
         config(tmp_path, f"monitor: {{alerts: {{webhook: '{other.url}'}}}}")
         code, _, err = run(monkeypatch, tmp_path, "alerts", "test")
     assert code == Exit.FAILED
-    assert "answered 403: who are you" in err[-1]
+    assert "answered 403: unknown sender" in err[-1]
     config(tmp_path, f"monitor: {{alerts: {{webhook: 'http://127.0.0.1:{free_port()}/s3cret'}}}}")
     code, _, err = run(monkeypatch, tmp_path, "alerts", "test")
     assert (code, "refused" in err[-1], "s3cret" in err[-1]) == (Exit.FAILED, True, False)

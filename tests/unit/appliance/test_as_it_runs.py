@@ -1,4 +1,5 @@
-"""Who only looks at a mill that runs asks it where it is, whatever is written into its file."""
+"""Commands that only read ask a running mill for its addresses, not the edited configuration
+file."""
 
 import time
 from pathlib import Path

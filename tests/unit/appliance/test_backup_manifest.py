@@ -1,4 +1,4 @@
-"""The manifest of a backup: what it says, and what of a damaged one is believed."""
+"""The manifest of a backup: its fields, and the refusal of a damaged one."""
 
 import json
 from dataclasses import replace

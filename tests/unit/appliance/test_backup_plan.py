@@ -1,4 +1,4 @@
-"""What belongs to a backup, and what a round has to copy."""
+"""The contents of a backup, and the files that each round has to copy."""
 
 import pytest
 

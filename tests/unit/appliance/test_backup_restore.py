@@ -1,4 +1,4 @@
-"""A stopped mill's backup and its restore, and what is refused. No server runs here."""
+"""A stopped mill's backup, its restore, and the refusals. No server runs here."""
 
 import os
 import signal
@@ -43,12 +43,12 @@ def mill_in(folder: Path, text: str = TEXT) -> Mill:
 
 
 def ignored(what: str, done: int, of: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress of a copy."""
 
 
 @pytest.fixture
 def mill(tmp_path: Path) -> Mill:
-    """One that has run and is stopped."""
+    """A mill that has run and is stopped."""
     found = mill_in(tmp_path / "old")
     initialise(found.home, 1)
     for path, data in {
@@ -92,20 +92,20 @@ def test_a_restored_folder_holds_what_was_backed_up(mill: Mill, backup: Path, ne
     assert sorted(path.name for path in new.home.folder.iterdir()) == ["configs", "data"]
 
 
-def test_nobody_else_may_read_a_backup(backup: Path) -> None:
+def test_no_other_user_may_read_a_backup(backup: Path) -> None:
     assert stat.S_IMODE(backup.stat().st_mode) == 0o700
     for name in ("manifest.json", "millrace.yaml", "data/secrets/redis/password"):
         assert stat.S_IMODE((backup / name).stat().st_mode) == 0o600
 
 
-def test_a_replica_is_vouched_for_under_the_kernel_that_runs(tmp_path: Path) -> None:
+def test_a_restored_replica_is_trusted_under_the_running_kernel(tmp_path: Path) -> None:
     note = tmp_path / ".running"
     note.write_bytes(encode_running(9, "another boot"))
     renew_boot_id(note)
     assert decode_running(note.read_bytes()) == (9, boot_id())
     note.write_bytes(b"\0\0\0")
     renew_boot_id(note)
-    assert note.read_bytes() == b"\0\0\0", "what says nothing vouches for nothing"
+    assert note.read_bytes() == b"\0\0\0", "a torn note stays as it is"
 
 
 def flip(path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_configuration_of_another_mill_is_refused(
         ("sinks: {mysql: null, redis: {host: cache}}", "sinks.redis names a server of your own"),
     ],
 )
-def test_servers_of_somebody_else_have_no_moment_in_common(
+def test_external_servers_have_no_moment_in_common(
     mill: Mill, tmp_path: Path, text: str, why: str
 ) -> None:
     config = load_text(text, "millrace.yaml", tmp_path, {}).config
@@ -221,8 +221,8 @@ def restore_until_copied(new: Mill, backup: Path) -> int:
     return pid
 
 
-def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> None:
-    """It is no mill, and `up` would have made an empty one beside it."""
+def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
+    """The half-restored folder is no mill, and `up` would have created an empty mill beside it."""
     data, staging = new.home.data, new.home.data.with_name("data.restoring")
     pid = restore_until_copied(new, backup)
     try:

@@ -1,4 +1,4 @@
-"""Which parts of a running mill another configuration concerns."""
+"""The parts of a running mill that a changed configuration affects."""
 
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def test_differences_read_as_a_sentence() -> None:
     assert not Differences()
 
 
-def test_brokers_of_three_start_anew_in_turn_unless_they_move(home: Path) -> None:
+def test_brokers_of_three_restart_in_turn_unless_they_move(home: Path) -> None:
     settings = SHIPPED.replace("num.partitions: 3", "num.partitions: 4")
     found = differences(mill(home, SHIPPED), mill(home, settings))
     assert (found.changed, found.in_turn) == (BROKERS, BROKERS)

@@ -24,7 +24,7 @@ from tests.unit.appliance.test_commands import run
 def test_what_is_refused(
     asked: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    code, out, err = run(monkeypatch, tmp_path, *asked, "--bootstrap-server", nobody)
+    unused = f"127.0.0.1:{free_port()}"
+    code, out, err = run(monkeypatch, tmp_path, *asked, "--bootstrap-server", unused)
     assert (code, out) == (Exit.USAGE, [])
     assert said in "\n".join(err)

@@ -1,4 +1,4 @@
-"""How rows of a cluster's are printed, and what is said where there are none."""
+"""The printed rows of a cluster, and the text in place of an empty table."""
 
 import pytest
 

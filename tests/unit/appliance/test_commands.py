@@ -1,4 +1,4 @@
-"""What commands print, the checks before a start, the demo, and the readings."""
+"""The output of commands, the checks before a start, the demo, and the readings."""
 
 import contextlib
 import io
@@ -88,11 +88,11 @@ def test_a_file_in_order_is_said_to_be(tmp_path: Path, monkeypatch: pytest.Monke
         (["down"], 0, "not running"),
         (["restart", "redis"], 5, "not running"),
         (["show", "nothing"], 4, "no metric 'nothing'"),
-        (["logs", "nobody"], 4, "no log of 'nobody'"),
+        (["logs", "absent"], 4, "no log of 'absent'"),
         (["logs", "--since", "soon"], 2, "duration"),
         (["lag"], 5, "no answer"),
         (["collector", "status"], 5, "collector"),
-        (["run", "nobody"], 2, "no part 'nobody'"),
+        (["run", "absent"], 2, "no part 'absent'"),
         (["init", "--owner", "mysql"], 2, "--owner mysql"),
     ],
 )
@@ -233,7 +233,7 @@ def test_rows_of_a_view_read_like_redis() -> None:
 
 @contextlib.contextmanager
 def a_stream() -> Iterator[tuple[StreamState, int]]:
-    """What a stream serves of its state, and at which port."""
+    """The state that a stream serves, and its port."""
     state = StreamState("stream", [], 100)
     serving = StatusThread(StatusSettings(port=0), state)
     serving.start()
@@ -291,10 +291,8 @@ def test_one_of_something_is_one() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["config", "show"], ["--help"]])
-def test_nobody_reads_any_more_is_code_141_and_no_complaint(
-    tmp_path: Path, arguments: list[str]
-) -> None:
-    """As of `| head -1`: the library that reads arguments ends with 1 for it."""
+def test_a_closed_pipe_is_code_141_and_no_complaint(tmp_path: Path, arguments: list[str]) -> None:
+    """For example with `| head -1`: the library that reads arguments ends with 1 for it."""
     config(tmp_path, "")
     theirs, ours = os.pipe()
     os.close(theirs)

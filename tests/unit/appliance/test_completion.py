@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(home: Path, *words: str) -> tuple[list[str], float]:
-    """What is offered for the last word, and the processor time that bash took."""
+    """Return the completions of the last word, and the processor time that bash took."""
     quoted = " ".join(f"'{word}'" for word in ("millrace", *words))
     code = (
         f". {home}/completion.sh; COMP_WORDS=({quoted}); COMP_CWORD={len(words)};"

@@ -1,4 +1,4 @@
-"""Every kind of fault in the configuration file: where it is said to stand, and what is said."""
+"""Every kind of fault in the configuration file: its place, and its message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Environment variables over the file, references inside it, and what `config show` tells."""
+"""Environment variables over the file, references inside it, and the output of `config show`."""
 
 from pathlib import Path
 

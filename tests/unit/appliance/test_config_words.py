@@ -1,4 +1,5 @@
-"""No word of a library in a fault: every key of the file is given every kind of wrong value."""
+"""A fault contains no word of a library: every key of the file is given every kind of wrong
+value."""
 
 import re
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ def test_faults_are_in_our_words() -> None:
     assert said == {}
 
 
-def test_a_complaint_that_nobody_knows_has_words_of_ours() -> None:
+def test_an_unknown_complaint_has_words_of_ours() -> None:
     details: Any = {"type": "new_kind", "loc": ("ports",), "input": 1, "msg": "Input should be odd"}
     assert finding(details, MillConfig)[2].startswith("a value of another form")
 

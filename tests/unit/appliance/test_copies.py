@@ -1,4 +1,4 @@
-"""Who may be stopped: what brokers say of their copies, and what `stop` and `restart` do then."""
+"""`stop` and `restart` refuse a broker whose replicas are needed, as the brokers report them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Mill:
-    """What the supervisor and the brokers say, one look after the other."""
+    """Scripted answers of the supervisor and the brokers, one look after the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
         self.parts = [
@@ -100,7 +100,7 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
         "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
         "first, or use --force"
     )
-    # The one that is away is not asked, and may be restarted.
+    # The check does not ask the broker that is away, and that broker may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
     refuse_needed_broker(home, "broker-3", "restarted")
     refuse_needed_broker(home, "stream", "stopped")
@@ -126,7 +126,7 @@ def test_they_are_not_waited_for_for_ever(home: Home, monkeypatch: pytest.Monkey
     refuse_needed_broker(home, "broker-3", "stopped")
 
 
-def test_a_broker_of_which_nobody_knows_anything_is_stopped(
+def test_a_broker_without_any_status_is_stopped(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mill = Mill(monkeypatch)

@@ -1,4 +1,4 @@
-"""`millrace detect`: what it prints, writes and refuses."""
+"""`millrace detect`: its output, the files it writes, and its refusals."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What `status` says of files that are not counted, with the command for them."""
+"""`status` names files that are not counted, with the command that adds them."""
 
 import pytest
 

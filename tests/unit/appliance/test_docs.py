@@ -1,4 +1,4 @@
-"""What the pages say of the commands, against the commands."""
+"""The commands in the documentation exist and behave as described."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`dump-log`: which files it takes, and what it says of those that it does not."""
+"""`dump-log`: the files it accepts, and its messages about the others."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LOG = f"{0:020}.log"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log, and a file of somebody's."""
+    """A log folder, and a file that the mill did not write."""
     made = tmp_path / "t-0"
     made.mkdir()
     (made / LOG).write_bytes(batch(b"v", key=b"k"))
@@ -25,7 +25,8 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_that_is_named_otherwise_is_refused_and_not_passed_over(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    """It was left out, and `nothing is wrong` was said of what had not been looked at."""
+    """A skipped file would let the tool say `nothing is wrong` about a file that it did not
+    read."""
     paths = [str(folder / LOG), str(folder / "copy.log")]
     code, out, err = run(monkeypatch, tmp_path, "dump-log", *paths, *options)
     assert (code, out) == (Exit.USAGE, [])

@@ -146,7 +146,8 @@ def damage(whole: Path, folder: Path, count: int) -> None:
 def test_an_entry_that_names_the_second_batch_of_a_time_is_found(
     whole: Path, tmp_path: Path
 ) -> None:
-    """A marker has the time of the batch before it; who searched for that time would miss that."""
+    """A marker has the time of the batch before it; otherwise a search for that time would miss the
+    batch."""
     tried = 0
     for path in of_kind(whole, ".timeindex"):
         base = int(path.stem)

@@ -33,7 +33,7 @@ SHOWN = (
 
 
 def test_records_of_the_quorum() -> None:
-    """With a decoder or without: what stands in a control batch has no other."""
+    """The output is the same with a decoder and without, because control batches need none."""
     voter = VoterEntry(voter_id=1, voter_directory_id=DIRECTORY, min_supported_version=1)
     voter.max_supported_version = 1
     voter.endpoints = [VoterEndpoint(name="BROKER", host="h", port=9)]

@@ -27,7 +27,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def told(path: Path) -> list[str]:
-    """What is found in the folder of a file, and the same in the file alone."""
+    """Return the findings in the folder of a file, and those in the file alone."""
     in_folder = [str(one) for one in check_folder(path.parent).findings]
     assert [str(one) for one in check_files([path]).findings] == in_folder
     return in_folder
@@ -70,7 +70,7 @@ def test_a_snapshot_under_the_name_of_another_is_found(snapshot: Path) -> None:
 
 
 def test_a_log_that_no_snapshot_reaches_is_found(snapshot: Path) -> None:
-    """Whoever reads the metadata begins with the newest snapshot and goes on in the log."""
+    """A replay of the metadata begins with the newest snapshot and goes on in the log."""
     snapshot.unlink()
     [found] = check_folder(snapshot.parent).findings
     assert found.what == "the log begins at offset 120, the newest snapshot ends at 0"

@@ -1,4 +1,4 @@
-"""A batch with a right checksum whose records cannot be read: found, and the dump goes on.
+"""`dump-log` reports a batch with a valid checksum and unreadable records, and continues.
 
 A broker stores such a batch (decision 0015), so both dump commands must get past it.
 """

@@ -1,4 +1,4 @@
-"""Which file system holds a watched folder, and which of them are another machine's."""
+"""The file system of a watched folder, and the network file systems among them."""
 
 from pathlib import Path
 

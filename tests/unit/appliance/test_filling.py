@@ -1,4 +1,4 @@
-"""What `doctor` makes of what the monitor saw of the disks."""
+"""`doctor` judges the disks by the monitor's record of their free space."""
 
 from typing import Any
 

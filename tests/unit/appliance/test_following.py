@@ -1,4 +1,5 @@
-"""The configuration of a mill that runs: what is taken over, what is said instead."""
+"""The changed configuration of a running mill: the changes applied, and the messages about the
+rest."""
 
 import os
 from pathlib import Path
@@ -38,7 +39,7 @@ class Clock:
 
 
 def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
-    """What becomes of a saved file."""
+    """Save the file, and let the follower read it once its time of change has settled."""
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
@@ -83,7 +84,7 @@ def test_nothing_is_taken_over_but_what_was_checked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(*arguments: Any) -> Any:
-        """Check what was read, while somebody saves once more."""
+        """Check the configuration that was read, while the file is saved once more."""
         try:
             return load_bytes(*arguments)
         finally:
@@ -106,7 +107,7 @@ def test_a_mended_file_ends_the_problem(home: Home) -> None:
 
 
 CUT = SHIPPED[: SHIPPED.index("    - {name: bytes_by_status")] + "\nsinks: {redis: {}, mysql: {}}\n"
-"""As an editor leaves it that is killed while it saves: three of the metrics are missing."""
+"""The file of an editor that is killed while it saves: three of the metrics are missing."""
 
 
 def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(home: Home) -> None:

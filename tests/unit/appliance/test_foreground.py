@@ -1,4 +1,4 @@
-"""A mill in front: whoever ends the command ends the mill, and the other way round."""
+"""A mill in the foreground: the end of the command ends the mill, and the other way round."""
 
 import signal
 import socket
@@ -132,5 +132,5 @@ def test_parts_do_not_hear_of_the_service_manager() -> None:
     environ = {NOTIFY_VARIABLE: "/nowhere", "PATH": "/bin"}
     tell = service_manager(environ)
     assert environ == {"PATH": "/bin"}
-    # One that is gone is no reason to fail.
+    # A manager that is gone is no reason to fail.
     tell("READY=1")

@@ -1,4 +1,4 @@
-"""What `doctor` says of MySQL's rows."""
+"""`doctor` reports the number and the growth of MySQL's rows."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
 def test_a_database_without_tables_is_no_database_that_gives_no_answer(
     monkeypatch: pytest.MonkeyPatch, refusal: Exception, level: CheckLevel, found: str
 ) -> None:
-    """Between the first start of MySQL and that of the stream there is nothing to ask for."""
+    """Between the first start of MySQL and that of the stream there are no tables to query."""
 
     def ask(*_: object) -> None:
         raise refusal

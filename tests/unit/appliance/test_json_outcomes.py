@@ -1,4 +1,4 @@
-"""`--json`: every command that prints has it, and what has been done is data then."""
+"""`--json`: every command that prints accepts it, and its result is data then."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ OF_ANOTHER_FORM = {
 
 
 def data(lines: list[str], schema: str) -> Any:
-    """What stands in the one envelope."""
+    """Return the data of the only JSON envelope."""
     [line] = lines
     envelope = json.loads(line)
     assert envelope["schema"] == schema

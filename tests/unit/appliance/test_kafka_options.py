@@ -54,7 +54,7 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 def test_options_of_another_action(
     options: str, option: str, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each would be passed over in silence, and what is printed be taken for something else."""
+    """A silently ignored option would make the output look like the answer to another question."""
     assert topics.main((*SERVER, *options.split())) == 2
     expected = f'Option "[{option}]" can\'t be used with option "[{other}]"'
     assert capsys.readouterr().err.splitlines()[0] == expected

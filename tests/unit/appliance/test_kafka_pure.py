@@ -1,4 +1,4 @@
-"""What the commands about a cluster decide without one: lines, offsets, tables, times."""
+"""The parts of the cluster commands that need no cluster: lines, offsets, tables, times."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""What a shorter `keep` would delete is told before it is taken over, also where MySQL is away."""
+"""The mill names what a shorter `keep` would delete before it applies it, also while MySQL is
+away."""
 
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.unit.appliance.test_commands import config, run
 
 
 def text(keep: str, port: int) -> str:
-    """A mill whose MySQL is elsewhere, and away."""
+    """A configuration whose MySQL is external, and away."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"

@@ -1,4 +1,4 @@
-"""`lag`: what it prints of the monitor's rows, and how it ends."""
+"""`lag`: its output from the monitor's rows, and its exit codes."""
 
 import json
 import time
@@ -49,7 +49,7 @@ def monitor(
     )
 
 
-def test_a_group_that_nobody_knows_is_said_to_be_unknown(
+def test_an_unknown_group_is_reported_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monitor(tmp_path, [row("a", 1)], ["a", "mine"]):
@@ -130,7 +130,7 @@ def test_moments_in_milliseconds_are_for_programs(
 def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By partition it has no row, which looked like a group that has nothing to read."""
+    """Such a group has no row by partition, which looks like a group without anything to read."""
     unread = row("b", None) | {"partitions": 1}
     waits = row("c", None) | {"partitions": None}
     by_partition = [{"group": "a", "topic": "t", "partition": 0, "lag": 1}]

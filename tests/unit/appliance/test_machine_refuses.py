@@ -1,4 +1,4 @@
-"""What is said of a disk that takes nothing, and of a mill that does not run: never a traceback."""
+"""Commands report a full disk or a stopped mill, and never print a traceback."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ METRIC = (
 
 
 def with_no_room(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command whose files may hold no byte; its pipes may."""
+    """Run a command that can write no byte to files, but to its pipes."""
     command = 'ulimit -f 0; exec "$@"'
     return subprocess.run(
         ["bash", "-c", command, "-", sys.executable, "-m", "appliance", *arguments],
@@ -122,7 +122,7 @@ AT_ONCE_S = 8.0
 
 
 @pytest.mark.parametrize("arguments", OF_BROKERS)
-def test_nobody_waits_for_the_brokers_of_a_mill_that_does_not_run(
+def test_no_command_waits_for_the_brokers_of_a_stopped_mill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     config(tmp_path, f"{METRIC}ports: {{mill: {free_port()}}}\n")
@@ -143,7 +143,7 @@ def test_a_broker_that_runs_without_a_supervisor_is_asked(
     assert "no metadata within 300 ms" in err[-1]
 
 
-def test_before_a_mill_has_ever_run_nobody_tells_of_its_secrets(
+def test_before_a_mill_has_ever_run_the_error_names_the_first_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config(tmp_path, METRIC)
@@ -162,7 +162,7 @@ def test_brokers_elsewhere_are_not_started_by_make_up(
 
 
 def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
-    """Whoever follows first and starts the mill then saw nothing at all."""
+    """A `logs --follow` that began before the mill started would otherwise show nothing at all."""
     config(tmp_path, METRIC)
     logs = tmp_path / "data" / "logs"
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Commands that once said what was not so."""
+"""Commands that once printed something untrue."""
 
 import json
 import socket

@@ -64,7 +64,7 @@ def test_a_stranger_with_the_same_id_is_not_ours(sleeper: subprocess.Popen[bytes
     assert sleeper.poll() is None
 
 
-def test_a_record_of_an_earlier_boot_is_nobody(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_record_of_an_earlier_boot_is_no_process(sleeper: subprocess.Popen[bytes]) -> None:
     record = record_of(sleeper.pid)
     assert record is not None
     assert not ProcessRecord(record.pid, record.start_ticks, "another-boot").is_alive()
@@ -164,7 +164,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     ]
     assert last_words(log) == "metric top_paths has changed: new name"
     assert last_words(["Killed", ""]) == "Killed"
-    # Who is killed has said nothing of it: what he told before is not why.
+    # A killed process logs no reason, and its earlier lines are not the reason.
     told = ["Killed", "2026-11-21T04:00:00.200Z WARNING broker-2 loop came late lag_ms=364"]
     assert last_words(told) is None
     # Spark's warnings have a name of their own.
@@ -175,7 +175,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
 
 @contextmanager
 def files_of(bytes_max: int) -> Iterator[None]:
-    """No file can be written beyond so many bytes: what a full disk is to whoever writes."""
+    """Limit the size of each file, because a write then fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:

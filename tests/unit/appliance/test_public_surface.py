@@ -1,4 +1,4 @@
-"""The public surface is what public_surface.txt says, so that every change of it is seen.
+"""The public surface equals public_surface.txt, so that every change of it is seen.
 
     MILLRACE_WRITE_SURFACE=1 pytest tests/unit/appliance/test_public_surface.py
 

@@ -1,4 +1,4 @@
-"""What was read of the file and checked is what starts, whatever is saved in the meantime."""
+"""The mill starts with the file that was read and checked, even if the file is saved since."""
 
 import hashlib
 from pathlib import Path
@@ -39,7 +39,7 @@ class Supervisors:
 
     @property
     def digest(self) -> str:
-        """What the one supervisor was told that its configuration is named."""
+        """Return the digest that the supervisor got with its configuration."""
         [command] = self.commands
         return command[-1]
 
@@ -88,7 +88,8 @@ def test_a_restart_starts_what_was_checked_before_anything_stopped(
 def test_a_part_knows_which_file_its_settings_are_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Who was named the newer file's sum took that for his own, and never looked at it."""
+    """A part that got the newer file's digest would take that for its own and never read the
+    file."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     config(tmp_path, CHECKED)
     mill, _ = load_mill()

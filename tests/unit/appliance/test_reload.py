@@ -1,4 +1,5 @@
-"""`config reload` returns when the collector reads by the saved file, whoever saw it first."""
+"""`config reload` returns when the collector uses the saved file, whichever process saw it
+first."""
 
 import hashlib
 from pathlib import Path

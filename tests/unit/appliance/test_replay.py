@@ -1,4 +1,4 @@
-"""Putting dead letters back: what is given by hand, and how much goes into one transaction."""
+"""Replay of dead letters: edits by hand, and the size of one transaction."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The systemd unit: what stands in it, what systemd says of it, and where it is written."""
+"""The systemd unit: its text, systemd's verdict on it, and the place where it is written."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_it_is_shown_first_and_written_on_demand_and_then_the_same(
     assert "Type=notify" in path.read_text()
 
 
-def test_a_unit_of_somebody_else_is_left_as_it_is(
+def test_a_unit_that_the_mill_did_not_write_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config(tmp_path, "")

@@ -1,4 +1,5 @@
-"""What each part is told: accepted by its own model, complete, and without surplus secrets."""
+"""Each part gets settings that its own model accepts, that are complete, and without surplus
+secrets."""
 
 import json
 import os
@@ -31,7 +32,7 @@ def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) ->
 
 
 def as_sent(of: Mill, part: str) -> dict[str, object]:
-    """What arrives on the descriptor."""
+    """Return the settings that arrive on the descriptor."""
     settings: dict[str, object] = json.loads(encode_settings(settings_for(of, part)))
     return settings
 
@@ -139,7 +140,7 @@ def test_without_containers_everything_is_on_loopback(tmp_path: Path) -> None:
 def test_pitfall_41_clients_outside_are_given_an_address_of_ipv4_not_a_name(
     tmp_path: Path, in_containers: bool
 ) -> None:
-    """librdkafka may try `localhost` by IPv6 first, where nobody listens."""
+    """librdkafka may try `localhost` by IPv6 first, where no broker listens."""
     listeners: Any = as_sent(mill(tmp_path, in_containers=in_containers), "broker-1")["listeners"]
     assert ip_address(listeners["HOST"]["advertised_host"]) == ip_address("127.0.0.1")
 
@@ -173,7 +174,7 @@ def test_the_monitor_is_told_a_token_only_where_it_may_change_something(tmp_path
     assert str(told["token"]) not in repr(mill(tmp_path, allowed).config)
 
 
-def test_servers_of_somebody_else_are_used_and_not_run(tmp_path: Path) -> None:
+def test_external_servers_are_used_and_not_run(tmp_path: Path) -> None:
     of = mill(
         tmp_path,
         "cluster: {bootstrap_servers: 'k1:9092,k2:9092'}\n"
@@ -202,7 +203,7 @@ def test_a_sink_that_is_off_is_none(tmp_path: Path) -> None:
     assert monitor.sinks.mysql is None
 
 
-def test_a_part_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+def test_a_part_that_is_not_configured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownPart, match="broker-1, collector"):
         become(mill(tmp_path, "sinks: {mysql: null}"), "mysql")
 

@@ -1,4 +1,4 @@
-"""What `show` prints: names and numbers as the metric's view in MySQL has them."""
+"""`show` prints names and numbers as the metric's view in MySQL has them."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What `broker describe` and `kafka-metadata-quorum` make of what a cluster says."""
+"""`broker describe` and `kafka-metadata-quorum` print the state that a cluster reports."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ TOLD = (
 STANDING = ClusterState(LIVE, QUORUM, (TOPIC,), TOLD)
 
 
-def test_brokers_are_those_whom_anybody_names() -> None:
+def test_the_brokers_are_all_those_named_in_any_answer() -> None:
     rows = {row["broker"]: row for row in broker_rows(STANDING)}
     assert {number: row["state"] for number, row in rows.items()} == {
         1: "in service",
@@ -84,8 +84,8 @@ def test_of_another_cluster_what_only_ours_say_is_not_known() -> None:
     assert [row["controller"] for row in rows] == [False, True, False]
     assert quorum_row(foreign, NOW) is None
     assert {row["partition_epoch"] for row in partition_rows(foreign)} == {None}
-    nobody = replace(foreign, metadata=replace(LIVE, controller_id=-1))
-    assert nobody.controller_id is None
+    without = replace(foreign, metadata=replace(LIVE, controller_id=-1))
+    assert without.controller_id is None
 
 
 def test_partitions_have_their_epochs_and_who_may_lead() -> None:

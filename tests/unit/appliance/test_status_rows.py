@@ -1,4 +1,4 @@
-"""`status`: a part that finishes nothing is said, though it says itself that all is well."""
+"""`status` reports a part without progress, even if the part reports itself healthy."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ STUCK = "stream has finished nothing for 80 s"
 
 
 def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bool = True) -> None:
-    """A running mill whose monitor finds the stream stuck, which says of itself that it is well."""
+    """A running mill whose stream reports itself healthy, and whose monitor finds it stuck."""
     problem = Problem("part-stuck", STUCK)
     details = {"stuck_parts": {"stream": STUCK}} if tells_which else {}
     answers = {

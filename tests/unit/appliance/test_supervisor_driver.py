@@ -1,4 +1,4 @@
-"""What the supervisor does beside its judgement: its lock, and logs on a disk that is full."""
+"""The supervisor's driver: its lock, and logs on a full disk."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def test_logs_are_kept_small_after_one_that_could_not_be(
     assert caplog.text.count("cannot be kept small") == 2, "once of each"
 
 
-def test_who_looks_whether_a_mill_runs_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_looking_if_a_mill_runs_blocks_no_start(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path / "millrace.yaml")
     os.close(take_lock(home))
     enough = threading.Event()

@@ -1,4 +1,4 @@
-"""The supervisor goes over to another configuration: what ends, what waits, and who takes turns."""
+"""The supervisor changes to another configuration: parts that end, wait, or restart in turns."""
 
 import dataclasses
 
@@ -53,11 +53,11 @@ def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
     assert state_of(mill, "n") is PartPhase.WAITING
     assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
     assert list(mill.parts) == ["n"]
-    # What a probe of it finds afterwards is nobody's.
+    # The supervisor ignores the result of a later probe of it.
     assert mill.on_probe("a", ProbeResult.OK, "", 30) == []
 
 
-def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
+def test_a_part_that_gave_up_restarts_with_its_successor() -> None:
     mill = supervisor(part("a"))
     mill.tick(0)
     mill.on_exit("a", core.EXIT_SETTINGS, 5)
@@ -66,7 +66,7 @@ def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
     assert exchange(mill, [moved("a")], {"a"}, 10) == [Start("a")]
 
 
-def test_an_unchanged_part_that_crashes_meanwhile_does_not_wait() -> None:
+def test_an_unchanged_part_that_crashes_during_the_exchange_does_not_wait() -> None:
     mill = supervisor(part("a"), part("b"))
     bring_up(mill, "a")
     bring_up(mill, "b")
@@ -96,7 +96,8 @@ def cluster(*others: Part) -> Supervisor:
 
 
 def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
-    """A part that was asked to stop ends, starts and is healthy; what is done at the end of it."""
+    """Let a part that was asked to stop end, start and become healthy; return the effects of the
+    end."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
     return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))
@@ -132,7 +133,7 @@ def test_a_broker_that_does_not_stop_is_killed_and_the_next_one_follows() -> Non
     assert deeds(mill.on_exit("b1", -9, 10_020)) == [Terminate("b2", False)]
 
 
-def test_changed_brokers_start_anew_one_after_the_other_each_when_all_are_healthy() -> None:
+def test_changed_brokers_restart_in_turn_each_when_all_are_healthy() -> None:
     mill = cluster(part("collector", 1, 0))
     parts = [*BROKERS, part("collector", 1, 0)]
     looked = exchange(mill, parts, {"b1", "b2", "b3"}, 10)
@@ -155,7 +156,7 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
     assert state_of(mill, "b1") is PartPhase.FAILED
     assert deeds(mill.tick(1_000_000)) == [ProbePart("b2"), ProbePart("b3")]
-    # The next change goes to all of them, to the one that serves nobody first.
+    # The next change goes to all brokers, first to the broker that is down.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
     looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 1_000_020))
@@ -168,7 +169,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
         mill.on_probe("b2", ProbeResult.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
-    # One that dies by itself starts with what it was to be told, and the others wait for it.
+    # A broker that dies starts with its new settings, and the others wait for it.
     mill.on_exit("b3", -9, 25)
     assert state_of(mill, "b3") is PartPhase.STARTING
     assert comes_back(mill, "b1", 30) == []
@@ -176,7 +177,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
     assert mill.is_healthy
 
 
-def test_nobody_waits_while_brokers_take_turns() -> None:
+def test_other_parts_do_not_wait_while_brokers_take_turns() -> None:
     monitor = part("monitor")
     mill = cluster(monitor, part("collector", 1, 0))
     parts = [*BROKERS, moved("monitor"), moved("collector", 1, 0)]
@@ -241,7 +242,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert mill.reason_of(mill.parts["b2"]) == (
         "restarts in its turn; waits for 3 partitions that are not in sync"
     )
-    # Nobody is asked again at once, nor is the moment missed.
+    # No broker is asked again at once, and the deadline is not missed.
     assert deeds(mill.tick(31)) == []
     assert mill.next_deadline_ms == 30 + LOOK_EVERY_MS
     looked = deeds(mill.tick(30 + LOOK_EVERY_MS))
@@ -253,7 +254,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert mill.reason_of(mill.parts["b3"]) == ""
 
 
-def test_whoever_gives_no_status_is_waited_for_too() -> None:
+def test_a_broker_without_a_status_is_waited_for_too() -> None:
     mill = cluster()
     assert turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10, None) == []
     assert mill.reason_of(mill.parts["b1"]) == ("restarts in its turn; waits for the status of b3")
@@ -276,8 +277,8 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
 
 
 def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
-    """Three brokers are to start anew, and two partitions never come in sync; the last answer's
-    effects, and when it came."""
+    """Request a restart of three brokers while two partitions never come in sync; return the last
+    answer's effects and its time."""
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
         (look,) = (one for one in effects if isinstance(one, AskReplicas))
@@ -299,7 +300,7 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     )
     assert mill.is_healthy
     assert mill.reason_of(mill.parts["b1"]) == "not restarted, because its turn has not come"
-    # It goes on by itself only if somebody wants it, and nothing is asked meanwhile.
+    # The exchange resumes only on request, and the supervisor asks no broker until then.
     asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, ProbePart)]
     assert asked == []
     looked = exchange(mill, BROKERS, set(), now_ms + 11 * IN_SYNC_MS)
@@ -307,7 +308,7 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     assert turn(mill, looked, now_ms + 11 * IN_SYNC_MS) == [Terminate("b1", False)]
 
 
-def test_whoever_is_started_anew_by_hand_after_that_gets_what_it_was_to_be_told() -> None:
+def test_a_broker_restarted_by_hand_after_that_gets_its_new_settings() -> None:
     mill = cluster()
     _, now_ms = waiting_in_vain(mill)
     for name in ("b1", "b2", "b3"):

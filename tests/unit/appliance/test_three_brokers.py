@@ -1,4 +1,4 @@
-"""`cluster.brokers: 3`: what each broker is told, and whose data folders it may be given."""
+"""`cluster.brokers: 3`: the settings of each broker, and the data folders that it may get."""
 
 import tarfile
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
 
 
 def born(of: Mill, *ids: int) -> None:
-    """What the birth of a cluster of these brokers leaves on each of their disks."""
+    """Write the files that the birth of a cluster of these brokers leaves on each disk."""
     voters = VoterSet(Voter(ReplicaKey(one, Uuid(int=one))) for one in ids)
     for one in ids:
         folder = of.home.part_data(f"broker-{one}") / "__cluster_metadata-0"
@@ -185,7 +185,7 @@ def test_a_folder_from_before_there_was_a_quorum_is_one_brokers(tmp_path: Path) 
     assert "a cluster of broker 1 alone" in check.found
 
 
-def test_a_folder_that_is_not_born_yet_names_nobody(tmp_path: Path) -> None:
+def test_a_folder_before_the_birth_names_no_voter(tmp_path: Path) -> None:
     metadata = tmp_path / "__cluster_metadata-0"
     assert brokers_of(tmp_path, 2) == ()
     metadata.mkdir()

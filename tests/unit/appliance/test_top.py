@@ -1,4 +1,4 @@
-"""`top`: what it makes of two looks, and how it shows them in a pipe and on a terminal."""
+"""`top`: the rates from two looks, and their display in a pipe and on a terminal."""
 
 import fcntl
 import json

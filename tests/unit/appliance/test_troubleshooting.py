@@ -54,7 +54,7 @@ def test_what_is_quoted_is_said(message: str) -> None:
     assert is_said(message)
 
 
-def test_what_nobody_says_is_found_out() -> None:
+def test_a_message_that_the_program_never_prints_is_found() -> None:
     assert len(MESSAGES) >= MESSAGES_MIN
     assert OF_BACKUPS
     assert not is_said("the moon is in the way of …")

@@ -1,4 +1,5 @@
-"""A container whose part nobody asks for is healthy, says why it does nothing, and can be ended."""
+"""A container of a part that is not configured is healthy, says why it is idle, and can be
+stopped."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""How long a start is waited for, and what is told meanwhile; the supervisor is played."""
+"""The time that a start may take, and the progress it reports; the test plays the supervisor."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ def part(name: str, state: str, reason: str = "") -> dict[str, Any]:
 
 
 class Clock:
-    """Goes on by what is slept."""
+    """A clock that advances by each sleep."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -56,7 +56,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
 def test_what_no_waiting_mends_is_not_waited_for(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mill whose logs were torn had `up` wait for all of its 300 s, and not say what for."""
+    """With torn logs `up` once waited for all of its 300 s without naming the reason."""
     play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
     began_s = clock.now_s
     with pytest.raises(StartFailed, match="counted up to 20, but the broker has it only up to 9"):
@@ -79,7 +79,7 @@ def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.Mon
         ("starting", "starting", "stream"),
         ("starting", "127.0.0.1:8092: Connection refused", "stream"),
         ("starting", "mysql-away: not now", "stream (mysql-away: not now)"),
-        ("healthy", "starts anew", "stream (starts anew)"),
+        ("healthy", "starts again", "stream (starts again)"),
     ],
 )
 def test_what_a_part_waits_for_is_told(

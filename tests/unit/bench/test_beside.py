@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
-    """What else the machine does in each run that follows."""
+    """The other load of the machine in each run that follows."""
     left = list(values)
 
     class FakeWatch:

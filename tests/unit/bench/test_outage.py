@@ -1,4 +1,4 @@
-"""What counts as a time without an acknowledgement, and what of it librdkafka spent by itself."""
+"""The length of a time without an acknowledgement, and the part of it that librdkafka spent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose runs become whose figures when several are measured in turn."""
+"""The assignment of runs to figures when several subjects are measured in turn."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ ROW = Row("work", {"p50_ms": "p50 ms"})
 
 
 class Order:
-    """Who was measured when."""
+    """The order in which the subjects were measured."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

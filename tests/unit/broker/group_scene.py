@@ -37,7 +37,7 @@ PROTOCOLS_BYTES_MAX = 1_000
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says to its assignor: version 0, its topics, no more."""
+    """Encode a consumer's subscription: version 0, its topics, no more."""
     names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
     return b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
@@ -98,9 +98,9 @@ class Scene:
         self.log: list[CoordinatorRecord] = []
         self.held: deque[StoreGroup] = deque()
         self.is_held = False
-        """Whether what is to be stored waits for `let_store`."""
+        """True if records wait for `let_store` before they are stored."""
         self.events: list[tuple[int, Asked | StoreGroup]] = []
-        """What has come out, each with its time: answered requests and stored generations."""
+        """The results, each with its time: answered requests and stored generations."""
         self.shard = self._new_shard()
 
     def _new_shard(self) -> GroupShard:

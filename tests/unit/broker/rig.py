@@ -36,7 +36,7 @@ LISTENERS = {
     name: {"host": name.lower(), "port": 1, "advertised_host": name.lower(), "advertised_port": 1}
     for name in ("HOST", "MILL", "BROKER")
 }
-"""What the broker says of itself; nobody listens there."""
+"""The addresses that the broker advertises; no socket listens there."""
 
 KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
 """Arrays that are null in answers of Kafka too (pitfall 23); clients take no other null."""
@@ -70,12 +70,12 @@ def texts(value: object) -> set[str]:
 
 
 def repeats_a_code(text: str) -> bool:
-    """Whether a text begins with the name of an error code, which clients show beside it."""
+    """Return True if a text begins with the name of an error code, which clients show beside it."""
     return text.partition(":")[0] in ErrorCode.__members__
 
 
 class InlineWorker:
-    """Does each job at once."""
+    """A worker that performs each job at once."""
 
     def __init__(self, on_final: Callable[[Exception], None] | None = None) -> None:
         self._on_final = on_final
@@ -99,7 +99,7 @@ class InlineWorker:
 
 
 class HeldWorker(InlineWorker):
-    """Does its jobs when told to."""
+    """A worker that performs its jobs when the test says so."""
 
     def __init__(self) -> None:
         self.held: deque[Callable[[], None]] = deque()
@@ -135,18 +135,19 @@ class HeldSyncs(InlineWorker):
 
     @property
     def held_count(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._held)
 
     def work(self, count: int | None = None) -> None:
-        """Do so many of those held; without a number all, and what that brings with it."""
+        """Perform that many of the held jobs; without a number all, and the jobs that follow from
+        them."""
         while self._held and count != 0:
             self._held.popleft()()
             count = count if count is None else count - 1
 
 
 SYNC_NS = 1_500_000
-"""What each sync takes, as it is told."""
+"""The reported duration of each sync."""
 
 
 class Begun(NamedTuple):
@@ -157,10 +158,10 @@ class Begun(NamedTuple):
 
 
 class HeldFlusher(Flusher):
-    """Syncs when told to."""
+    """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """Tells whom the broker's own would have told. `metadata` has the metadata's syncs."""
+        """Notify the callbacks of `replaced`. `metadata` has the metadata's syncs."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
@@ -179,7 +180,7 @@ class HeldFlusher(Flusher):
         return True
 
     def begin(self) -> Begun:
-        """Start a sync of everything marked; what is written later is not part of it."""
+        """Start a sync of everything marked; later writes are not part of it."""
         marked, self.marked = self.marked, {}
         targets = [(log, log.flush_target()) for log in marked]
         begun = [(log, target) for log, target in targets if target is not None]
@@ -211,7 +212,7 @@ class HeldFlusher(Flusher):
 
 
 class RigWorld(SimWorld):
-    """Its threads do each job at once, or as the given worker does."""
+    """A world whose threads perform each job at once, or as the given worker does."""
 
     def __init__(self, now_ms: int, monotonic_ms: int, worker: Jobs | None) -> None:
         super().__init__(1, now_ms, monotonic_ms)
@@ -226,7 +227,7 @@ class RigWorld(SimWorld):
 
 
 class FakeSession:
-    """What a handler sees of a session."""
+    """The part of a session that a handler uses."""
 
     def __init__(self, listener: str = "HOST", number: int = 0) -> None:
         self.number = number
@@ -272,7 +273,7 @@ class Asked:
         self._version = version
 
     def is_answered(self) -> bool:
-        """Whether the answer has been given; empty counts."""
+        """Return True if the answer has been given; an empty answer counts."""
         return self.slot.answer is not None
 
     @property
@@ -315,7 +316,7 @@ class Rig:
         self.turn()
 
     def power_cut(self, chance: random.Random) -> None:
-        """Everything that was not synced may be gone; then the broker starts again."""
+        """Drop unsynced bytes at random, and start the broker again."""
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         drawn_from = self.world.chance
         self.world = RigWorld(now_ms, monotonic_ms, self._worker)
@@ -366,8 +367,7 @@ class Rig:
         assert answer.topics[0].error_code == 0, answer.topics[0]
 
     def commit(self, *records: MetadataRecord) -> None:
-        """Have the metadata's log hold these, as a decision of the controller that nobody here has
-        asked for."""
+        """Append these to the metadata log, as a controller decision that no client requested."""
         quorum = self.broker.parts.metadata.quorum
         batch = build_batch(
             [NewRecord(None, encode_record(one), self.clock.now_ms()) for one in records]

@@ -162,7 +162,7 @@ def test_keys_that_change_nothing_here_are_taken_from_scripts_that_state_them() 
 
 
 def test_the_older_bound_of_time_holds_where_the_newer_two_are_not_set() -> None:
-    """On whichever floor they are set: Kafka 3.6 compares what each comes to in the end."""
+    """It does not matter where they are set: Kafka 3.6 compares the resulting values."""
 
     def bounds(broker: dict[str, object], **topic: str) -> tuple[int, int]:
         given = {f"log.message.timestamp.{key}.max.ms": value for key, value in broker.items()}

@@ -1,6 +1,6 @@
 """configs/README.md lists every key of the broker, and none that it does not have.
 
-`MILLRACE_BLESS=1` writes the lists anew.
+`MILLRACE_BLESS=1` writes the lists again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def test_the_readme_is_what_the_tables_say() -> None:
     if os.environ.get("MILLRACE_BLESS"):
         README.write_text(wanted)
     assert begin, "the marker is gone"
-    assert README.read_text() == wanted, "MILLRACE_BLESS=1 writes it anew"
+    assert README.read_text() == wanted, "MILLRACE_BLESS=1 writes it again"
 
 
 def test_every_key_is_listed_with_its_default() -> None:
@@ -35,7 +35,7 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 
 def test_every_setting_is_read_somewhere_in_the_broker() -> None:
-    """A key that nothing reads would be a promise nobody keeps."""
+    """A key that no code reads would be an empty promise."""
     tables = {"keys_text.py", "limit_keys.py", "node_keys.py"}
     sources = "\n".join(
         path.read_text()

@@ -20,7 +20,7 @@ MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
-class Noted:
+class NotingWaiter:
     """A waiter that writes down how it ended, and then does what the test says."""
 
     def __init__(
@@ -45,12 +45,12 @@ class Noted:
 
 
 class Scene:
-    """A line, and the journal of all who wait in it."""
+    """A line of waiters, and a journal of their results."""
 
     def __init__(self, mark: int = 0) -> None:
         self.line = OffsetKey(mark)
         self.journal: list[str] = []
-        self.waiters: list[Noted] = []
+        self.waiters: list[NotingWaiter] = []
 
     def deadline_ms(self) -> int | None:
         return self.line.next_deadline_ms
@@ -62,7 +62,7 @@ class Scene:
         deadline_ms: int | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        waiter = Noted(name, self.journal, then)
+        waiter = NotingWaiter(name, self.journal, then)
         self.waiters.append(waiter)
         self.line.await_(offset, waiter, deadline_ms)
 
@@ -89,7 +89,7 @@ def test_what_counts_already_is_reached_at_once() -> None:
 def test_a_new_line_knows_no_mark() -> None:
     journal: list[str] = []
     line = OffsetKey()
-    line.await_(0, Noted("empty", journal), None)
+    line.await_(0, NotingWaiter("empty", journal), None)
     assert (journal, line.mark) == ([], NO_MARK)
     line.reached(0)
     assert journal == ["empty reached"]
@@ -140,7 +140,8 @@ def test_the_earliest_deadline_since_the_line_was_empty() -> None:
     assert scene.journal == ["b REQUEST_TIMED_OUT", "d REQUEST_TIMED_OUT"]
     assert scene.line.next_deadline_ms == 500
     scene.line.reached(5)
-    # Whoever had that deadline has gone: the next look finds nobody, and then there is none.
+    # The waiter with that deadline has gone: the next look finds none, and then there is no
+    # deadline.
     scene.line.expire(500)
     assert (scene.deadline_ms(), len(scene.line)) == (None, 1)
     scene.line.reached(7)
@@ -257,7 +258,7 @@ class Lines:
         self.one, self.two = OffsetKey(0), OffsetKey(0)
 
     def wait(self, line: OffsetKey, name: str, offset: int, deadline_ms: int) -> None:
-        self.purgatory.await_(line, offset, Noted(name, self.journal), deadline_ms)
+        self.purgatory.await_(line, offset, NotingWaiter(name, self.journal), deadline_ms)
 
 
 def test_the_alarm_is_set_for_the_earliest_deadline_of_all_lines() -> None:
@@ -293,7 +294,7 @@ def test_who_is_told_that_it_took_too_long_may_wait_again() -> None:
     def again() -> None:
         lines.wait(lines.one, "again", 9, 500)
 
-    lines.purgatory.await_(lines.one, 5, Noted("a", lines.journal, again), 300)
+    lines.purgatory.await_(lines.one, 5, NotingWaiter("a", lines.journal, again), 300)
     lines.purgatory.expire(300)
     assert lines.purgatory.next_deadline_ms == 500
     lines.purgatory.expire(500)
@@ -316,7 +317,7 @@ class Room:
         deadline_ms: int = 500,
         then: Callable[[], None] | None = None,
     ) -> FirstReached:
-        waiter = Noted(name, self.journal, then)
+        waiter = NotingWaiter(name, self.journal, then)
         return self.purgatory.await_first(offsets, waiter, deadline_ms)
 
 
@@ -336,7 +337,7 @@ def test_operations_of_a_key_end_by_offset_and_then_in_the_order_they_came() -> 
     room = Room()
     for name, offset in (("one", 5), ("two", 3), ("three", 9), ("four", 3)):
         room.wait(name, {room.a: offset, room.b: 1})
-    room.a.await_(3, Noted("produce", room.journal), None)
+    room.a.await_(3, NotingWaiter("produce", room.journal), None)
     room.a.reached(5)
     assert room.journal == ["two reached", "four reached", "produce reached", "one reached"]
     room.b.reached(1)
@@ -355,7 +356,7 @@ def test_several_keys_expire_by_deadline_after_those_of_one_key() -> None:
     room.wait("late", {room.a: 10}, 900)
     room.wait("soon", {room.a: 10, room.b: 1}, 500)
     room.wait("alone", {}, 600)
-    room.purgatory.await_(room.a, 10, Noted("produce", room.journal), 700)
+    room.purgatory.await_(room.a, 10, NotingWaiter("produce", room.journal), 700)
     assert room.alarms == [900, 500, 600, 700]
     assert room.purgatory.next_deadline_ms == 500
     room.purgatory.expire(499)

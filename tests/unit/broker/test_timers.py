@@ -1,4 +1,4 @@
-"""Deadlines: order, cancelling, and a heap that does not grow with what was cancelled."""
+"""Deadlines: order, cancelling, and a heap that drops cancelled entries."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Ledger:
 
 
 def identity(owner: Transaction) -> tuple[str, int, int]:
-    """What a producer names itself by."""
+    """The fields that identify a producer in its requests."""
     return owner.transactional_id, owner.producer_id, owner.producer_epoch
 
 

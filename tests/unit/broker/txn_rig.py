@@ -60,7 +60,7 @@ def make_coordinators(rig: Rig) -> None:
 
 
 def settle(rig: Rig) -> None:
-    """Sync and turn until nothing more follows by itself."""
+    """Sync and turn until no more work is due."""
     rig.turn()
     while not rig.flusher.is_idle:
         rig.flusher.sync()
@@ -87,7 +87,8 @@ def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
 
 
 def read_stable_records(rig: Rig, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
-    """What such a reader sees from an offset on, aborted batches dropped as a client drops them."""
+    """Return the records that a read_committed client gets from an offset on, without aborted
+    batches."""
     records: list[Record] = []
     while True:
         request = fetch_request(topic, offset, isolation_level=READ_COMMITTED)

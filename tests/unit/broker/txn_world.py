@@ -52,13 +52,13 @@ class Actor:
         self.name = name
         self.log = SendLog(name)
         self.number = 0
-        """Of the transaction."""
+        """The number of the transaction."""
         self._rig = rig
         self._chance = chance
         self._value = 0
         self._plan: list[tuple[str, TopicPartition | None]] = []
         self._request: tuple[str, Message, int, int] | None = None
-        """What is under way: kind, message, version, the record's number in the log."""
+        """The request under way: kind, message, version, the record's number in the log."""
         self._asked: Asked | None = None
         self._is_commit = True
 
@@ -67,11 +67,11 @@ class Actor:
         return f"g-{self.name}"
 
     def is_answered(self) -> bool:
-        """Whether nothing that it has asked is open."""
+        """Return True if none of its requests is open."""
         return self._asked is None or self._asked.is_answered()
 
     def lost(self) -> None:
-        """The broker is another one: nobody will answer any more."""
+        """Mark the request as lost, because the broker restarted and will not answer it."""
         self._asked = None
 
     def step(self, now_ns: int) -> None:
@@ -140,7 +140,8 @@ class Actor:
             self.log.end(self.number, Outcome.OK if self._is_commit else Outcome.FAILED)
 
     def _give_up(self, kind: str) -> None:
-        """Somebody newer has the id. Without a commit asked for, all of it is aborted."""
+        """Another producer has taken the id. Without a requested commit the whole transaction is
+        aborted."""
         if self.number in self.log.ends and not (kind == "end" and self._is_commit):
             self.log.end(self.number, Outcome.FAILED)
         self._plan.clear()
@@ -221,13 +222,13 @@ class TxnWorld:
             self.reader.read(place, record.offset, record.value)
 
     def cut(self) -> None:
-        """The power fails; clients notice that nobody answers."""
+        """Cut the power; clients notice that the broker does not answer."""
         self.rig.power_cut(self.chance)
         for actor in self.actors:
             actor.lost()
 
     def finish(self) -> None:
-        """No more faults: what is open is overdue, and what is decided is finished."""
+        """End all faults: open transactions expire, and decided ones complete."""
         settle(self.rig)
         self.rig.advance(10 * TIMEOUT_MS)
         settle(self.rig)

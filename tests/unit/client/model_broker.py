@@ -1,4 +1,4 @@
-"""A leader of one partition as Kafka describes it, and a network that loses what it likes.
+"""A leader of one partition as Kafka describes it, and a network that loses messages at random.
 
 A double of the world outside, not of our code: the model keeps the log and, per producer id, the
 epoch and the last five batches, and checks sequences by Kafka's rules (facts of the protocol).
@@ -35,7 +35,7 @@ TOO_LATE = (
 
 @dataclass
 class _Known:
-    """What a leader remembers of one producer id."""
+    """A leader's state of one producer id."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(
@@ -105,8 +105,8 @@ class Connection:
 class World:
     """One core, partitions that are led by one of two brokers, and chance.
 
-    The two brokers share their logs, as replicas do. The one that does not lead refuses what it has
-    not handled yet, but answers it has given may still be on their way.
+    The two brokers share their logs, as replicas do. The broker that does not lead refuses requests
+    that it has not handled yet, but its earlier answers can still be on their way.
     """
 
     def __init__(self, core: ProducerCore, rng: random.Random, fault_rate: float) -> None:
@@ -139,7 +139,7 @@ class World:
         self.rng.choice(actions)()
 
     def settle(self, steps_max: int = 20_000) -> None:
-        """Without further faults everything must get its outcome."""
+        """Without further faults every batch must get its outcome."""
         self.fault_rate = 0.0
         for _ in range(steps_max):
             if self.core.is_empty:
@@ -192,7 +192,8 @@ class World:
                 self.perform(self.core.on_delivered(sent.batch, base_offset, -1))
 
     def lose(self, connection: Connection) -> None:
-        """What was not answered stays so; what was not handled never is."""
+        """Drop all open requests: handled ones stay unanswered, and the others are never
+        handled."""
         for answer in connection.answers:
             for sent, _, _ in answer:
                 self.core.on_connection_lost(sent.batch, self.now_ms)

@@ -3,7 +3,7 @@
     async with ScriptedServer(answer) as server: ...
 
 `answer(request)` returns a message to send back, raw bytes to send as they are, HANG (say nothing),
-or CLOSE (end the connection). ApiVersions is answered by itself unless `versions` is None.
+or CLOSE (end the connection). The server answers ApiVersions itself unless `versions` is None.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ALL_VERSIONS: dict[int, range] = {int(key): key.valid_versions for key in ApiKey
 
 
 class Do(Enum):
-    """What to do instead of answering."""
+    """The possible actions instead of an answer."""
 
     HANG = 1
     CLOSE = 2

@@ -1,4 +1,4 @@
-"""Administration and committed offsets against a scripted broker: what is repeated, what not."""
+"""Administration and committed offsets against a scripted broker: repeated and final errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

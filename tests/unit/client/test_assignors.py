@@ -1,4 +1,4 @@
-"""Who gets what: equal to Java's where that matters, even and sticky where it is free."""
+"""Assignments: equal to Java's where that matters, balanced and sticky otherwise."""
 
 import random
 from collections import Counter
@@ -41,7 +41,8 @@ def random_group(rng: random.Random) -> tuple[list[MemberSubscription], Counts]:
 
 
 def check(members: Sequence[MemberSubscription], counts: Counts, given: Assignment) -> None:
-    """Everybody is in it, nobody gets what it does not want, nothing is given twice."""
+    """Check that every member is there, that no member gets unwanted topics, and nothing is given
+    twice."""
     assert set(given) == {m.member_id for m in members}
     wants = {m.member_id: frozenset(m.topics) for m in members}
     for member_id, partitions in given.items():
@@ -152,12 +153,12 @@ def test_equal_wishes_are_shared_evenly_and_with_the_fewest_moves(assignor: Assi
         most = -(-total // len(after))
         at_most = [most] * (total % len(after) or len(after)) + [total // len(after)] * len(after)
         kept = sum(len(set(m.owned) & set(after[m.member_id])) for m in stayed)
-        # Nobody could keep more than its share, and the larger shares go to who owns most.
+        # No member could keep more than its share, and the larger shares go to the owners of most.
         owned = sorted((len(m.owned) for m in stayed), reverse=True)
         assert kept == sum(min(n, share) for n, share in zip(owned, at_most, strict=False))
 
 
-def test_different_wishes_leave_nobody_with_two_less_than_it_could_have() -> None:
+def test_different_subscriptions_leave_no_member_with_two_less_than_possible() -> None:
     rng = seeded("balanced")
     for _ in range(300):
         members, counts = random_group(rng)

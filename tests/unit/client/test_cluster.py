@@ -241,7 +241,7 @@ def test_a_forgotten_leader_is_asked_for() -> None:
     with_one_node(test)
 
 
-def test_a_node_that_nobody_knows() -> None:
+def test_an_unknown_node() -> None:
     async def test(cluster: Cluster, script: Script1) -> None:
         with pytest.raises(BrokerUnreachable, match="broker 9 is not in the cluster"):
             await cluster.request(9, ListGroupsRequest())

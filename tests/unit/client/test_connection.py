@@ -1,4 +1,4 @@
-"""One connection against a server that follows a script: order, time, loss, nonsense, versions."""
+"""A connection to a server that follows a script: order, time, loss, nonsense, versions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -217,7 +217,7 @@ def test_nonsense_ends_the_connection(raw: bytes) -> None:
     connected(lambda request: raw, test)
 
 
-def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unrequested_answer_ends_the_connection() -> None:
     def answer(request: Received) -> Answer:
         once = request.encode(ListGroupsResponse())
         return once + once
@@ -319,7 +319,7 @@ def test_records_outlive_the_read_buffer(
     connected(answer, test, response_bytes_max=300_000, loop_factory=loop_factory)
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_no_listener_is_unreachable() -> None:
     async def run() -> None:
         port = free_port()
         with pytest.raises(BrokerUnreachable, match=f"^127.0.0.1:{port}: Connection refused$"):

@@ -277,8 +277,8 @@ def test_a_transaction_s_membership_is_the_one_its_records_were_read_under() -> 
         assert consumer.membership == GroupMembership(1, "me")
         await consumer.getone()
         assert consumer.membership == GroupMembership(2, "me")
-        # Out of the group, as one that was not polled for too long: still to be refused, and so
-        # not to be taken for somebody who never was a member.
+        # Out of the group, like a member that did not poll in time: its requests must be refused,
+        # and the coordinator must not take it for a client that never was a member.
         core.member_id, core.generation_id = "", -1
         assert consumer.membership == GroupMembership(2, "me")
         await consumer.unsubscribe()
@@ -297,7 +297,7 @@ def test_a_poll_that_outlasts_its_membership_does_not_count_for_the_next() -> No
         assert core is not None
         core.subscribe(["t"])
         stable(core, ZERO)
-        assert core.next_deadline_ms() is not None, "when it leaves because nobody polls"
+        assert core.next_deadline_ms() is not None, "when it leaves because of missing polls"
         core.member_id, core.generation_id = "", -1
 
     consuming(test, group_id="g", auto_commit=False)
@@ -369,7 +369,7 @@ def test_positions_may_be_asked_for_side_by_side() -> None:
 
 @pytest.mark.parametrize("waits", ["getone", "position"])
 @pytest.mark.parametrize("asks", ["the group", "the leader"])
-def test_whoever_waits_for_a_beginning_is_told_of_the_end(waits: str, asks: str) -> None:
+def test_a_waiter_for_the_start_gets_the_failure(waits: str, asks: str) -> None:
     async def test(consumer: Consumer, leaders: Leaders) -> None:
         if asks == "the group":
             leaders.commits_gate = asyncio.Event()

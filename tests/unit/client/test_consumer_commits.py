@@ -26,8 +26,8 @@ ZERO = TopicPartition("t", 0)
 PASSING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-class Committing(Leaders):
-    """Leaders whose coordinator takes commits, unless it was told another answer to the next."""
+class CommittingLeaders(Leaders):
+    """Leaders whose coordinator accepts commits, unless the test sets another next answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,10 +62,12 @@ class Committing(Leaders):
         return answer
 
 
-def committing(test: Callable[[Consumer, Committing], Awaitable[None]], **settings: Any) -> None:
+def committing(
+    test: Callable[[Consumer, CommittingLeaders], Awaitable[None]], **settings: Any
+) -> None:
     """Two partitions of ten records each, and a group that commits."""
 
-    leaders = Committing()
+    leaders = CommittingLeaders()
     consuming(lambda consumer, _: test(consumer, leaders), leaders, **{"group_id": "g"} | settings)
 
 
@@ -75,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])
         for _ in range(4):
             await consumer.getone()
@@ -93,9 +95,9 @@ def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
 
 
 def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None:
-    """What it waits behind may have committed more than was worked off when it began to wait."""
+    """The commit before it can cover more records than were processed when it began to wait."""
 
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])
         for _ in range(4):
             await consumer.getone()
@@ -115,7 +117,7 @@ def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None
 def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
     code: ErrorCode,
 ) -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         core = consumer._core
         assert core is not None
         core.subscribe(["t"])
@@ -139,8 +141,8 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
     committing(test, auto_commit=False)
 
 
-def test_a_position_of_a_partition_that_goes_meanwhile_is_nobodys() -> None:
-    async def test(consumer: Consumer, leaders: Committing) -> None:
+def test_a_position_of_a_revoked_partition_is_dropped() -> None:
+    async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         leaders.commits_gate = asyncio.Event()
         await consumer.adopt({ZERO})
         waiting = asyncio.create_task(consumer.position(ZERO))

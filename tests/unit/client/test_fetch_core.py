@@ -1,4 +1,4 @@
-"""What a reader sees of one partition's answer."""
+"""The records that a reader gets from one partition's answer."""
 
 import struct
 

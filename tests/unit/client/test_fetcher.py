@@ -67,7 +67,7 @@ class Leaders:
         self.look_ups_asked = 0
         self.look_up_gate: asyncio.Event | None = None
         self.committed: dict[int, int] = {}
-        """What the group has committed, if there is one."""
+        """The group's committed offset, if there is one."""
         self.commits_asked = 0
         self.commits_gate: asyncio.Event | None = None
         self.corrupt = False
@@ -342,7 +342,7 @@ def test_closed_means_closed() -> None:
     reading(test)
 
 
-def test_a_poll_that_was_closed_asks_nobody_any_more() -> None:
+def test_a_closed_poll_asks_no_node_any_more() -> None:
     async def test(fetcher: Fetcher, leaders: Leaders) -> None:
         leaders.metadata_gate = asyncio.Event()
         leaders.metadata_asked = 0
@@ -368,7 +368,7 @@ def test_partitions_come_and_go_while_it_reads() -> None:
         waiting = asyncio.create_task(fetcher.poll(5_000))
         await asyncio.sleep(0)
         fetcher.add({ONE: 8})
-        # Woken: it returns with what it has, and the next one asks for the partition that came.
+        # A woken fetch returns its records, and the next one asks for the added partition.
         assert await waiting == []
         batches = await read(fetcher, 2)
         assert [r.offset for batch in batches for r in batch.records] == [8, 9]

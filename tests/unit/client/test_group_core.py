@@ -1,4 +1,4 @@
-"""A member's rounds by hand: what it does next, and what each answer makes of it."""
+"""A member's rebalances by hand: its next request, and the effect of each answer."""
 
 import random
 from typing import Any, TypeVar
@@ -422,7 +422,7 @@ def test_nonsense_of_a_peer_ends_the_leader_with_an_error() -> None:
     assert core.failure is not None
 
 
-def test_a_protocol_nobody_offered_ends_it() -> None:
+def test_a_protocol_that_was_not_offered_ends_it() -> None:
     core = a_core()
     take(core, Join)
     core.on_join(JoinGroupResponse(protocol_name="other", leader="x", member_id="me"), 0)

@@ -42,7 +42,7 @@ EVERYTHING = frozenset(TopicPartition("t", index) for index in range(PARTITIONS)
 
 
 class Coordinator:
-    """One group: who has joined the round to come, who synced in the present one."""
+    """One group: the members that joined the next round, and those that synced in this one."""
 
     def __init__(self) -> None:
         self.state = "Empty"
@@ -77,7 +77,7 @@ class Coordinator:
         self.syncing.clear()
 
     def complete(self) -> None:
-        """The rebalance timeout is over: whoever has not joined is out."""
+        """End the rebalance timeout: a member that has not joined is out."""
         if self.state != "PreparingRebalance" or not self.joined:
             return
         self.members = {id_: self.members[id_] for id_ in self.joined}
@@ -252,7 +252,7 @@ def test_nothing_is_owned_twice_and_in_the_end_all_is_owned(assignor: str) -> No
             for peer in peers:
                 peer.act(now_ms)
             if moment % 20 == 19:
-                # By now everybody has heard of the round and joined it.
+                # By now every member has joined the rebalance.
                 coordinator.complete()
             check(coordinator, peers)
         owned = [tp for peer in peers for tp in peer.reads]

@@ -1,4 +1,4 @@
-"""A member's driver against a scripted coordinator: what is on which connection."""
+"""A member's driver against a scripted coordinator: the requests on each connection."""
 
 import asyncio
 from collections.abc import Collection
@@ -24,8 +24,9 @@ from protocol.types import TopicPartition
 from tests.unit.client.scripted_server import Answer, Received, ScriptedServer, metadata
 
 
-class Coordinating:
-    """A coordinator whose group never gets together: a JoinGroup that names its member waits."""
+class GroupCoordinatorNode:
+    """A coordinator whose group never completes a rebalance: a JoinGroup that names its member
+    waits."""
 
     def __init__(self) -> None:
         self.server = ScriptedServer(self.answer)
@@ -52,7 +53,7 @@ class Coordinating:
 
 
 class Reading:
-    """Who would read the partitions."""
+    """A reader of the partitions, played by the test."""
 
     async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")
@@ -66,7 +67,7 @@ class Reading:
 
 def test_a_member_that_closes_during_a_rebalance_leaves_at_once() -> None:
     async def run() -> None:
-        coordinating = Coordinating()
+        coordinating = GroupCoordinatorNode()
         async with coordinating.server as server, asyncio.timeout(20):
             cluster = Cluster(server.address, client_id="me")
             await cluster.start(10_000)

@@ -55,11 +55,11 @@ def test_a_forgotten_leader_does_not_come_back_under_an_older_epoch() -> None:
     assert cache.current.leader(TP) == 1
 
 
-def test_a_topic_made_anew_starts_again() -> None:
+def test_a_recreated_topic_starts_again() -> None:
     cache = a_cache(t={0: (1, 5)})
-    anew = metadata(NODES, {"t": {0: (2, 0)}})
-    anew.topics[0].topic_id = uuid.UUID(int=77)
-    cache.apply(anew, ("t",), 1)
+    recreated = metadata(NODES, {"t": {0: (2, 0)}})
+    recreated.topics[0].topic_id = uuid.UUID(int=77)
+    cache.apply(recreated, ("t",), 1)
     assert (cache.current.leader(TP), leader_epoch(cache)) == (2, 0)
 
 

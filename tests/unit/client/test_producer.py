@@ -242,7 +242,7 @@ def test_an_encoded_batch_is_stamped_and_reported_as_a_whole() -> None:
     producing(test)
 
 
-def test_without_acknowledgement_nobody_answers() -> None:
+def test_without_acknowledgement_no_answer_comes() -> None:
     async def test(producer: Producer, leaders: Leaders) -> None:
         metadata = await (await producer.send("t", b"a", partition=0))
         assert metadata.offset == -1

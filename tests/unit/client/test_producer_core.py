@@ -63,7 +63,7 @@ def refuse(
 
 
 def a_confirmed_core(**settings: object) -> ProducerCore:
-    """One whose leader has confirmed a batch of one record, so that five may be in flight."""
+    """A core whose leader has confirmed a batch of one record, so that five may be in flight."""
     core = a_core(**settings)
     put_alone(core, b"first")
     (batch,) = drain(core)

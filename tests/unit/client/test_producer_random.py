@@ -111,7 +111,7 @@ def test_sequences_wrap_around(run_number: int) -> None:
 
 @pytest.mark.parametrize("run_number", range(RUNS))
 def test_with_a_delivery_timeout_nothing_is_doubled_or_reordered(run_number: int) -> None:
-    """What timed out may be in the log or not; everything else is, and nothing twice."""
+    """Timed-out records may be in the log or not; all others are there, and none twice."""
     seed = FIRST_SEED + run_number
     print(f"MILLRACE_SEED={seed}")
     world, sent = run(seed, delivery_timeout_ms=60)

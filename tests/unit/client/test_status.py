@@ -1,4 +1,4 @@
-"""The status object: round trip, and refusal of what is not one."""
+"""The status object: round trip, and refusal of other objects."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def test_reason_not_ready_names_problems_or_the_state() -> None:
     assert starting.reason_not_ready() == "stream is starting"
 
 
-def test_nobody_listening_is_unavailable() -> None:
+def test_no_listener_is_unavailable() -> None:
     with pytest.raises(StatusUnavailable, match="refused"):
         fetch_status("127.0.0.1", free_port(), 1.0)
 

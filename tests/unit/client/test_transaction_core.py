@@ -1,4 +1,4 @@
-"""What a transactional producer may do when, and what each code makes of it."""
+"""The legal calls of a transactional producer in each state, and the effect of each error code."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A transactional producer against a scripted coordinator: what is asked again, and what is not."""
+"""A transactional producer against a scripted coordinator: repeated and final errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,7 +58,7 @@ from tests.unit.client.scripted_server import (
 ZERO = TopicPartition("t", 0)
 
 
-class Coordinating:
+class CoordinatorNode:
     """One node that leads t-0 and coordinates everything; `faults` go first, per API."""
 
     def __init__(self) -> None:
@@ -107,9 +107,11 @@ class Coordinating:
         return [request for request in self.server.received if request.api_key == key]
 
 
-def producing(test: Callable[[Producer, Coordinating], Awaitable[None]], **settings: Any) -> None:
+def producing(
+    test: Callable[[Producer, CoordinatorNode], Awaitable[None]], **settings: Any
+) -> None:
     async def run() -> None:
-        coordinating = Coordinating()
+        coordinating = CoordinatorNode()
         async with coordinating.server as server, asyncio.timeout(20):
             cluster = Cluster(server.address, client_id="me", request_timeout_ms=2_000)
             await cluster.start(10_000)
@@ -125,7 +127,7 @@ def producing(test: Callable[[Producer, Coordinating], Awaitable[None]], **setti
 
 
 def test_a_whole_transaction() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         await producer.send("t", b"x", partition=0)
@@ -172,7 +174,7 @@ def test_a_whole_transaction() -> None:
     ids=lambda value: getattr(value, "name", "faults"),
 )
 def test_what_passes_by_itself_is_asked_again(key: ApiKey, faults: list[ErrorCode | Do]) -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         coordinating.faults[key] = list(faults)
         await producer.init_transactions()
         producer.begin_transaction()
@@ -191,7 +193,7 @@ def test_what_passes_by_itself_is_asked_again(key: ApiKey, faults: list[ErrorCod
 )
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
 def test_a_fenced_producer_stays_fenced(key: ApiKey, code: ErrorCode) -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         coordinating.faults[key] = [code]
         await producer.init_transactions()
         producer.begin_transaction()
@@ -206,7 +208,7 @@ def test_a_fenced_producer_stays_fenced(key: ApiKey, code: ErrorCode) -> None:
 
 
 def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         await producer.send("t", b"x", partition=0)
@@ -223,9 +225,10 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_commit: bool) -> None:
-    """It may still lie in the network: by then the producer has another epoch (KIP-890)."""
+    """The request can still be in the network, but the producer has another epoch by then
+    (KIP-890)."""
 
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         end = producer.commit_transaction if is_commit else producer.abort_transaction
         producer.begin_transaction()
@@ -245,7 +248,7 @@ def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_com
 
 
 def test_an_offset_whose_answer_did_not_come_cannot_be_committed_by_the_next_one() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         coordinating.faults[ApiKey.TXN_OFFSET_COMMIT] = [CLOSE]
@@ -263,7 +266,7 @@ def test_an_offset_whose_answer_did_not_come_cannot_be_committed_by_the_next_one
 def test_a_commit_that_was_answered_is_not_asked_for_again_while_the_epoch_is_raised() -> None:
     """Under the raised epoch the old one would be fenced."""
 
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         await (await producer.send("t", b"x", partition=0))
@@ -281,7 +284,7 @@ def test_a_commit_that_was_answered_is_not_asked_for_again_while_the_epoch_is_ra
 
 
 def test_a_partition_that_does_not_exist_fails_the_transaction_in_the_end() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -299,7 +302,7 @@ def test_a_partition_that_does_not_exist_fails_the_transaction_in_the_end() -> N
 
 
 def test_a_commit_keeps_to_its_time_while_records_are_without_an_outcome() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         coordinating.faults[ApiKey.PRODUCE] = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
@@ -315,7 +318,7 @@ def test_a_commit_keeps_to_its_time_while_records_are_without_an_outcome() -> No
 
 
 def test_an_abort_after_a_lost_batch_raises_the_epoch() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         coordinating.faults[ApiKey.PRODUCE] = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
@@ -340,7 +343,7 @@ def test_an_abort_after_a_lost_batch_raises_the_epoch() -> None:
 
 
 def test_an_abort_of_what_the_coordinator_never_opened_is_no_error() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         coordinating.faults[ApiKey.ADD_PARTITIONS_TO_TXN] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
@@ -355,7 +358,7 @@ def test_an_abort_of_what_the_coordinator_never_opened_is_no_error() -> None:
 
 
 def test_what_an_aborted_transaction_left_waiting_for_room_is_in_no_other() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         coordinating.faults[ApiKey.PRODUCE] = [ErrorCode.INVALID_RECORD]
@@ -388,7 +391,7 @@ def test_what_an_aborted_transaction_left_waiting_for_room_is_in_no_other() -> N
 
 
 def test_closing_aborts_what_is_open() -> None:
-    async def test(producer: Producer, coordinating: Coordinating) -> None:
+    async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
         producer.begin_transaction()
         await producer.send("t", b"x", partition=0)

@@ -35,7 +35,7 @@ class Log:
         """Leader epochs with the offset at which each begins."""
         self.end = 5
         self.asked: list[tuple[int, int, int]] = []
-        """Of each Fetch that was served: offset, current epoch, epoch to validate."""
+        """For each served Fetch: offset, current epoch, epoch to validate."""
 
     def move(self, epoch: int, start: int, end: int) -> None:
         self.epoch, self.end = epoch, end
@@ -105,7 +105,7 @@ async def values(fetcher: Fetcher, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("end", [3, 8], ids=["shorter", "longer"])
 def test_a_reader_without_a_policy_hears_where_the_logs_part(end: int) -> None:
-    """Where the new log is longer, nothing else would ever tell that offsets 3 and 4 changed."""
+    """If the new log is longer, no other error shows that offsets 3 and 4 changed."""
 
     async def test(fetcher: Fetcher, log: Log) -> None:
         await values(fetcher, 5)

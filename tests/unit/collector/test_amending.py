@@ -1,4 +1,4 @@
-"""What is known of files, changed by hand: who is meant, what stands against it, what comes."""
+"""Orders that change what is known of files: which files they mean, refusals, and effects."""
 
 import gzip
 from pathlib import Path

@@ -22,7 +22,7 @@ def test_34_so_it_is_for_a_collector_that_has_it_open(world: World, away_looks: 
     world.write(20, "a")
     world.look()
     (known,) = world.registry.generations.values()
-    # What a file system that is mounted anew does: the open handle is of the one before.
+    # A file system that is mounted again does this: the open handle belongs to the old mount.
     known.file = FileId(1, known.file.inode)
     handle = world.handles.get(known.name)
     assert handle is not None
@@ -64,7 +64,7 @@ def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> 
 def test_a_handle_whose_file_system_is_gone_is_let_go(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As NFS answers for a file whose export is no more, and FUSE after its process has ended."""
+    """NFS answers so for a file whose export is gone, and FUSE after its process has ended."""
     world.write(20, "a")
     world.look()
     assert len(world.handles) == 1
@@ -119,7 +119,7 @@ def test_a_file_that_waits_for_its_topic_may_lose_its_name(tmp_path: Path) -> No
 
 
 def test_a_file_that_waits_for_room_may_lose_its_name(tmp_path: Path) -> None:
-    """As one that comes while the brokers are away, and all that may wait for them does so."""
+    """The same as for a file that appears while the brokers are away and the queue is full."""
     world = World(tmp_path)
     world.limit = 10_000
     world.up()

@@ -28,7 +28,7 @@ def test_more_files_than_may_be_open_are_all_read_on(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_files_are_open_at_once_where_the_system_allows_it() -> None:
-    """In a process of its own, whose limit is one that shells give."""
+    """Run in a process of its own, with a limit on descriptors that shells set."""
     program = (
         "import os, resource, sys\n"
         "from collector.descriptors import room_for\n"
@@ -85,7 +85,7 @@ def test_a_folder_that_vanishes_and_returns_is_read_on(tmp_path: Path, is_held: 
     assert set(world.states().values()) == {State.LIVE}
 
 
-def test_a_folder_that_is_deleted_and_made_anew_gives_new_lines_only_once(tmp_path: Path) -> None:
+def test_a_recreated_folder_gives_new_lines_only_once(tmp_path: Path) -> None:
     folder = tmp_path / "watched"
     folder.mkdir()
     world = World(folder)

@@ -192,7 +192,7 @@ def test_a_file_that_is_removed_while_it_waits_is_read_all_the_same(tmp_path: Pa
     assert sorted(world.numbers) == list(range(1, written + 1))
 
 
-def test_a_file_that_is_gone_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_waits_for_no_topic(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.write(1, "a")
     world.scan()

@@ -18,9 +18,9 @@ from tests.unit.collector.world import World
 
 LOOKS = 30
 LOOK_BYTES = 1000
-"""How much a look compares here: a fifth of what has been read of the original."""
+"""The bytes that one look compares here: a fifth of the bytes read from the original."""
 OPENINGS = 7
-"""Which of the next openings fails, one at a time: more than there are until all is read."""
+"""The number of the next opening that fails; the numbers go past the last opening."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def look_often(world: World) -> None:
-    """Until nothing more can come of it."""
+    """Look until a further look can change nothing."""
     for _ in range(LOOKS):
         world.scan()
         world.read()
@@ -84,7 +84,7 @@ def test_of_many_candidates_each_is_compared_once(world: World) -> None:
 
 @pytest.fixture
 def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has one of the next openings fail, as where there is no descriptor left for it."""
+    """Let one of the next openings fail, as without a free descriptor."""
 
     def set_up(number: int) -> None:
         opened = 0
@@ -138,7 +138,7 @@ def test_nor_is_one_that_is_older_than_what_was_read(
 def test_nor_is_one_beside_its_original(
     world: World, fail_at: Callable[[int], None], number: int
 ) -> None:
-    """It may be the copy of a copytruncate that has not come to the truncation."""
+    """The file can be the copy of a copytruncate that has not truncated its original so far."""
     world.write(50, "a")
     world.look()
     world.handles.close_all()
@@ -157,7 +157,7 @@ def test_nor_is_one_beside_its_original(
 def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever copies it may give it to its reader only when it is whole."""
+    """A tool that copies the file may give it to its reader only when it is complete."""
     world.write(50, "a")
     world.look()
     copy(world, "a", "a.1")
@@ -185,7 +185,7 @@ def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
 def test_nor_is_one_whose_original_cannot_be_opened_at_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing tells yet what the original holds, and the next attempt may come before its end."""
+    """The content of the original is unknown, and the next attempt can come before its end."""
     world.write(50, "a")
     really = handles.open_file
 

@@ -68,7 +68,8 @@ def test_headers_of_a_kilobyte_leave_a_line_less_room_in_a_small_batch(tmp_path:
 
 
 def test_headers_beyond_what_a_topic_takes_leave_the_brokers_to_refuse_it(tmp_path: Path) -> None:
-    """So that a person reads of it; and when the limit is raised, all of it goes."""
+    """The refusal shows the administrator the fault, and once the limit is raised every line is
+    sent."""
     world = World(tmp_path, headers={f"h{n}": "x" * 1_000 for n in range(3)})
     world.limit = 2_000
     world.up()

@@ -308,7 +308,7 @@ def test_a_long_open_line_is_replaced_by_lines(tmp_path: Path) -> None:
 
 
 def test_bytes_that_wait_are_told_from_an_open_line(world: World) -> None:
-    """What the page's list of files that stand still is made of."""
+    """The page's list of files that stand still relies on this."""
     world.append("a", b"one\nhalf")
     world.look()
     (known,) = world.registry.generations.values()

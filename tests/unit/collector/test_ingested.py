@@ -125,7 +125,7 @@ def test_files_that_cannot_go_take_no_more_handles_than_there_are(tmp_path: Path
     assert len(world.handles) <= world.open_files
 
 
-@pytest.mark.parametrize("taken", ["", "somebody else's"])
+@pytest.mark.parametrize("taken", ["", "another file's"])
 def test_a_move_that_a_kill_cut_in_two_is_ended(tmp_path: Path, taken: str) -> None:
     tidy = Tidy(tmp_path, after_ingest="move", move_to="old")
     world = tidy.world

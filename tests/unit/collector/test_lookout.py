@@ -1,4 +1,4 @@
-"""What a scan tells of files that no input matches."""
+"""A scan reports files that no input matches."""
 
 import asyncio
 from pathlib import Path

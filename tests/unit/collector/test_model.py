@@ -26,7 +26,7 @@ from tests.unit.collector.world import EVENTS, World
 
 PROGRAMS = 150
 MANY_PROGRAMS = 10_000
-"""Of each kind."""
+"""The number of random programs of each kind."""
 IN_ONE = 50
 ROUTED: dict[str, Any] = {
     "globs": ("*",), "exclude": ["*.off"], "topic": "t.{1}", "max_topics": 1_000,
@@ -37,7 +37,7 @@ STEPS = 40
 LINE_LENGTH = 99
 TRIMMED_LINES_MIN = 11  # more bytes than are hashed before a position
 WRITTEN_MEANWHILE = 0.2
-"""How many of the looks have a file that grows while they are at it."""
+"""The share of looks during which a file grows."""
 
 
 class Program:
@@ -88,7 +88,7 @@ class Program:
         self.append("a")
 
     def make_room(self) -> None:
-        """Nobody has the name `a.1`."""
+        """Free the name `a.1`."""
         for index in range(5, 0, -1):
             if self.world.path(f"a.{index}").exists():
                 self.move(f"a.{index}", f"a.{index + 1}")
@@ -204,7 +204,8 @@ class Program:
         self.look()
 
     def position(self, name: str) -> int:
-        """Up to where the collector has read the file that has this name now, seen there or not."""
+        """Return the position up to which the collector has read the file that now has this
+        name."""
         path = self.world.path(name)
         inode = path.stat().st_ino if path.exists() else None
         known = self.world.registry.generations.values()
@@ -214,7 +215,7 @@ class Program:
         )
 
     def maybe_seen(self) -> None:
-        """At this moment the collector may look, and may die."""
+        """Let the collector look, or die, at this moment by chance."""
         if self.rng.random() < 0.4:
             self.world.scan()
             self.world.read()
@@ -294,7 +295,7 @@ class Program:
         self.look()
 
     def start_over_without_a_file(self) -> None:
-        """It goes, or becomes another, while its lines are in a transaction that is taken away."""
+        """Delete or replace a file while its lines are in a transaction that is then aborted."""
         self.look()
         world, path = self.world, self.world.path(self.pick())
         if path.name in self.halves or not path.exists():
@@ -304,7 +305,7 @@ class Program:
         world.feeder.step(world.now_ms)
         known = world.registry.at_path(str(path))
         if known is None or world.handles.get(known.name) is None:
-            # An empty one that may be a copy is not opened before it is known what it is.
+            # The collector opens an empty file that can be a copy only when it knows its source.
             return
         way = self.rng.choice(("delete", "move", "rewrite"))
         if way == "move":
@@ -358,7 +359,7 @@ class Program:
         self.look()
 
     def rewrite_open_line(self) -> None:
-        """What stands behind the last line end is replaced by lines, which may be shorter."""
+        """Replace the bytes behind the last line end by lines, which can be shorter."""
         self.look()
         halves = [name for name in self.halves if self.world.path(name).exists()]
         if not halves:
@@ -436,7 +437,7 @@ class Program:
 
     @staticmethod
     def complete(lines: list[bytes]) -> list[bytes]:
-        """Those that had their end when the file died."""
+        """Return the complete lines at the death of the file."""
         return sorted(line for line in lines if len(line) >= LINE_LENGTH)
 
     def check_order(self) -> None:

@@ -28,7 +28,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
 def test_15_so_it_is_if_all_of_it_happens_while_names_are_looked_at(
     world: World, is_down: bool, name: str, seen_bytes: int | None
 ) -> None:
-    """As logrotate does it within a millisecond: the scan has seen the copy too early, or not."""
+    """logrotate does this within a millisecond: the scan has seen the copy too early, or not."""
     world.write(10, "a")
     world.look()
     world.write(10, "a")
@@ -117,7 +117,7 @@ def read_while_written(world: World, name: str, turns_before: int) -> None:
 def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_original(
     world: World, turns_before: int
 ) -> None:
-    """By its name it may be one of the new file, which grows while the two are compared."""
+    """Its name fits the new file as well, which grows while the two are compared."""
     world.write(100, "a")
     world.look()
     world.down()

@@ -122,7 +122,8 @@ def test_files_that_wait_are_not_judged_again_at_every_look(tmp_path: Path) -> N
 
 
 def test_after_a_restart_the_topics_that_files_have_go_before_others(tmp_path: Path) -> None:
-    """Whatever the order of their names: else a file that was half read would stop."""
+    """This holds whatever the order of their names, because a half-read file would stop
+    otherwise."""
     world = world_of(tmp_path, "w1", "w2", max_topics=1)
     world.write(20, "w2/a")
     world.look()
@@ -229,7 +230,7 @@ def test_lines_on_their_way_stay_in_the_topic_of_before(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_gone_is_no_topic(tmp_path: Path) -> None:
-    """Of a file that was not looked at since its input went."""
+    """The template belonged to a file that was not looked at since its input went."""
     world = world_of(tmp_path, "web")
     gone = world.registry.inputs[0]
     routes = Routes(world.inputs, str(tmp_path))

@@ -1,7 +1,8 @@
-"""Each row of the decision table is missed when it is taken out: decision 0007 has no row too many.
+"""Each row of the decision table is needed: decision 0007 has no row too many.
 
-A row is taken out by its verdict, which nobody hears of then; those that share one by what else
-they say. The scenario goes well with it, as its own test shows, and wrong without.
+The test removes a row by its verdict, which the collector then never gets; rows with the same
+verdict are told apart by their other fields. The scenario passes with the row, as its own test
+shows, and fails without it.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from tests.unit.collector.world import World
 
 Judged = dict[str, object]
 Row = Callable[[Verdict, Judged], bool]
-"""Whether a judgement is this row's."""
+"""A predicate that is true for the judgements of this row."""
 Scenario = Callable[[World], None]
 
 

@@ -341,7 +341,7 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
 
 
 @pytest.mark.parametrize("lives", [1, 8, 30])
-def test_an_archives_name_is_read_however_often_its_original_began_anew(
+def test_an_archives_name_is_read_however_often_its_original_restarted(
     world: World, lives: int
 ) -> None:
     """Each life ends at a length of its own, so each has to be compared for itself."""

@@ -1,4 +1,4 @@
-"""What holds of a file when the collector starts over with its handles open."""
+"""The state of a file when the collector starts over with its handles open."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def of_two_inputs(folder: Path) -> World:
 
 
 def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> None:
-    """Nothing shows by its name any more which input it is of."""
+    """Its name no longer shows its input."""
     world = of_two_inputs(tmp_path)
     world.write(3, "b")
     world.look()
@@ -66,7 +66,7 @@ def test_what_is_lost_with_a_transaction_and_its_file_is_told(tmp_path: Path) ->
 def test_a_handle_of_the_copy_is_not_taken_for_one_of_the_file_that_was_copied(
     tmp_path: Path,
 ) -> None:
-    """That the content had gone on in the copy is not stored yet."""
+    """The checkpoint does not yet say that the content continued in the copy."""
     world = World(tmp_path)
     world.write(12, "a")
     world.look()

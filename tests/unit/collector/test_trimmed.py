@@ -87,7 +87,7 @@ def test_it_is_trimmed_again_and_again(world: World, trim: Trim) -> None:
 
 @WAYS
 def test_lines_that_came_while_it_was_trimmed(world: World, trim: Trim) -> None:
-    """They were read, and are not in what the script has kept."""
+    """The collector read these lines, and the script did not keep them."""
     world.write(50, "a")
     kept = last_lines(world, "a", 20)
     world.write(3, "a")

@@ -1,4 +1,5 @@
-"""A collector on a real folder with a broker in memory: what was sent, and what is stored."""
+"""A collector on a real folder with a broker in memory: the lines sent, and the positions
+stored."""
 
 import itertools
 import os
@@ -133,7 +134,7 @@ class World:
         return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
 
     def make_topics(self) -> None:
-        """What templates name and files wait for."""
+        """Create the topics that templates name and files wait for."""
         for topic in self.feeder.wanted_topics:
             self.made.add(topic)
             self.feeder.topic_made(topic)
@@ -233,8 +234,8 @@ class World:
             self.read()
 
     def age(self) -> None:
-        """Until whatever stands still is a whole event, no file waits for that of another, and NULs
-        that text follows are taken to stay."""
+        """Let time pass until a standing event is complete, no file waits for another, and NULs
+        before text stay."""
         self.read()
         for _ in range(EVENT_ROUNDS):
             known = self.registry.generations.values()
@@ -281,7 +282,7 @@ class World:
 
     @property
     def lines(self) -> list[bytes]:
-        """Those of `t`, and of the topics that a template `t.…` makes."""
+        """The lines of `t`, and of the topics that a template `t.…` makes."""
         return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
@@ -295,7 +296,8 @@ class World:
         return {g.path.rpartition("/")[2]: g.state for g in self.registry.generations.values()}
 
     def expect(self, lines: int, **counters: int) -> None:
-        """So many different lines, each once, all that were written; and these counters."""
+        """Check that so many different lines arrived, each once and all that were written, and
+        these counters."""
         assert len(self.lines) == lines
         assert len(set(self.lines)) == lines
         if self.has_events:

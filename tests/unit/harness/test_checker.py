@@ -1,4 +1,4 @@
-"""The judge of histories finds every fault that is planted, and none in a history without."""
+"""The checker of histories finds every planted fault, and none in a correct history."""
 
 import pytest
 
@@ -35,7 +35,7 @@ class Story:
         key: bytes | None = None,
         transaction: int = -1,
     ) -> int:
-        """Send, be acknowledged (unless `offset` is None) and stand there."""
+        """Record a send, its acknowledgement (unless `offset` is None), and the stored record."""
         log = self.sends[who]
         number = log.invoke(place, value, self.now(), key=key, transaction=transaction)
         if offset is not None:
@@ -91,7 +91,7 @@ def test_lost(story: Story) -> None:
     assert_only(story.finish(), Fault.LOST)
 
 
-def test_lost_at_an_offset_nobody_told(story: Story) -> None:
+def test_lost_without_a_known_offset(story: Story) -> None:
     story.sends[0].ok(story.send(0, b"gone"), -1, story.now())
     assert_only(story.finish(), Fault.LOST)
 
@@ -219,7 +219,7 @@ def test_skipped(story: Story) -> None:
     assert_only(story.finish(), Fault.SKIPPED)
 
 
-def test_a_gap_nobody_stands_in_is_well(story: Story) -> None:
+def test_a_gap_without_records_is_well(story: Story) -> None:
     story.send(0, b"behind a marker", 9)
     story.way.read(P0, 4, b"b2")
     story.way.read(P0, 9, b"behind a marker")
@@ -316,7 +316,7 @@ def test_one_value_sent_twice_is_a_fault_of_the_test(story: Story) -> None:
         story.finish()
 
 
-def test_a_partition_nobody_read_is_a_fault_of_the_test(story: Story) -> None:
+def test_a_partition_without_a_reader_is_a_fault_of_the_test(story: Story) -> None:
     story.sends[0].invoke(("unread", 0), b"value", story.now())
-    with pytest.raises(AssertionError, match="nobody has read"):
+    with pytest.raises(AssertionError, match="no reader has read"):
         story.finish()

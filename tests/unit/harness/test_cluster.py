@@ -1,4 +1,4 @@
-"""The harness's cluster leaves nothing behind, also where it never came up."""
+"""The harness's cluster leaves no process behind, even if it never came up."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the soak of groups says of shares: it must notice a member that got another's."""
+"""The soak test of groups must notice a member that got another member's share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests stay together."""
+"""The tests that run in one worker process."""
 
 import subprocess
 import sys
@@ -37,7 +37,8 @@ def test_groups_are_modules_and_those_that_share_a_mill_or_a_session_of_spark() 
 
 
 def test_a_module_runs_in_one_process_of_two(tmp_path: Path) -> None:
-    """By xdist itself: its own way to group has had no effect since pytest 9.2."""
+    """The test asks xdist itself, because xdist's own way to group has had no effect since pytest
+    9.2."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     notes = [tmp_path / f"{name}.txt" for name in ("a", "b")]
     for path in notes:

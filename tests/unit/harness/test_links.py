@@ -1,4 +1,4 @@
-"""Links that fail on purpose: what is cut waits, what is healed arrives, what is reset ends."""
+"""Links that fail on purpose: cut bytes wait, healed ones arrive, and a reset link ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.ports import free_port
 NAME = b"broker-1"
 HEAD = struct.pack(">ihhih", 22, 0, 0, 7, len(NAME)) + NAME
 SILENCE_S = 0.2
-"""How long a test listens to be sure that it hears nothing."""
+"""The time that a test listens to be sure that nothing arrives."""
 
 
 def echo(server: socket.socket) -> None:
@@ -35,7 +35,8 @@ def _echo_one(link: socket.socket) -> None:
 
 @pytest.fixture
 def links() -> Iterator[Links]:
-    """Broker 2 echoes; broker 1 is whoever says so."""
+    """Links between two brokers: broker 2 echoes, and a client is broker 1 if its client id says
+    so."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as server:
         threading.Thread(target=echo, args=(server,), daemon=True).start()
@@ -91,7 +92,7 @@ def test_who_is_shut_refuses_until_it_is_served_again(links: Links) -> None:
     dial(links).close()
 
 
-def test_a_link_to_nobody_is_reset(links: Links) -> None:
+def test_a_link_without_a_listener_is_reset(links: Links) -> None:
     with socket.create_connection(("127.0.0.1", links.ports[1]), 5) as link:
         link.sendall(HEAD)
         with pytest.raises(ConnectionResetError):

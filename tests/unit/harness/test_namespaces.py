@@ -1,4 +1,4 @@
-"""What is cut between two namespaces is lost one way, and passes again when it is healed."""
+"""A cut between two namespaces drops packets in one direction, until it is healed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ made.sendto(sys.argv[2].encode(), (sys.argv[1], {PORT}))
 
 
 def play() -> None:
-    """In a namespace of its own; what two brokers' hosts hear of each other, in order."""
+    """Run in a network namespace of its own; print which packets of two hosts arrive, in order."""
     with Namespaces((1, 2)) as spaces:
         ears = {
             node_id: subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Judged lines, typed by hand, through the fold that the stream's is held to."""
+"""Parsed lines, typed by hand, through the fold against which the stream's is compared."""
 
 from decimal import Decimal
 from typing import Any

@@ -1,4 +1,4 @@
-"""Waiting ends with the condition, or names what has not come; work that goes on is waited for."""
+"""Waiting ends with the condition or names it; it continues while the work makes progress."""
 
 import time
 from itertools import count

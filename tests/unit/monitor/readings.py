@@ -89,5 +89,5 @@ def reading(now_ms: int, kafka: KafkaReading | None, parts: tuple[PartAnswer, ..
 
 
 def metrics_of(snapshot: Snapshot) -> bytes:
-    """What Prometheus is told of a snapshot."""
+    """The text that Prometheus gets for a snapshot."""
     return b"".join(metric_pieces(snapshot))

@@ -57,7 +57,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happens in the ten minutes; steps count from 0."""
+    """The events of the ten minutes; steps count from 0."""
 
     burst_at: int | None = None
     burst_lines: int = 0
@@ -73,14 +73,14 @@ class Story:
     """Three brokers, of which the second dies at `broker_down_from`."""
     broker_down_from: int = STEPS + 1
     rests_from: int | None = None
-    """From there on the turn of the slashed group does not come, nor that of one never seen."""
+    """From this step on the slashed group gets no turn, and neither does the group never seen."""
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
-    """Of the collector, beside its usual ones; with dead letters there is their topic."""
+    """The collector's extra counters; with dead letters there is their topic."""
     unmatched: tuple[str, ...] = ()
     """Files in the watched folder that no input matches, as the collector names them."""
     is_older: bool = False
-    """The stream is of a version that tells nothing of its stages."""
+    """The stream's version reports no stages."""
 
 
 FLOWING = Story()
@@ -128,7 +128,7 @@ class Mill:
         return self.snapshot
 
     def take(self, one: Reading) -> None:
-        """What the sampler does with a reading."""
+        """Process a reading as the sampler does."""
         snapshot = assemble(
             one,
             self.snapshot,
@@ -144,7 +144,7 @@ class Mill:
             self.recorder.take(self.snapshot, self.alerts.kept())
 
     def reading(self, step: int) -> Reading:
-        """What the mill says at a step."""
+        """Return the mill's reading at a step."""
         story, now_ms = self.story, BEGIN_MS + step * STEP_MS
         before = self._commit
         if not story.is_empty:
@@ -309,13 +309,13 @@ TOPICS = [{"topic": "logs.access", "bytes_in": 5 << 20, "bytes_out": 7 << 20,
 
 
 class ScriptedCounts(CountsReader):
-    """What MySQL would answer."""
+    """MySQL's scripted answers."""
 
     def __init__(self) -> None:
-        """There is no connection."""
+        """Open no connection."""
 
     def close(self) -> None:
-        """There is none."""
+        """Do nothing, because there is no connection."""
 
     def names(self) -> list[str]:
         return [metric.name for metric in METRICS]
@@ -354,7 +354,7 @@ class StandingStill:
 
 
 class ScriptedMessages:
-    """What the brokers would give of a topic."""
+    """The scripted records of a topic."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
         row = TopicPartition(wanted.topic, partitions[0])

@@ -1,4 +1,4 @@
-"""Batches of a made-up stream, told as the stream's own code tells them."""
+"""Batches of a made-up stream, reported by the stream's own code."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,8 @@ class SceneStages:
         self.last_ms = 0
 
     def told(self, step: int, now_ms: int, lines: int, behind: int) -> Mapping[str, object]:
-        """What is told when a step's lines are counted; none are while the stream stands."""
+        """Return the report after a step's lines are counted; none are while the stream stands
+        still."""
         began_s = step * self._step_s
         for place in range(BATCHES_A_STEP if lines else 0):
             seconds = dict(LONG if behind > lines else SHORT)

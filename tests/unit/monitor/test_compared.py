@@ -1,4 +1,4 @@
-"""`docs/compared.md` names nothing that is not there, and leaves no row of the peers out."""
+"""`docs/compared.md` names only existing features, and has every row of the peers."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ FEATURES = (
     "History kept",
     "Works offline",
 )
-"""What the peers have, by the words the rows begin with."""
+"""The peers' features, by the words with which the rows begin."""
 
 LINES = PAGE.read_text().partition("| Feature |")[2].partition("\n\n")[0].splitlines()
 TABLE = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES[2:]]

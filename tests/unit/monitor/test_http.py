@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Script:
-    """A source that gives the same reading until it is told another one."""
+    """A source that gives the same reading until the test sets another one."""
 
     def __init__(self, one: Reading) -> None:
         self.one = one
@@ -266,7 +266,7 @@ def test_the_brokers_page_tells_what_came_in_and_left_by_topic_and_who_waits_to_
     assert ">3,003<" in page
 
 
-def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> None:
+def test_lines_set_aside_are_named_and_the_stream_is_degraded_until_then() -> None:
     line = {
         "topic": "logs.app",
         "file": HOSTILE,

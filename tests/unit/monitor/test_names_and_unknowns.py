@@ -1,4 +1,4 @@
-"""Any name that a broker allows works in every route, and what is not known is null everywhere."""
+"""Any name that a broker allows works in every route, and unknown values are null everywhere."""
 
 import re
 from dataclasses import replace

@@ -29,7 +29,7 @@ def spread(topic: TopicReading, is_down: bool) -> TopicReading:
 
 
 def quorum(now_ms: int, is_down: bool) -> QuorumView:
-    """Led by 1; how far everybody is."""
+    """A quorum led by broker 1, and each voter's offset."""
     rows = [QuorumReplicaView(1, "leader", 81_204, 0, 0, 0)]
     for node in (2, 3):
         lag, ago_ms = (17, 9_000) if is_down and node == DEAD else (0, 120)
@@ -43,7 +43,8 @@ def alone(now_ms: int) -> QuorumView:
 
 
 def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
-    """What a reading of one broker would be of three. The dead one is in metadata no more."""
+    """Turn a reading of one broker into one of three. The metadata no longer name the dead
+    broker."""
     nodes = [NodeReading(node, f"127.0.0.1:{19_091 + node}", None) for node in (1, 2, 3)]
     if is_down:
         nodes[1] = NodeReading(DEAD, "address unknown", REFUSED, is_listed=False)

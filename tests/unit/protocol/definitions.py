@@ -49,9 +49,9 @@ RENAMED = {
     "AlterPartitionResponsePartition": "PartitionData",
 }
 
-# Defaults in which we differ from Kafka's definitions on purpose: an error message or a
-# documentation that nobody set is null, which is what Kafka's brokers send too, and lists of
-# eligible leaders are empty, because Java clients fail on null.
+# Defaults in which we differ from Kafka's definitions on purpose. An unset error message or
+# documentation is null, which is what Kafka's brokers send too. Lists of eligible leaders are
+# empty, because Java clients fail on null.
 OUR_DEFAULTS: dict[str, Any] = {
     "error_message": None,
     "documentation": None,
@@ -80,7 +80,7 @@ def assert_fields_alike(cls: type[Message], definition: Any) -> None:
 
 
 def knows(definition: Any, cls: type[Message]) -> bool:
-    """Whether a definition of Kafka's has the versions of a class, or at least the first."""
+    """Return True if Kafka's definition has the versions of a class, or at least the first."""
     return bool(parse_range(definition["validVersions"])[1] >= cls.valid_versions[0])
 
 
@@ -96,7 +96,7 @@ def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -
 
 
 def is_added(field: Field) -> bool:
-    """Whether Kafka's message has this field only among our brokers."""
+    """Return True if Kafka's message has this field only among our brokers."""
     return field.tag is not None and field.tag >= OUR_TAGS
 
 

@@ -46,7 +46,7 @@ class Examples:
         self.random = seeded_random(seed)
 
     def message(self, cls: type[Message], version: int) -> Any:
-        """A message whose fields are random where the version has them, else at their default."""
+        """Return a message whose fields are random in this version, otherwise at their default."""
         return self.struct(cls, version)
 
     def struct(self, cls: type[Struct], version: int) -> Any:
@@ -100,7 +100,7 @@ class Examples:
         return pick.choice((0, 1, -1, half - 1, -half, pick.randrange(-half, half)))
 
     def unknown_tags(self) -> dict[int, bytes]:
-        """Tagged fields that nobody knows."""
+        """Tagged fields that no version defines."""
         count = self.random.choice((0, 0, 1, 3))
         return {
             self.random.randrange(100, 2**31): self.random.randbytes(self.random.randrange(200))

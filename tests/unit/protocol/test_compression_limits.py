@@ -1,4 +1,4 @@
-"""What every reader of a codec takes by default is taken here too, and no more (decision 0119)."""
+"""We accept what every reader of a codec accepts by default, and no more (decision 0119)."""
 
 import gzip
 import itertools

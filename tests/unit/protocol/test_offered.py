@@ -1,4 +1,4 @@
-"""What ApiVersions lists: the ranges of the fact sheet, each with a handler, and nothing else."""
+"""ApiVersions lists the ranges of the fact sheet, each with a handler, and nothing else."""
 
 import pytest
 

@@ -108,6 +108,6 @@ def test_they_read_ours(peer: str, codec: Codec) -> None:
 @pytest.mark.parametrize("peer", PEERS)
 def test_uncompressed_bytes_are_equal(peer: str) -> None:
     theirs = build_theirs(PEERS[peer][0], Codec.NONE)
-    # The leader epoch of a batch nobody has stored yet is -1 to one peer and 0 to the other.
+    # The leader epoch of a batch without a stored copy is -1 to one peer and 0 to the other.
     leader_epoch = int.from_bytes(theirs[12:16], "big", signed=True)
     assert bytes(build_ours(Codec.NONE, leader_epoch)) == theirs

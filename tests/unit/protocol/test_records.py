@@ -33,7 +33,7 @@ def some_records(count: int = 5) -> list[NewRecord]:
 
 
 def contents(batch: bytes | bytearray | memoryview) -> list[tuple[object, ...]]:
-    """What a batch's records hold."""
+    """Return the contents of a batch's records."""
     return [
         (record.key, record.value, record.timestamp_ms, list(record.headers))
         for record in r.iterate_records(batch)
@@ -275,7 +275,7 @@ def test_every_prefix_of_a_payload_is_a_wire_error() -> None:
 )
 def test_records_whose_lengths_contradict_each_other(record: str, why: str) -> None:
     payload = bytes.fromhex(record)
-    # A whole record follows, so that nothing ends early by itself.
+    # A whole record follows, so the payload does not end early.
     follows = bytes.fromhex("0c 00 00 00 01 01 00")
     batch = r.assemble_batch(
         payload + (follows if "left" not in why else b""),

@@ -30,7 +30,7 @@ DEFINITION = replace(
 def test_only_what_is_not_kept_for_ever_has_a_limit() -> None:
     assert list(limits([DEFINITION])) == [(MINUTES, 90 * DAY_S)]
     assert list(limits([replace(DEFINITION, keep_mysql_s={})])) == []
-    # Totals are never purged, whatever somebody says of them.
+    # Totals are never purged, whatever a configuration says of them.
     assert list(limits([replace(DEFINITION, keep_mysql_s={0: 60})])) == []
 
 
@@ -41,7 +41,7 @@ def test_a_keep_by_which_nothing_goes_begins_at_once() -> None:
 def test_a_keep_by_which_something_goes_begins_after_its_notice() -> None:
     first = judge(MINUTES, 90 * DAY_S, None, 5, NOW_S)
     assert first == Term("m", 60, 90 * DAY_S, NOW_S + NOTICE_S, 5)
-    # A restart does not begin the notice anew, nor does it end it.
+    # A restart neither restarts the notice nor ends it.
     assert judge(MINUTES, 90 * DAY_S, first, 9, NOW_S + 60).from_s == first.from_s
 
 
@@ -77,7 +77,7 @@ def test_what_nobody_has_taken_over_yet_is_said_as_that() -> None:
 
 
 def test_no_notice_holds_for_a_metric_that_is_not_configured() -> None:
-    """Nothing of his is deleted, and nobody is to be told that it is."""
+    """Nothing of it is deleted, so no notice may say that it is."""
     terms = {place: Term(*place, DAY_S, NOW_S + 1, 5) for place in (MINUTES, ("gone", 60))}
     assert waiting(terms, [DEFINITION], NOW_S) == (terms[MINUTES],)
     assert waiting(terms, [DEFINITION], NOW_S + 1) == ()

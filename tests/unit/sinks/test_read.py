@@ -1,4 +1,5 @@
-"""Whether the sinks answer is asked once: who asks waits for the answer of a server that hangs."""
+"""The health of the sinks is read once: every caller waits for the answer of a server that
+hangs."""
 
 import pytest
 

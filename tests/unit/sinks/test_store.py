@@ -30,7 +30,7 @@ class Emptied:
     def __exit__(self, *_: object) -> None: ...
 
     def execute(self, sql: str, values: object = None) -> int:
-        # The table of touched keys is made anew by every session.
+        # Every session creates the table of touched keys again.
         if "TEMPORARY" in sql:
             return 0
         raise pymysql.err.ProgrammingError(NO_SUCH_TABLE, "Table 'millrace.x' doesn't exist")

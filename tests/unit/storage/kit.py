@@ -1,4 +1,4 @@
-"""What the storage tests share: batches made by hand, a node on a simulated disk."""
+"""Shared helpers of the storage tests: batches made by hand, a node on a simulated disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compaction: what goes, what stays, when it is worth while, and that nobody notices."""
+"""Compaction: which records go, which stay, when it is worth while, and that readers notice
+nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def clean(node: Node, now_ms: int = NOW, map_bytes: int = MAP_BYTES) -> Cleaning
 
 
 def table(node: Node) -> dict[str, str | None]:
-    """What a reader ends up with, who takes the last value of each key."""
+    """Return the table of a reader that keeps the last value of each key."""
     found: dict[str, str | None] = {}
     for record in data_of(node):
         value = record.value

@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: what a look at them finds, and what counts as damage."""
+"""Changed bytes on disk: the findings of a check, and the errors that count as damage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from broker.storage.walk import check_region
 from tests.unit.storage.kit import EVERYTHING, FOLDER, Node, batch, compact, records_of
 
 EPOCH_AT = 12
-"""Where a batch says in which leader epoch it was written."""
+"""The position of a batch's leader epoch."""
 
 SIZES = (100, 300 * 1024, 50)
-"""Of the values of three batches: the second is longer than what is read at once."""
+"""The sizes of the values of three batches: the second is larger than one read."""
 
 
 def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:
@@ -80,7 +80,7 @@ def test_what_is_damage(error: Exception, expected: bool) -> None:
 
 @pytest.mark.parametrize("is_marked", [False, True])
 def test_without_its_recovery_points_a_start_takes_no_gap_for_a_torn_tail(is_marked: bool) -> None:
-    """Who finds the file damaged is told to remove it: then every batch is checked, and kept."""
+    """The error asks for the removal of a damaged file: then every batch is checked, and kept."""
     node = Node(topic={"cleanup.policy": "compact", "segment.bytes": "300"})
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"b", b"d", b"b"]):
         node.put(batch(b"%03d" % number * 10, key=key))

@@ -1,4 +1,4 @@
-"""A process without a descriptor left: nothing is lost by that, and nothing is taken for lost."""
+"""A process without a free descriptor loses no log, and takes none for damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.descriptors import descriptors_left
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, TP, Node, batch, values_of
 
 OPENING = ("open", "read")
-"""Of these the simulated disk opens a file."""
+"""The calls by which the simulated disk opens a file."""
 
 
 def many_segments(count: int, batches_each: int = 1) -> Node:
@@ -55,8 +55,8 @@ def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path:
 
 
 def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
-    """It would be told to be offline for as long as the process lives, and put aside where another
-    broker leads."""
+    """It would be reported as offline for the life of the process, and set aside if another broker
+    leads."""
     node = many_segments(3)
     node.flush()
     node.manager.release()
@@ -75,10 +75,10 @@ def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
     assert len(values_of(node.log)) == 3
 
 
-def test_an_index_that_could_not_be_opened_is_not_made_anew(
+def test_an_index_that_could_not_be_opened_is_not_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That would read all of the segment, in the loop."""
+    """A rebuild would read the whole segment in the loop."""
     node = many_segments(WARM_SEGMENTS_MAX + 3)
     node.restart()
     node.sim.refusal = errno.EMFILE
@@ -127,7 +127,7 @@ def test_a_flush_that_was_refused_leaves_its_snapshots_to_the_next() -> None:
 
 
 def test_folders_are_out_of_the_way_though_their_folder_could_not_be_synced() -> None:
-    """Whatever is made in their place is synced with it."""
+    """A folder created in its place is synced with it."""
     node = many_segments(1)
     removal = node.manager.begin_removal([TP], DAMAGED_SUFFIX)
     assert removal is not None

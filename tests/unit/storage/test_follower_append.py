@@ -23,7 +23,7 @@ CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, EPOCH_AT = 17, 21, 23, 12
 
 
 def fetch(leader: Log, offset: int, max_bytes: int = 1 << 20) -> memoryview:
-    """What one fetch would bring, in memory that may be written to."""
+    """The bytes of one fetch answer, in writable memory."""
     region = leader.read(offset, max_bytes, MANY).region
     return memoryview(bytearray(region.read() if region is not None else b""))
 
@@ -250,8 +250,8 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
             follower.log.follower_append(leaders(batch(b"x", b"y", b"z"), offset, 0), NOW)
 
 
-def test_an_empty_log_is_begun_anew_where_the_batch_begins_that_its_start_is_in() -> None:
-    """Its leader has deleted records up to the middle of a batch, and has all of it still."""
+def test_an_empty_log_restarts_at_the_batch_that_contains_its_start() -> None:
+    """The leader has deleted records up to the middle of a batch, and still has the whole batch."""
     leader = Node()
     leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
     leader.flush()

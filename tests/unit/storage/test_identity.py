@@ -1,4 +1,4 @@
-"""Whose data folder it is: refused by name, and known again by an id of its own."""
+"""The owner of a data folder: another owner is refused by name, and an id identifies the folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: 
 
 
 def test_a_folders_id_is_made_on_its_disk_and_stays_there() -> None:
-    """A wiped disk must not come back as the one that held the data: it would vote, and count."""
+    """A wiped disk must not return under the id of the disk with the data: it would vote, and
+    count."""
     disk = SimDisk()
 
     def started(disk: SimDisk) -> uuid.UUID:

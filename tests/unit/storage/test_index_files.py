@@ -1,4 +1,4 @@
-"""Index files after a power cut: what a start believes is what the batches say."""
+"""Index files after a power cut: a start believes only the batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = {"log.index.interval.bytes": 100, "log.segment.bytes": 1_500}
 
 
 def put_at_random_times(node: Node, chance: random.Random, count: int) -> None:
-    """Batches whose newest may stand anywhere in a segment, as from late senders."""
+    """Append batches whose newest timestamp is anywhere in a segment, as from late senders."""
     for _ in range(count):
         node.put(batch(b"x" * 60, timestamp_ms=NOW + chance.randrange(1_000)))
         if chance.random() < 0.3:

@@ -1,4 +1,4 @@
-"""One log in operation: append, write, read, roll, flush, truncate."""
+"""Operations of one log: append, write, read, roll, flush, truncate."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def test_a_segment_that_is_read_stays_loaded_while_older_ones_are_dropped() -> N
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"odd", b"\xff" * 24])
-def test_an_index_lost_while_the_broker_runs_is_made_anew(damage: bytes | None) -> None:
+def test_an_index_lost_while_the_broker_runs_is_rebuilt(damage: bytes | None) -> None:
     node = Node({"log.index.interval.bytes": 100}, topic=SMALL)
     many(node, 60)
     stamps = node.log.offset_for_timestamp(NOW, EVERYTHING)

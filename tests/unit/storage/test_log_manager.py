@@ -158,7 +158,7 @@ def test_a_deletion_cut_short_is_finished_at_the_next_start() -> None:
     assert not [name for name in node.disk.list_folder(FOLDER) if name.endswith("-delete")]
 
 
-def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
+def test_a_namesake_of_a_deleted_partition_starts_empty() -> None:
     node = Node()
     for _ in range(3):
         node.put(batch(b"a"), leader_epoch=5)
@@ -174,7 +174,8 @@ def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
 
 
 def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
-    """Its first checkpoint must not speak of the old log; only a dead disk ends the broker."""
+    """The namesake's first checkpoint must not name the old log; only a dead disk ends the
+    broker."""
     node = Node()
     node.put(batch(b"a"))
     node.flush()
@@ -270,7 +271,8 @@ def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
 
 
 def test_a_partition_that_comes_back_from_offline_starts_where_it_did() -> None:
-    """Its start stays in the checkpoint, or its first segments would be missed for ever."""
+    """The checkpoint keeps its start, because otherwise its first segments would seem missing for
+    ever."""
     node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
     for number in range(8):
         node.put(batch(b"%d" % number * 50))
@@ -298,7 +300,7 @@ def test_a_created_log_is_there_after_a_power_cut() -> None:
         assert node.log.topic_id == TOPIC_ID
 
 
-def test_a_missing_partition_folder_is_reported_and_never_made_anew() -> None:
+def test_a_missing_partition_folder_is_reported_and_never_recreated() -> None:
     node = Node()
     node.put(batch(b"a", b"b"))
     node.flush()
@@ -424,7 +426,7 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
     node.sim.capacity_bytes = 0
     node.reopen()
     assert values_of(node.log) == [b"a", b"b"]
-    # Nothing vouches for what was recovered, so the next start checks it again.
+    # No recovery point covers the recovered log, so the next start checks it again.
     node.reopen()
     node.sim.capacity_bytes = None
     node.manager.checkpoint().perform()

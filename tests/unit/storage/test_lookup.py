@@ -92,7 +92,7 @@ def test_records_without_time_are_passed_over() -> None:
 
 
 def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
-    """Pitfalls 10 and 11: exact to the record, and nothing when nothing is that new."""
+    """Pitfalls 10 and 11: the search is exact to the record, and finds none if all are older."""
     chance = seeded("any time and limit")
     node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
     for _ in range(80):
@@ -189,15 +189,16 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
 
 
 def unreadable(view: memoryview, first_byte: int) -> memoryview:
-    """From there on what no codec reads, as a client may have stored it: under a right CRC."""
+    """Write bytes that no codec reads from there on, under a right CRC, as a client can have stored
+    them."""
     view[first_byte:] = b"\xff" * (len(view) - first_byte)
     pack_into(">I", view, 17, crc32c(view[21:]))
     return view
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
-def test_a_batch_that_nobody_can_open_is_found_by_its_header(codec: Codec) -> None:
-    """Decision 0015. Whoever looks for a time gets past no record that may have it."""
+def test_an_unreadable_batch_is_found_by_its_header(codec: Codec) -> None:
+    """Decision 0015: a search by time skips no record that can have that time."""
     node = Node()
     stamps = [NOW, NOW + 10, NOW + 20]
     node.put(batch(b"a", b"b", b"c", timestamps=stamps, codec=codec))
@@ -241,7 +242,7 @@ def test_the_records_before_the_place_that_cannot_be_read_are_known() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
-    """What the disk has spoilt is no client's doing, and its header is no better than the rest."""
+    """Damage on disk is no fault of the client, and the header can be damaged as well."""
     node = Node()
     for number in range(3):
         node.put(batch(b"x" * 50, timestamp_ms=NOW + number, codec=codec))

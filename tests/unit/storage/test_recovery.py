@@ -253,7 +253,7 @@ def test_rebuilt_indexes_equal_the_written_ones() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "flipped", "empty"])
-def test_a_damaged_index_is_written_anew(damage: str) -> None:
+def test_a_damaged_index_is_rebuilt(damage: str) -> None:
     node = filled(60)
     node.flush()
     node.manager.close_clean()
@@ -332,7 +332,7 @@ def test_an_index_must_prove_itself(damage: str) -> None:
     assert index_files(node) == written
 
 
-def test_a_missing_or_damaged_epoch_file_is_made_anew_from_the_headers() -> None:
+def test_a_missing_or_damaged_epoch_file_is_rebuilt_from_the_headers() -> None:
     node = filled(30)
     node.flush()
     node.manager.close_clean()

@@ -1,4 +1,4 @@
-"""The room set aside for checkpoints that make room: who may use it, and how it comes back."""
+"""The disk space reserved for checkpoints that free space: its users, and how it is restored."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_what_was_given_up_is_taken_back_as_soon_as_there_is_room() -> None:
     assert reserve_bytes(node) == RESERVE_BYTES
 
 
-def test_whoever_is_faster_gets_one_piece_and_not_all() -> None:
-    """What the reserve gives up is free to all; a producer may have it before the checkpoint."""
+def test_a_faster_writer_gets_one_piece_and_not_all() -> None:
+    """Freed space is free for all; a producer can take it before the checkpoint."""
     disk = SimDisk()
     disk.make_folder(FOLDER)
     reserve = Reserve(disk, FOLDER)
@@ -84,7 +84,7 @@ def test_whoever_is_faster_gets_one_piece_and_not_all() -> None:
 
 
 def test_a_reserve_removed_by_hand_is_made_again() -> None:
-    """Who needs room on a full disk removes what looks like nothing but room."""
+    """An administrator who needs space on a full disk deletes the file that looks empty."""
     node = full_node()
     node.sim.unlink(PATH)
     retain(node, NOW)

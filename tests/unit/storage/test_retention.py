@@ -1,4 +1,4 @@
-"""What goes by age, by size and below the log start, and what never goes."""
+"""Retention by age, by size and below the log start, and the segments that always stay."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def run_restarted(node: Node, now_ms: int, *, is_restarted: bool) -> None:
 def test_records_without_time_are_as_old_as_their_arrival(
     *, has_old: bool, is_restarted: bool
 ) -> None:
-    """Not as their segment, which may be of any age, nor as an older record in front of them."""
+    """Neither the segment's age counts, which can be any, nor the age of an older record before
+    them."""
     node = Node(topic={"retention.ms": str(HOUR)})
     first_ms = NOW - 5 * HOUR if has_old else -1
     node.put(batch(b"first", timestamp_ms=first_ms), now_ms=NOW)
@@ -174,7 +175,7 @@ def test_the_oldest_epoch_follows_the_log_start() -> None:
 
 
 def test_a_start_beyond_what_was_synced_survives_a_power_cut() -> None:
-    """With `flush=interval` the deleted records may never have reached the disk."""
+    """With `flush=interval` the deleted records can be missing on the disk."""
     for seed in range(12):
         topic = {"segment.bytes": "2000", "retention.bytes": "3000"} if seed % 2 else {}
         node = Node(topic={"retention.ms": "-1", **topic})

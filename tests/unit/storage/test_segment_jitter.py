@@ -23,7 +23,7 @@ def fill(log: Log, count: int, first: int = 0) -> None:
 
 
 def spans(log: Log) -> list[int]:
-    """How many milliseconds the closed segments hold."""
+    """Return the milliseconds that each closed segment covers."""
     return [segment.next_offset - segment.base_offset for segment in log.segments.closed()]
 
 

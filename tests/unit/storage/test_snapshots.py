@@ -1,4 +1,4 @@
-"""Producer snapshots and transaction indexes: written, trusted, doubted, made anew."""
+"""Producer snapshots and transaction indexes: written, trusted, doubted, rebuilt."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_how_many_producers_a_log_remembers_is_a_setting_of_the_node() -> None:
 
 
 def test_pitfall_44_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
-    """Whatever the order in the file, the newest epoch is what counts."""
+    """The newest epoch counts, whatever the order in the file."""
     rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
     for order in (rows, rows[::-1], rows[1:] + rows[:1]):
         state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, MANY, NOW)
@@ -163,7 +163,7 @@ def test_a_start_by_snapshot_equals_one_by_the_batches(is_clean: bool) -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty"])
 @pytest.mark.parametrize("which", ["newest", "all"])
-def test_a_damaged_snapshot_is_made_anew_from_the_batches(damage: str, which: str) -> None:
+def test_a_damaged_snapshot_is_rebuilt_from_the_batches(damage: str, which: str) -> None:
     node = Node(SMALL)
     lived(node)
     before = told(node)
@@ -183,7 +183,7 @@ def test_a_damaged_snapshot_is_made_anew_from_the_batches(damage: str, which: st
 
 
 @pytest.mark.parametrize("damage", ["short", "moved", "empty"])
-def test_a_damaged_transaction_index_is_made_anew_from_the_batches(damage: str) -> None:
+def test_a_damaged_transaction_index_is_rebuilt_from_the_batches(damage: str) -> None:
     node = Node(SMALL)
     lived(node)
     before = told(node)
@@ -272,7 +272,7 @@ def test_producers_of_a_failed_roll_are_not_remembered() -> None:
     assert values_of(node.log) == [b"only"]
 
 
-def test_an_index_that_cannot_be_written_is_not_vouched_for() -> None:
+def test_an_index_that_cannot_be_written_is_not_trusted() -> None:
     """The disk is full for the transaction index: no snapshot says it were there."""
     node = Node(SMALL)
     node.sim.refuses = lambda path, operation: operation == "write" and "txnindex" in path
@@ -289,7 +289,7 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
     for seed in range(40):
         node = Node(topic={"segment.bytes": "200"})
         node.put(batch(b"of the producer", producer=(7, 0, 0)))
-        node.put(batch(b"of nobody" * 10))
+        node.put(batch(b"unrelated" * 10))
         node.flush()
         node.log.advance_log_start(1)
         node.manager.checkpoint().perform()
@@ -301,7 +301,8 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
 
 
 def test_what_retention_has_dropped_is_not_waited_for() -> None:
-    """The transaction index of a dropped segment, or a snapshot below the start, is nobody's."""
+    """The transaction index of a dropped segment, or a snapshot below the start, belongs to no
+    segment."""
     node = Node(SMALL, topic={"retention.bytes": "0"})
     node.sim.refuses = lambda path, operation: ".txnindex" in path
     lived(node)

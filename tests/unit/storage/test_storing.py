@@ -134,7 +134,7 @@ def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
 
 @pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)])
 def test_the_log_holds_the_topics_codec_alone(producer: tuple[int, int, int]) -> None:
-    """Also a repeated batch is recognised, and the sequence goes on behind it."""
+    """A repeated batch is still recognised, and the sequence continues after it."""
     node = Node(topic={"compression.type": "lz4"})
     node.put(batch(b"a", b"b", codec=Codec.GZIP, producer=producer))
     if producer[0] >= 0:

@@ -1,4 +1,4 @@
-"""Files that are longer than what is in them, so that a sync need not wait for their size."""
+"""Files that are longer than their contents, so that a sync need not wait for their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def file_bytes(node: Node, base_offset: int = 0) -> int:
 
 
 def synced(count: int, topic: dict[str, str] | None = None) -> Node:
-    """A node that was stopped by nothing, all of whose batches are vouched for."""
+    """Return a running node whose batches are all below the recovery point."""
     node = Node(topic=topic)
     for number in range(count):
         node.put(batch(b"%03d" % number * 10, producer=(7, 0, number)))
@@ -88,11 +88,11 @@ def test_zeros_that_could_not_be_cut_off_are_cut_off_by_the_next_start(
     assert report.was_clean is is_clean
     assert (report.truncated, report.offline) == ([], {})
     assert values_of(node.log) == values
-    # Below the recovery point nothing is read, and so nothing found, that index files vouch for.
+    # Recovery does not read what the index files cover below the recovery point.
     assert len(node.sim.contents(segment.log_path)) == segment.size_bytes
 
 
-def test_zeros_in_place_of_batches_that_were_vouched_for_are_damage() -> None:
+def test_zeros_below_the_recovery_point_are_damage() -> None:
     node = synced(3)
     content = node.sim.contents(node.segment_path())
     third = node.log.segments.active.locate(2)

@@ -1,4 +1,4 @@
-"""Transactions in one log: what holds readers back, what is fenced, what an abort leaves behind."""
+"""Transactions in one log: the last stable offset, fencing, and the traces of an abort."""
 
 from __future__ import annotations
 

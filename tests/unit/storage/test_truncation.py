@@ -1,4 +1,4 @@
-"""Truncating a log and starting it anew: nothing that was cut comes back."""
+"""Truncating a log, and restarting it at a later offset: no truncated record comes back."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_a_target_at_or_below_the_start_takes_the_start_along(target: int) -> No
     log = node.log
     assert (log.log_start_offset, log.log_end_offset) == (target, target)
     assert (log.high_watermark, log.recovery_point) == (target, target)
-    node.put(batch(b"anew"), leader_epoch=9)
+    node.put(batch(b"next"), leader_epoch=9)
     node.flush()
     node.crash(random.Random(SEED))
-    assert (node.log.log_start_offset, values_of(node.log)) == (target, [b"anew"])
+    assert (node.log.log_start_offset, values_of(node.log)) == (target, [b"next"])
 
 
 @pytest.mark.parametrize("target", [0, 3, 7])
@@ -79,7 +79,8 @@ def test_what_was_cut_does_not_come_back(target: int, topic: dict[str, str] | No
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
-    """Whatever call is the last: no partition goes offline, and nothing below the target goes."""
+    """After a death at any call no partition goes offline, and no record below the target is
+    lost."""
     for call in count(1):
         node = filled(8, SMALL)
         before = values_of(node.log)
@@ -111,7 +112,7 @@ def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
 
 
 def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
-    """Housekeeping goes on meanwhile; its checkpoint is written behind the truncation's own."""
+    """Housekeeping goes on during the truncation; its checkpoint follows that of the truncation."""
     node = filled(10)
     truncation = node.manager.begin_truncation(node.log, 5, NOW)
     assert truncation is not None
@@ -138,7 +139,7 @@ def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() 
 
 
 def test_a_cleaning_is_given_up() -> None:
-    """What it has made must not take the place of what is left, not even after a restart."""
+    """Its output must not replace the truncated log, not even after a restart."""
     node = filled(12, {**SMALL, "cleanup.policy": "compact"})
     job = plan_cleaning(node.log, NOW, 1 << 20)
     assert job is not None
@@ -169,7 +170,7 @@ def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> Non
 
 
 @pytest.mark.parametrize("topic", [None, SMALL])
-def test_epochs_of_a_start_that_was_lost_are_made_anew(topic: dict[str, str] | None) -> None:
+def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | None) -> None:
     """Their file is written before the start is. By what it lacks a follower's log that parts
     below would be taken for the same."""
     for seed in range(SEED, SEED + POWER_CUTS):
@@ -225,7 +226,7 @@ def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> 
 def test_a_cut_into_a_cleaned_segment_is_no_damage(
     offset: int, kept: list[int], is_finished: bool
 ) -> None:
-    """After an unclean election a replica truncates below what was cleaned: gaps are no torn tail,
+    """After an unclean election a replica truncates below the cleaned part: gaps are no torn tail,
     neither when the log is opened again nor at a start after a power cut."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()
@@ -254,12 +255,12 @@ def test_a_reset_goes_on_at_any_offset() -> None:
         log = node.log
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
         assert log.producer_state.active() == []
-        node.put(batch(b"anew"), leader_epoch=3)
+        node.put(batch(b"next"), leader_epoch=3)
         node.flush()
         assert log.leader_epochs.entries == [(3, offset)]
         node.manager.checkpoint().perform()
         assert node.crash(random.Random(offset)).offline == {}
-        assert (node.log.log_start_offset, values_of(node.log)) == (offset, [b"anew"])
+        assert (node.log.log_start_offset, values_of(node.log)) == (offset, [b"next"])
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 15))
@@ -312,7 +313,7 @@ def go_on(node: Node, chance: random.Random, epoch: int) -> None:
 
 
 def told_by(log: Log) -> tuple[object, ...]:
-    """What a log knows of its producers and of their transactions."""
+    """Return a log's state of its producers and of their transactions."""
     producers = sorted(
         (one.producer_id, one.producer_epoch, one.last_sequence, one.current_txn_start_offset)
         for one in log.producer_state.active()

@@ -33,7 +33,7 @@ class CountedIndex(Sequence[AbortedEntry]):
 
 
 def lived(chance: random.Random) -> list[AbortedEntry]:
-    """What a log notes in which transactions of some producers begin and end at random."""
+    """Return the notes of a log in which transactions of some producers begin and end at random."""
     transactions = LogTransactions()
     entries = []
     for offset in range(OFFSETS):

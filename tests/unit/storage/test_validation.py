@@ -1,4 +1,4 @@
-"""What a client's batch is refused for, and with which code."""
+"""The faults for which a client's batch is refused, and the code of each."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_a_wrong_checksum_is_corrupt() -> None:
 
 
 def test_a_cut_batch_is_invalid() -> None:
-    """As with Kafka, which finds no batch in it: a client that cut it once does so every time."""
+    """Kafka refuses it too, because it finds no batch in it: such a client cuts every batch."""
     assert refusal(batch(b"abc")[:-1]).code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("bits", [5, 6, 7])
-def test_a_codec_that_nobody_knows_is_refused(bits: int) -> None:
-    """No reader could open it, and neither could the log look for its timestamps."""
+def test_an_unknown_codec_is_refused(bits: int) -> None:
+    """No reader could decompress it, and the log could not search its timestamps."""
     view = changed(21, ">h", bits)
     assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -148,7 +148,7 @@ def test_the_older_bound_holds_for_the_past_too() -> None:
 
 
 def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader:
-    """What a batch enters the log as when its header gives this largest timestamp."""
+    """Return the batch as appended when its header gives this largest timestamp."""
     pack_into(">q", view, 35, max_timestamp)
     pack_into(">I", view, 17, crc32c(view[21:]))
     before = bytes(view)

@@ -1,4 +1,4 @@
-"""Who is to answer for a JVM that ended or stands still, where two threads have it count."""
+"""The thread that answers for a JVM that ended or hangs, when two threads use it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ PIECE = (OffsetRange("t", 0, 0, 50),)
 EXIT_ERROR = 52
 
 
-class Played:
+class PlayedWriter:
     """A writer with a hand of its own, and what is noted and killed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,12 @@ class Played:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    return Played(monkeypatch)
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedWriter:
+    return PlayedWriter(monkeypatch)
 
 
 @pytest.mark.parametrize(("part", "blame"), [(BATCH, BLAME_BELIEVED), (LINE, BLAME_ENDED)])
-def test_a_batch_that_stands_still_is_ended(played: Played, part: Part, blame: int) -> None:
+def test_a_batch_that_stands_still_is_ended(played: PlayedWriter, part: Part, blame: int) -> None:
     played.batch.take(part, 60)
     played.recount.take(PIECE, 60)
     played.overseer.end_jvm_that_stands_still(played.writer)
@@ -62,7 +62,9 @@ def test_a_batch_that_stands_still_is_ended(played: Played, part: Part, blame: i
     assert (played.killed, played.noted, played.given_up) == (1, [(part, blame)], [])
 
 
-def test_a_recount_that_stands_still_is_given_up_and_no_batch_is_blamed(played: Played) -> None:
+def test_a_recount_that_stands_still_is_given_up_and_no_batch_is_blamed(
+    played: PlayedWriter,
+) -> None:
     played.batch.take(BATCH, 60)
     played.recount.take(PIECE, 0)
     with pytest.raises(JvmGone, match="offsets 0 to 49"):
@@ -71,13 +73,13 @@ def test_a_recount_that_stands_still_is_given_up_and_no_batch_is_blamed(played: 
     assert played.given_up == ["counting stood still"]
 
 
-def test_what_the_jvm_ends_over_alone_is_blamed(played: Played) -> None:
+def test_what_the_jvm_ends_over_alone_is_blamed(played: PlayedWriter) -> None:
     played.batch.take(BATCH, 60)
     played.overseer.note_end(played.writer)
     assert played.noted == [(BATCH, BLAME_ENDED)]
 
 
-def test_beside_a_recount_a_batch_is_blamed_no_more_than_by_chance(played: Played) -> None:
+def test_beside_a_recount_a_batch_is_blamed_no_more_than_by_chance(played: PlayedWriter) -> None:
     played.batch.take(BATCH, 60)
     played.recount.take(PIECE, 60)
     played.overseer.note_end(played.writer)
@@ -85,7 +87,7 @@ def test_beside_a_recount_a_batch_is_blamed_no_more_than_by_chance(played: Playe
 
 
 def test_an_error_of_a_recount_is_the_recount_s(
-    played: Played, monkeypatch: pytest.MonkeyPatch
+    played: PlayedWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.batch.take(BATCH, 60)
     played.recount.take(PIECE, 60)
@@ -99,7 +101,7 @@ def test_an_error_of_a_recount_is_the_recount_s(
     assert played.noted == [(BATCH, BLAME_ENDED)]
 
 
-def test_while_nothing_is_counted_nothing_is_blamed(played: Played) -> None:
+def test_while_nothing_is_counted_nothing_is_blamed(played: PlayedWriter) -> None:
     played.overseer.end_jvm_that_stands_still(played.writer)
     played.overseer.note_end(played.writer)
     assert (played.noted, played.killed) == ([], 0)

@@ -1,4 +1,4 @@
-"""How a large batch is cut, and work that is done one piece behind."""
+"""The pieces of a large batch, and work that is done one piece behind."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which offsets a recount takes next, and what its thread does when it can take none."""
+"""The next offsets of a recount, and its thread when there are none."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from tests.harness.seed import seeded
 GAP = [OffsetRange("t", 0, 0, 9)]
 
 
-class Played:
+class PlayedRecounter:
     """A recounter over sinks that are played; `looks` is what each look at them finds."""
 
     def __init__(self, *looks: Any, may_count: bool = True) -> None:
@@ -60,7 +60,7 @@ class Played:
 
 def test_tables_that_are_not_there_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = Recount("m", GAP, 9, 0, None)
-    played = Played(
+    played = PlayedRecounter(
         SinkUnavailable("mysql", "it is not opened yet"), LedgerMismatch("emptied"), wanted
     )
     played.work(monkeypatch)
@@ -70,13 +70,13 @@ def test_tables_that_are_not_there_are_waited_for(monkeypatch: pytest.MonkeyPatc
 def test_beside_a_batch_that_may_have_ended_the_jvm_no_piece_is_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    played = Played(Recount("m", GAP, 9, 0, None), may_count=False)
+    played = PlayedRecounter(Recount("m", GAP, 9, 0, None), may_count=False)
     played.work(monkeypatch)
     assert (played.asked, played.noted) == (0, [])
 
 
 def test_what_was_tried_too_often_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = Played(Recount("m", GAP, 9, TRIES_MAX, None))
+    played = PlayedRecounter(Recount("m", GAP, 9, TRIES_MAX, None))
     played.work(monkeypatch)
     (noted,) = played.noted
     assert noted["metric"] == "m"
@@ -84,7 +84,7 @@ def test_what_was_tried_too_often_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_with_nothing_in_hand_nothing_is_given_up() -> None:
-    played = Played()
+    played = PlayedRecounter()
     played.recounter.give_up("counting stood still")
     assert played.noted == []
 

@@ -1,4 +1,4 @@
-"""Where the time of batches goes: by stage, over two windows, and how old live lines are."""
+"""The time of batches by stage, over two windows, and the age of live lines."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_a_window_is_as_long_as_it_says() -> None:
 
 
 def test_a_batch_in_hand_is_busy_before_it_ends() -> None:
-    """Or a stream that counts one batch for minutes would be idle until that ends."""
+    """Otherwise a stream that counts one batch for minutes would seem idle until that ends."""
     stages = StageSums(BEGAN_S)
     stages.begins(BEGAN_S + 10)
     assert told(stages, BEGAN_S + 20)["windows"]["1m"]["busy"] == pytest.approx(0.5)

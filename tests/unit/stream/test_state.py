@@ -1,4 +1,4 @@
-"""When the stream calls itself healthy: only what is counted says so."""
+"""The stream calls itself healthy only when it counts."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Threads of the driver: what ends one is said, and its work is begun again."""
+"""Threads of the driver: the cause of an end is reported, and the work starts again."""
 
 import threading
 
@@ -25,7 +25,7 @@ def test_a_thread_that_ends_of_a_fault_is_said_and_begun_again() -> None:
     def work() -> None:
         begun.append(1)
         if len(begun) < 3:
-            raise KeyError("nobody thought of this")
+            raise KeyError("an unforeseen key")
         goes_on.set()
         stop.wait()
 
@@ -36,7 +36,7 @@ def test_a_thread_that_ends_of_a_fault_is_said_and_begun_again() -> None:
     assert found.state is PartState.DEGRADED and found.ready
     (problem,) = found.problems
     assert problem.code == "thread-ended"
-    assert "'recount'" in problem.text and "nobody thought of this" in problem.text
+    assert "'recount'" in problem.text and "an unforeseen key" in problem.text
     stop.set()
     thread.join(10)
     assert not thread.is_alive()

@@ -55,7 +55,7 @@ class Broker:
         self.birth = Birth(DiskReport(empty(node_id)))
         self.now_ms = 0
         self.asked: dict[int, int] = {}
-        """Whom it asks -> by which question, as long as that is open."""
+        """The broker asked -> the open question."""
         self.told = self.step(StartBirth())
 
     def step(self, event: object) -> Sequence[Effect]:
@@ -106,7 +106,7 @@ def test_who_does_not_answer_is_asked_again() -> None:
     one.now_ms = ASK_INTERVAL_MS - 1
     assert one.step(BirthTick()) == []
     assert one.wait() == [RequestReport(2, 3)]
-    # The answer to the question that was given up is nobody's.
+    # The broker ignores the answer to the abandoned question.
     assert one.hear(empty(3), question_id=1) == ()
     assert one.hear(empty(3)) == [RequestReport(3, 2), RequestReport(4, 3)]
 

@@ -67,7 +67,7 @@ class Decisions:
 
 
 class Tried:
-    """In place of the probes: whom they are for, and their verdicts by hand."""
+    """Replaces the probes: it records their targets, and the test sets the verdicts."""
 
     def __init__(self) -> None:
         self.under_way: list[tuple[Address | None, VerdictCallback]] = []

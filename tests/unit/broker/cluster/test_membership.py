@@ -126,7 +126,7 @@ class Scene:
 
 
 def in_service() -> Scene:
-    """One that has come into service and has said so."""
+    """A broker that is in service and has reported so."""
     scene = Scene()
     scene.follows()
     scene.registers()

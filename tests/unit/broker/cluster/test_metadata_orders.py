@@ -35,7 +35,7 @@ from tests.unit.broker.rig import Asked, HeldWorker, Rig
 
 PENDING_MAX = 3_000
 
-NOBODY = Uuid(int=99)
+UNKNOWN_TOPIC = Uuid(int=99)
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     rig = Rig(worker=worker)
     first = rig.send(create_request("t"), 7)
     rig.flusher.sync()
-    # The commit is on the disk, its folder is not made yet: nobody can describe the topic.
+    # The commit is on the disk, but its folder does not exist yet: no client can describe the
+    # topic.
     assert len(worker.held) == 1
     again = rig.send(create_request("t"), 7)
     named = rig.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
@@ -188,14 +189,14 @@ def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_onc
 
 
 def impossible_records() -> list[MetadataRecord]:
-    """One of each kind that speaks of a topic, of one that is not there."""
+    """One record of each kind that names a topic, of an unknown topic."""
     setting = ConfigRecord(
         resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
     )
     return [
-        RemoveTopicRecord(topic_id=NOBODY),
-        PartitionChangeRecord(partition_id=0, topic_id=NOBODY, leader=1),
-        PartitionRecord(partition_id=0, topic_id=NOBODY, replicas=[1], isr=[1], leader=1),
+        RemoveTopicRecord(topic_id=UNKNOWN_TOPIC),
+        PartitionChangeRecord(partition_id=0, topic_id=UNKNOWN_TOPIC, leader=1),
+        PartitionRecord(partition_id=0, topic_id=UNKNOWN_TOPIC, replicas=[1], isr=[1], leader=1),
         setting,
     ]
 

@@ -59,14 +59,14 @@ class Quiet:
         pass
 
 
-class Nobody:
-    """A voter alone has nobody to ask, and is asked by nobody."""
+class NoPeers:
+    """A messenger without peers: a single voter asks no other, and no other asks it."""
 
     def send(self, send: Send) -> None:
         raise AssertionError(f"a voter alone asks node {send.node_id}")
 
     def reply(self, reply: Reply) -> None:
-        raise AssertionError("a voter alone is asked by nobody")
+        raise AssertionError("no peer asks a single voter")
 
 
 def started(
@@ -91,7 +91,7 @@ def started(
         chance=random.Random(1),
         now_ms=world.clock.monotonic_ms(),
     )
-    driver = QuorumDriver(quorum, own, world, Nobody())
+    driver = QuorumDriver(quorum, own, world, NoPeers())
     controller = ControllerDriver(
         Controller(config, world.chance), OrderLimits(100, 50), driver, world
     )

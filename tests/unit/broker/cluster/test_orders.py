@@ -174,7 +174,7 @@ def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
 
 @pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
 def test_what_may_have_been_done_is_given_to_the_next_controller(end: End) -> None:
-    """As by Kafka's brokers: who leads next has replayed what was done, and says so."""
+    """As in Kafka, the next leader has replayed the completed orders, and says so."""
     scene = Scene()
     scene.give(MAKING)
     scene.asked.pop().failed(end)

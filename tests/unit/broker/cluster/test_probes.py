@@ -1,4 +1,4 @@
-"""What a dial says of whoever should listen there."""
+"""The result of a dial to a broker's listener."""
 
 from __future__ import annotations
 

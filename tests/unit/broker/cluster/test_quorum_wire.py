@@ -145,7 +145,7 @@ def test_an_answer_that_cannot_be_understood_is_none() -> None:
         with pytest.raises(WireError):
             decode_answer(one)
     data = whole.responses[0].partitions[0]
-    # An old format's message: its length is believed by nobody.
+    # A message of an old format: its length must not be trusted.
     data.records = data.records[:16] + b"\x01" + data.records[17:]
     with pytest.raises(WireError):
         decode_answer(whole)

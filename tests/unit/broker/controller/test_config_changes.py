@@ -1,4 +1,5 @@
-"""A `min.insync.replicas` that falls, wherever it is set, and who may lead then (guard 20)."""
+"""A `min.insync.replicas` that falls, wherever it is set, and the replicas that may lead then
+(guard 20)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from tests.unit.broker.controller.kit import ONE, THREE, TWO, after, image_of, o
 
 KEY = "min.insync.replicas"
 STATIC = broker_config(min_insync_replicas=2)
-"""What the controller's file says."""
+"""The settings in the controller's file."""
 
 SETS = ((ONE,), (TWO,), (THREE,))
-"""Of a partition with too few in sync for a minimum of two: one is eligible, one was."""
+"""The ISR, ELR and last known ELR of a partition below a minimum of two."""
 
 Change = tuple[int, str, ConfigOperation, str | None]
 
@@ -39,7 +40,8 @@ def setting(kind: int, name: str, value: str | None) -> ConfigRecord:
 
 
 def weakened(**settings: str) -> MetadataImage:
-    """Such a partition, with these minima of its topic, `logs`, and for all nodes, `all`."""
+    """Return such a partition, with these minima for its topic, `logs`, and for all nodes,
+    `all`."""
     image = image_of(partition(isr=SETS[0], elr=SETS[1], known=SETS[2]))
     records = [setting(TOPIC_RESOURCE, "logs", settings.get("logs"))]
     if "all" in settings:

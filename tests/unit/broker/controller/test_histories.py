@@ -1,8 +1,8 @@
-"""Random lives of one partition, against a model of what its disks hold; and with rules left out.
+"""Random lives of one partition, against a model of its disks, with and without rules.
 
-The model commits a record whenever enough replicas are in sync, on all of them, on those who may
-be in sync without the leader knowing (decision 0029), and on nobody else.
-Replay a seed by `history(SEED)`.
+The model commits a record whenever enough replicas are in sync, on all of them, on those which can
+be in sync without the leader's knowledge (decision 0029), and on no other. Replay a seed by
+`history(SEED)`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Model:
         self.check()
 
     def joining(self) -> list[BrokerState]:
-        """Whom the leader must count because a proposal under way may let them in."""
+        """The replicas that the leader must wait for because a pending proposal can add them to the
+        ISR."""
         one = self.partition
         return [
             member
@@ -244,7 +245,7 @@ def history(seed: int) -> Model:
     return model
 
 
-def test_whoever_may_lead_holds_all_that_was_acknowledged() -> None:
+def test_every_possible_leader_has_all_acknowledged_records() -> None:
     committed = moves = 0
     for seed in SEEDS:
         try:
@@ -376,7 +377,7 @@ def a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again() -> None:
 def test_leader_epoch_and_partition_epoch_hide_each_other(
     epoch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard 12: whoever leads anew does so under a new partition epoch as well."""
+    """Guard 12: each new leader gets a new partition epoch as well."""
     monkeypatch.setattr(altering, "_check", unchecked(epoch))
     a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
 

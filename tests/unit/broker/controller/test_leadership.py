@@ -1,4 +1,4 @@
-"""Who may lead, rule by rule; broker 1 leads three replicas unless said otherwise."""
+"""The replicas that may lead, rule by rule; broker 1 leads three replicas unless said otherwise."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_an_eligible_replica_that_leads_is_in_sync_again() -> None:
 
 
 @pytest.mark.parametrize("election", Election)
-def test_nobody_leads_who_is_fenced_stopping_or_unknown(election: Election) -> None:
+def test_no_fenced_stopping_or_unknown_broker_leads(election: Election) -> None:
     one = partition(elr=(TWO,), known=NODES)
     standing = {ONE: broker(ONE, fenced=True), TWO: broker(TWO, stopping=True)}
     assert elect(one, standing, election, ONE) == ElectionResult(NO_NODE)
@@ -75,7 +75,7 @@ def test_nobody_leads_who_is_fenced_stopping_or_unknown(election: Election) -> N
 
 
 @pytest.mark.parametrize("election", Election)
-def test_nobody_leads_from_another_disk(election: Election) -> None:
+def test_no_broker_leads_from_another_disk(election: Election) -> None:
     elsewhere = replace(broker(ONE), directory_ids=(Uuid(int=1),))
     one = partition(isr=(ONE,), replicas=(ONE,))
     assert elect(one, {ONE: elsewhere}, election, ONE) == ElectionResult(NO_NODE)
@@ -84,7 +84,7 @@ def test_nobody_leads_from_another_disk(election: Election) -> None:
 
 
 @pytest.mark.parametrize("election", Election)
-def test_nobody_leads_who_is_no_replica(election: Election) -> None:
+def test_only_a_replica_leads(election: Election) -> None:
     one = partition(isr=(ONE, THREE), replicas=(ONE, TWO))
     assert elect(one, brokers(THREE), election, THREE) == ElectionResult(NO_NODE)
 
@@ -95,28 +95,29 @@ def test_last_known_eligible_replicas_do_not_lead_by_themselves() -> None:
     assert elect(one, brokers(*NODES), Election.UNCLEAN) == ElectionResult(NO_NODE)
 
 
-def test_a_person_may_choose_where_nobody_is_eligible() -> None:
+def test_a_person_may_choose_where_no_replica_is_eligible() -> None:
     one = partition(isr=(), known=(TWO,), leader=NO_NODE)
     after = changed(one, WantedChange(election=Election.UNCLEAN, chosen=THREE), *NODES)
     assert (after.leader, after.leader_recovery_state) == (THREE, RECOVERING)
     assert sets(after) == ((THREE,), (), ())
 
 
-def test_an_unclean_choice_is_passed_over_where_somebody_is_eligible() -> None:
+def test_an_unclean_choice_is_skipped_where_a_replica_is_eligible() -> None:
     one = partition(isr=(), elr=(TWO,), leader=NO_NODE)
     after = changed(one, WantedChange(election=Election.UNCLEAN, chosen=THREE), *NODES)
     assert (after.leader, after.leader_recovery_state) == (TWO, RECOVERED)
 
 
 def test_who_leaves_is_eligible_only_when_too_few_remain() -> None:
-    """In-sync {1, 2, 3} may lose one and still commit: the one that left lacks what comes then."""
+    """In-sync {1, 2, 3} can lose one and still commit: the replica that left lacks later
+    records."""
     after = changed(partition(), WantedChange((ONE, TWO)), *NODES)
     assert sets(after) == ((ONE, TWO), (), ())
     after = changed(after, WantedChange((ONE,)), *NODES)
     assert sets(after) == ((ONE,), (TWO,), ())
 
 
-def test_nobody_is_eligible_once_enough_are_in_sync() -> None:
+def test_no_replica_is_eligible_once_enough_are_in_sync() -> None:
     before = partition(isr=(ONE,), elr=(TWO,), known=(THREE,))
     after = changed(before, WantedChange((ONE, THREE)), *NODES)
     assert sets(after) == ((ONE, THREE), (), ())

@@ -1,4 +1,5 @@
-"""Who is taken for dead and when; times are lived ms, and broker 1's node has the controller."""
+"""The controller fences dead brokers; times are lived ms, and broker 1's node has the
+controller."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -205,7 +206,7 @@ def test_a_new_controller_probes_its_predecessor_first_and_itself_never() -> Non
 
 
 def test_a_new_controller_gives_everybody_a_full_session() -> None:
-    """Else a change of controllers would fence a healthy cluster (guard 42)."""
+    """Otherwise a change of controllers would fence a healthy cluster (guard 42)."""
     scene = Scene()
     for probe in scene.probes:
         assert scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, 50) is None
@@ -213,9 +214,11 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
 
 
 def test_a_new_controller_holds_the_id_of_who_has_registered_but_is_not_in_service_yet() -> None:
-    """Else a request of a killed process, read by the new controller, takes it from its successor.
+    """Otherwise a request of a killed process, read by the new controller, takes the id from its
+    successor.
 
-    A probe that is refused frees it at once, and one that nobody answers in the usual time."""
+    A refused probe frees the id at once, and a probe without an answer frees it after the usual
+    time."""
     scene = Scene(image_of(partition(), active=(ONE, TWO)))
     assert scene.liveness.is_live(THREE, RECONNECT_MS - 1)
     assert not scene.liveness.is_live(THREE, RECONNECT_MS)
@@ -268,7 +271,8 @@ def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration()
 
 
 def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
-    """It may have left before the broker was ready, and would take it out of service again."""
+    """The request can have left before the broker was ready, and would take it out of service
+    again."""
     scene = connected_scene()
     old = scene.links[TWO]
     scene.connected(TWO)
@@ -299,12 +303,12 @@ def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
     assert answer.metadata_end_offset == scene.image.end_offset
     assert one_of(scene.image).leader == TWO
     assert ONE not in one_of(scene.image).in_sync_replicas
-    # One that is fenced leads nothing, and is in sync nowhere.
+    # A fenced broker leads nothing, and is in sync nowhere.
     scene.beats(TWO, fence=True)
     before = scene.image
     scene.beats(TWO, fence=True, damaged=damaged)
     assert scene.image == before
-    # It is not let in without a new leader epoch, in which its log is begun anew.
+    # The broker is unfenced only with a new leader epoch, in which its log starts again.
     assert not scene.beats(TWO, damaged=damaged).is_fenced
     assert one_of(scene.image).leader == THREE
     assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1

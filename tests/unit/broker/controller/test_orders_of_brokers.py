@@ -1,4 +1,4 @@
-"""What brokers ask of the controller, through the one door: decided in line, never held up."""
+"""Requests of brokers to the controller: decided in order, and never delayed."""
 
 from random import Random
 
@@ -150,7 +150,7 @@ def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
     batch = active.decide(order, waiter, end_offset + 1, 0, 0)
     assert batch is not None
     assert [decode_record(one.value) for one in iterate_records(batch)] == [NoOpRecord()]
-    # It is answered behind what it stands behind.
+    # It is answered after the orders before it.
     assert replies == []
 
 

@@ -72,7 +72,7 @@ def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
 
 
 def test_the_same_incarnation_again_gets_its_epoch_and_changes_nothing() -> None:
-    """Also while it is live: an answer that was lost must not refuse it."""
+    """This holds also while it is live, because an answer can be lost."""
     image = registered(registration(ONE), image_of(partition()))
     again = register(registration(ONE), image, CONFIG, LIVE)
     assert again.records == []
@@ -167,7 +167,7 @@ def test_what_a_returning_disk_is_believed(
 
 
 def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
-    """Whatever else speaks for it: only what was not named is as it was."""
+    """A replica named as damaged is never trusted, whatever else speaks for it."""
     request = registration(ONE, previous_broker_epoch=0, damaged={"logs": [0, 7], "gone": [1]})
     eligible = partition(isr=(), elr=(ONE, TWO), leader=NO_NODE)
     image = image_of(partition(isr=(ONE,)), partition(isr=(ONE,)), partition())
@@ -189,10 +189,12 @@ def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
         pytest.param(
             partition(isr=(TWO,), elr=(ONE, THREE), leader=TWO),
             (TWO, (TWO,), (THREE,)),
-            id="one that is eligible",
+            id="an eligible replica",
         ),
         pytest.param(
-            partition(isr=(TWO, THREE), leader=TWO), (TWO, (TWO, THREE), ()), id="one that is not"
+            partition(isr=(TWO, THREE), leader=TWO),
+            (TWO, (TWO, THREE), ()),
+            id="a replica that is not eligible",
         ),
     ],
 )
@@ -203,7 +205,7 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
     later = after(image, distrust(ONE, [DamagedTopic(name="logs", partitions=[1])], image, CONFIG))
     one = one_of(later, 1)
     assert (one.leader, one.in_sync_replicas, one.eligible_leader_replicas) == expected
-    # Even where the leader stays: what it knows of the damaged log must be forgotten.
+    # Even if the leader stays: its knowledge of the damaged log must be forgotten.
     assert one.leader_epoch == before.leader_epoch + 1
     assert one_of(later, 0) == before
 
@@ -211,16 +213,16 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
 @pytest.mark.parametrize(
     ("before", "damaged"),
     [
-        pytest.param(partition(isr=(ONE,)), [0], id="nobody else in sync"),
+        pytest.param(partition(isr=(ONE,)), [0], id="no other in sync"),
         pytest.param(partition(isr=(ONE, THREE)), [0], id="only one who is fenced"),
         pytest.param(
             partition(replicas=(TWO, THREE), isr=(TWO,), leader=TWO), [0], id="no replica"
         ),
         pytest.param(partition(), [1, -1], id="no partition"),
-        pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="nobody leads"),
+        pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="no leader"),
     ],
 )
-def test_what_nobody_else_can_lead_stays_with_who_has_it(
+def test_a_partition_without_another_eligible_leader_stays_where_it_is(
     before: PartitionImage, damaged: list[int]
 ) -> None:
     image = image_of(before, active=(ONE, TWO))
@@ -274,7 +276,7 @@ def test_an_unfenced_broker_leads_only_what_it_may() -> None:
 
 @pytest.mark.parametrize("standing", [fence, stop])
 def test_the_brokers_own_record_comes_first(standing: object) -> None:
-    """A broker ignores what is older than its registration, so nothing of it may come before."""
+    """A broker ignores records before its registration, so none about it may come earlier."""
     image = image_of(partition())
     assert callable(standing)
     records: Sequence[MetadataRecord] = standing(ONE, image, CONFIG)

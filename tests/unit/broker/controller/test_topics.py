@@ -263,10 +263,10 @@ def test_a_refused_topic_takes_nothing_from_the_others_of_its_request() -> None:
     codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=wide)).topics]
     assert codes == [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE]
     cluster.create("c", 1)
-    nobody = [CreatePartitionsAssignment(broker_ids=[9])]
+    unknown = [CreatePartitionsAssignment(broker_ids=[9])]
     codes = grow(
         cluster,
-        CreatePartitionsTopic(name="b", count=8, assignments=nobody),
+        CreatePartitionsTopic(name="b", count=8, assignments=unknown),
         CreatePartitionsTopic(name="c", count=2, assignments=None),
     )
     assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]
@@ -336,7 +336,7 @@ NAMED_TOO = (
     ],
 )
 def test_a_topic_is_deleted_once_however_it_is_named(asked: str, answers: list[Any]) -> None:
-    """As ControllerApis of Kafka 3.5 answers; `n` is the topic by name, `i` by id."""
+    """The answers are those of ControllerApis in Kafka 3.5; `n` is the topic by name, `i` by id."""
     cluster = Cluster()
     cluster.create("kept")
     topic_id = cluster.create("t").topic_id
@@ -446,7 +446,7 @@ def test_own_topics_are_made_once_and_the_offsets_topic_is_compacted() -> None:
 
 
 def test_the_state_of_transactions_has_a_minimum_in_sync_of_its_own() -> None:
-    """As Kafka's; one copy alone is not called short of others."""
+    """As in Kafka; a topic with a single replica is not called under-replicated."""
     cases = {
         (3, None): "2",
         (3, 3): "3",

@@ -5,7 +5,7 @@ from broker.coordinators.ages import LEAPS_MAX, SET_MS_MIN, Ages
 DAY = 86_400_000
 
 
-def test_a_clock_that_nobody_sets_tells_the_age() -> None:
+def test_a_clock_that_is_never_set_gives_the_age() -> None:
     ages = Ages(1_000, 0)
     for passed_ms in range(0, DAY, DAY // 10):
         # It is adjusted a little, all the time.

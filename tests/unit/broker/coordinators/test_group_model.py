@@ -19,7 +19,7 @@ PARTITIONS = frozenset(range(12))
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 LONGEST_WAIT_MS = 300_000 + 2 * REBALANCE_MS
-"""A new member waits at most five minutes; one that is known, for a rebalance and the next."""
+"""A new member waits at most five minutes; a known member, for two rebalances."""
 
 FORGET_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -101,7 +101,7 @@ class World:
                 self._act(actor)
 
     def heal(self) -> None:
-        """Nothing goes wrong any more: before long everyone has a share for good."""
+        """End all faults: before long every member has a stable share."""
         self.scene.is_held = False
         while self.scene.held:
             self.scene.let_store()
@@ -124,7 +124,7 @@ class World:
         # The connections are gone, and with them what waited on them.
         for actor in self.actors:
             actor.asked = None
-        # A generation that nobody had a share of yet may be counted anew.
+        # A generation without any delivered share may be used again.
         self.generation = self.stored_generation
 
     def _act(self, actor: Actor) -> None:
@@ -215,7 +215,7 @@ class World:
         for member in roster:
             is_expected = member.timer is not None and member.timer.item is not None
             is_waiting = member.join_token is not None or member.sync_token is not None
-            assert is_expected or is_waiting, "a member that nobody will miss"
+            assert is_expected or is_waiting, "the session of a member never expires"
 
 
 def lives(random: Random, steps: int) -> World:

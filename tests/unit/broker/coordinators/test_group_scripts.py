@@ -1,11 +1,11 @@
-"""Plays `tests/scripts/*.txt`: what happens to a group, told line by line with all that follows.
+"""Play `tests/scripts/*.txt`: the events of a group, line by line, with all results.
 
 A line without indent is something that happens, at a time in milliseconds; the indented lines under
 it are everything that comes of it, with their time where it is another. What can happen:
 
     config delay=3000 size=2                  the node's settings, at the top
     client b static=i1 knows=range,sticky topics=t,u session=10000 rebalance=30000
-    0 a joins            0 a joins v4         v4: is told its id first; v9: may skip the assignment
+    0 a joins            0 a joins v4         v4: gets its id first; v9: may skip the assignment
     0 a syncs            0 a syncs a=x b=y    the leader's assignment, by the clients' names
     0 a heartbeats       0 a leaves           0 a commits 5
     0 a starts anew                           forgets its member id and generation
@@ -14,7 +14,7 @@ it are everything that comes of it, with their time where it is another. What ca
     0 time passes
 
 A client needs no line of its own unless it differs from the usual one. With MILLRACE_BLESS=1 the
-scripts are written anew with what comes of them today; read the difference as you would read prose.
+scripts are written again with the results of today; read the difference as you would read prose.
 """
 
 from pathlib import Path

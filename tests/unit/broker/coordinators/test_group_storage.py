@@ -1,4 +1,4 @@
-"""What is kept of groups: records in Kafka's bytes, expiry by Kafka's rules, open transactions."""
+"""The stored records of groups: Kafka's bytes, expiry by Kafka's rules, open transactions."""
 
 from dataclasses import replace
 
@@ -148,7 +148,7 @@ def test_what_members_read_does_not_expire_and_what_they_left_does() -> None:
 
 
 @pytest.mark.parametrize("client", [Client("a", said=b"?"), Client("a", protocol_type="connect")])
-def test_where_nobody_knows_what_is_read_nothing_expires(client: Client) -> None:
+def test_without_known_subscriptions_nothing_expires(client: Client) -> None:
     scene = Scene()
     scene.join(client)
     scene.sync(client)
@@ -202,7 +202,7 @@ def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> 
 
 
 def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
-    """What expires is found in one turn, and written in later ones."""
+    """One turn finds expired offsets, and later turns write the tombstones."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.sync(a)
@@ -246,7 +246,7 @@ def ended(scene: Scene, producer_id: int, *, is_commit: bool) -> None:
 
 
 def seen(scene: Scene) -> tuple[int | None, bool]:
-    """The committed offset, and whether it may yet change by itself."""
+    """The committed offset, and True if it can still change without a request."""
     found = scene.shard.committed(GROUP, T0)
     return None if found is None else found.offset, scene.shard.offsets.is_unstable(GROUP, T0)
 
@@ -347,7 +347,7 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     """KIP-447; without a member and a generation nothing is compared, as before version 3."""
     scene, a = Scene(), Client("a", instance="i1")
     stranger = Client("x", member_id="stranger", generation=1)
-    assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
+    assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
     assert judged(scene.shard, transactional(stranger)) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.join(a)
     assert judged(scene.shard, transactional(a)) is ErrorCode.NONE, "also before it is stable"
@@ -356,7 +356,7 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     assert judged(scene.shard, transactional(twin)) is ErrorCode.FENCED_INSTANCE_ID
     old = Client("x", instance="i1", member_id=a.member_id, generation=0)
     assert judged(scene.shard, transactional(old)) is ErrorCode.ILLEGAL_GENERATION
-    assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
+    assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
     assert judged(scene.shard, transactional(a, "")) is ErrorCode.INVALID_GROUP_ID
 
 
@@ -375,7 +375,7 @@ def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generat
 def test_a_static_member_that_could_not_be_stored_leaves_the_others_what_they_agreed_on(
     is_complete: bool,
 ) -> None:
-    """Whoever has come meanwhile was let in by the protocols it came back with."""
+    """A member that joined in the meantime was admitted by the protocols it came back with."""
     a = Client("a", instance="i1", protocols=("range",), session_ms=60_000)
     b = Client("b", protocols=("range", "sticky"))
     scene = Scene()

@@ -71,7 +71,7 @@ def test_a_group_needs_a_name() -> None:
         (Client("x", member_id="stranger", instance="i1"), ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_a_join_that_is_refused_disturbs_nobody(client: Client, code: ErrorCode) -> None:
+def test_a_refused_join_disturbs_no_member(client: Client, code: ErrorCode) -> None:
     member = Client("a", instance="i1")
     scene = stable(member)
     assert error(scene.join(client)) is code
@@ -148,7 +148,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
 
 
 def test_pitfall_36_members_that_join_all_at_once_all_get_a_share() -> None:
-    """No live member is unknown, and no assignment is empty, however their requests mix."""
+    """No live member becomes unknown or gets an empty assignment, however their requests mix."""
     clients = [Client(f"c{number}") for number in range(20)]
     scene = Scene(delay_ms=3_000)
     asked = [scene.join(client) for client in clients]
@@ -268,7 +268,7 @@ def test_a_heartbeat_costs_no_deadline() -> None:
     assert len(scene.shard.members.timers._heap) <= before
 
 
-def test_pitfall_34_whoever_waits_is_not_expired_by_its_session() -> None:
+def test_pitfall_34_a_waiting_member_is_not_expired_by_its_session() -> None:
     a, b = Client("a", session_ms=5_000), Client("b", session_ms=60_000, rebalance_ms=50_000)
     scene = stable(a, b)
     joining = scene.join(a)

@@ -1,4 +1,4 @@
-"""Committed offsets of groups without members: what is taken, given back, and forgotten."""
+"""Committed offsets of groups without members: accepted, returned, and expired."""
 
 from collections.abc import Iterator
 from random import Random
@@ -241,7 +241,8 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
 
 
 def test_what_was_under_way_behind_an_older_tombstone_goes_with_its_topic() -> None:
-    """An offset was deleted and committed anew, and before that was on the disk its topic went."""
+    """An offset was deleted and committed again, and its topic was deleted before that was on
+    disk."""
     shard = new_shard()
     (record,) = shard.commit(request(), at(100), topic_with).records
     tombstone = CoordinatorRecord(record.key, None)

@@ -1,4 +1,4 @@
-"""The transaction coordinator's rules: what is refused with which code, and what moves where."""
+"""The transaction coordinator's rules: the refusals with their codes, and the state changes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_nothing_joins_while_markers_are_written(state: TxnState) -> None:
 
 
 def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
-    """Everything a producer may ask, and what is asked on its behalf."""
+    """All operations of a producer, and those on its behalf."""
     shard = ledger.shard
     return {
         "add": lambda one: shard.add_partitions(*identity(one), [A], 1),
@@ -82,7 +82,7 @@ def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
 
 @pytest.mark.parametrize("operation", ["add", "commit", "abort", "write"])
 @pytest.mark.parametrize("state", ALIVE)
-def test_whoever_is_not_the_producer_is_told_so(operation: str, state: TxnState) -> None:
+def test_another_producer_is_refused(operation: str, state: TxnState) -> None:
     ledger = Ledger()
     one = ledger.in_state(state)
     ask = operations(ledger)[operation]
@@ -126,7 +126,7 @@ def test_a_move_that_could_not_be_written_has_not_happened() -> None:
 
 
 def test_a_move_without_a_record_has_not_happened() -> None:
-    """Nothing would ever come for the id, so it would be pending until the next start."""
+    """No later request would end it, so the id would be pending until the next start."""
     ledger = Ledger()
     for _ in range(2):
         with pytest.raises(EncodeError):
@@ -288,7 +288,7 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
 
 
 LOADED_MS = 7_000
-"""When a coordinator has loaded the shard, by its monotonic clock."""
+"""The time at which a coordinator has loaded the shard, by its monotonic clock."""
 
 
 def moved(ledger: Ledger) -> TxnShard:
@@ -299,7 +299,7 @@ def moved(ledger: Ledger) -> TxnShard:
 
 
 def test_a_clock_that_is_ahead_aborts_no_transaction_before_its_time() -> None:
-    """The coordinator has moved to a node whose clock is an hour ahead."""
+    """The coordinator moved to a node whose clock is an hour ahead."""
     ledger = Ledger()
     young = ledger.in_state(TxnState.ONGOING)
     shard = moved(ledger)
@@ -337,12 +337,12 @@ def test_a_clock_that_is_behind_keeps_no_transaction_open_for_ever() -> None:
 
 HOUR_MS = 3_600_000
 LOOK_MS = 10_000
-"""How often a coordinator looks for what is overdue."""
+"""The interval of a coordinator's search for overdue transactions."""
 
 
 def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
-    """After how many milliseconds a transaction that nobody ends is aborted, where the machine's
-    clock is set by `jump_ms` meanwhile."""
+    """The time in ms after which an abandoned transaction is aborted, while the machine's clock
+    jumps by `jump_ms`."""
     opened_ms = ledger.in_state(TxnState.ONGOING).start_ms
     shard, left_ms = ledger.shard, LOOK_MS // 2
     while left_ms < HOUR_MS:
@@ -358,7 +358,7 @@ def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
 def test_a_clock_that_is_set_neither_aborts_a_transaction_nor_keeps_it_open(
     jump_ms: int, jump_at_ms: int
 ) -> None:
-    """It is aborted when its time is over, up to an interval of looking early, or two late."""
+    """The transaction is aborted at its timeout, up to one look early or two looks late."""
     aborted_ms = looked_after(Ledger(), jump_ms, jump_at_ms)
     assert -LOOK_MS <= aborted_ms - TIMEOUT_MS <= 2 * LOOK_MS
 

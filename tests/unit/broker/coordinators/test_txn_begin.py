@@ -129,7 +129,7 @@ def test_an_id_that_expired_is_resumed_under_a_new_producer_id() -> None:
     assert (one.producer_id, one.producer_epoch) == (100, 0)
 
 
-def test_a_producer_that_aborts_by_beginning_anew_gets_its_next_epoch() -> None:
+def test_a_producer_that_aborts_by_init_gets_its_next_epoch() -> None:
     """librdkafka does so when it has to give up a transaction and wants a new epoch."""
     ledger = Ledger()
     before = ledger.in_state(TxnState.ONGOING)
@@ -205,7 +205,7 @@ def test_the_id_before_a_rotation_is_a_stranger_once_its_successor_works() -> No
 
 
 def test_a_shard_has_a_limit_of_ids() -> None:
-    """Those that are being written count: their records may all be in one sync."""
+    """Ids that are being written count too, because one sync can contain all their records."""
     ledger = Ledger()
     for number in range(ID_COUNT_MAX - 1):
         ledger.begin(transactional_id=f"id-{number}")
@@ -216,8 +216,8 @@ def test_a_shard_has_a_limit_of_ids() -> None:
     assert ledger.begin(transactional_id="id-0").producer_epoch == 1
 
 
-def test_nobody_writes_under_the_epoch_that_only_fences() -> None:
-    """No producer was given it. An open transaction of it could be fenced by none above it, and no
+def test_no_producer_writes_under_the_epoch_that_only_fences() -> None:
+    """No producer got this epoch. No higher epoch could fence an open transaction of it, and no
     record could say so."""
     ledger = Ledger()
     last = ledger.add(at_epoch(ledger, EXHAUSTED_EPOCH), A)

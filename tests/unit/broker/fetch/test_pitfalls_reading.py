@@ -194,7 +194,7 @@ def test_offsets_are_listed_whatever_the_client_says_it_is(
 ) -> None:
     """As in Kafka; a development version of kafka-python says 0, and would ask for ever."""
     produce(rig, NOW, NOW + 10)
-    # Written and not committed: nobody on a client listener learns of it.
+    # Written and not committed: no client on a client listener learns of it.
     rig.send(produce_request("logs", batch_of([b"x"], timestamp_ms=NOW + 20)), 9)
     for time, offset in {-1: 2, -2: 0}.items():
         asked = rig.send(list_request(time, replica_id=replica_id), 7, listener=listener)

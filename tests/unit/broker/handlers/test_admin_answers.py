@@ -1,4 +1,4 @@
-"""What the administrative APIs answer, in every version: results, and the codes of refusals."""
+"""The answers of the administrative APIs in every version: results, and the codes of refusals."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
 
 
 def test_a_deletion_of_records_that_cannot_be_made_durable_is_no_success(rig: Rig) -> None:
-    """A crash could bring them back, and whoever asked must know that they may be there."""
+    """A crash could bring the records back, and the client must know that they can be there."""
     fill(rig, 5)
     rig.disk.refuses = lambda path, operation: operation == "write" and "checkpoint" in path
     answer = delete_records(rig, "logs", 0, 3)
@@ -459,7 +459,7 @@ def test_a_refusal_quotes_no_more_than_any_answer_can_carry(rig: Rig) -> None:
     good = CreatableTopic(name="good", num_partitions=1, replication_factor=1)
     value = CreatableTopicConfig(name="retention.ms", value="x" * 32_760)
     bad = CreatableTopic(name="bad", num_partitions=1, replication_factor=1, configs=[value])
-    # The answer leaves with the sync of the good one, where nobody would catch what goes wrong.
+    # The answer leaves with the sync of the good topic, where no caller would catch an error.
     asked = rig.send(CreateTopicsRequest(topics=[good, bad]), 4)
     rig.flusher.sync()
     codes = {one.name: ErrorCode(one.error_code) for one in asked.answer.topics}

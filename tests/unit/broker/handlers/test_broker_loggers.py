@@ -173,7 +173,8 @@ def test_a_logger_resource_named_twice_is_refused_each_time(rig: Rig) -> None:
 
 
 def test_the_older_request_does_not_know_loggers(rig: Rig) -> None:
-    """As with Kafka: what it does not name would go back to a default that loggers do not have."""
+    """As in Kafka: the older request would reset unnamed loggers to a default that they do not
+    have."""
     resource = AlterConfigsRequestResource(resource_type=LOGGER, resource_name=SELF)
     answer = rig.ask(AlterConfigsRequest(resources=[resource]), 2).responses[0]
     assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -116,7 +116,7 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
 
 
 def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
-    """Tools look these keys up; nobody can set them."""
+    """Tools look these keys up; no client can set them."""
     one, other = (
         Listener(host=host, port=port, advertised_host=name, advertised_port=port)
         for host, port, name in (("0.0.0.0", 9092, "broker-1"), ("::1", 9192, "::1"))

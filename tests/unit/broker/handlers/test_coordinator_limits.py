@@ -1,4 +1,4 @@
-"""What clients can have the coordinators keep, and that there is an end to each of it."""
+"""Limits on everything that clients can make the coordinators store."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every API in every version: what is not there has its code, what is cut or wild does no harm."""
+"""Every API in every version: absent objects have their code, and broken requests do no harm."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ NAMELESS = {
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.LIST_CONFIG_RESOURCES,
 }
-"""APIs that ask for nothing by name, or make what they name; they have tests of their own."""
+"""APIs that name no object, or create it; they have tests of their own."""
 
 
 def spoken(key: ApiKey) -> range:

@@ -132,7 +132,7 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
 def test_a_member_id_is_a_text_that_every_answer_can_carry(
     rig: Rig, instance_id: str | None
 ) -> None:
-    """It is the name that the client gives itself, and some more."""
+    """The member id is the client's own name with a suffix."""
     request = joining(group_instance_id=instance_id)
     asked = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
     rig.start_request(asked)
@@ -179,7 +179,7 @@ def test_while_a_group_is_loaded_its_members_are_not_sent_away(rig: Rig) -> None
     assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_broker_that_stops_lets_nobody_wait(rig: Rig) -> None:
+def test_a_broker_that_stops_lets_no_member_wait(rig: Rig) -> None:
     first = join(rig)
     sync(rig, first)
     second = rig.ask(joining(), 9)
@@ -218,7 +218,7 @@ def test_every_version_of_describe(rig: Rig, version: int) -> None:
 
 
 def test_what_is_asked_for_again_and_again_is_answered_once(rig: Rig) -> None:
-    """Else a request of some kilobytes would have an answer of gigabytes."""
+    """Otherwise a request of some kilobytes would have an answer of gigabytes."""
     commit(rig, 5)
     described = rig.ask(DescribeGroupsRequest(groups=["g"] * 1_000 + ["h"]), 5).groups
     assert [one.group_id for one in described] == ["g", "h"]
@@ -355,14 +355,14 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(rig: Rig) -> None:
 
 
 def stored(rig: Rig) -> dict[str, int]:
-    """Everything the group has committed, by topic."""
+    """Return every offset that the group has committed, by topic."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = rig.ask(asked, 8).groups
     return {one.name: one.partitions[0].committed_offset for one in group.topics}
 
 
 def test_in_doubt_no_offset_is_said_to_be_deleted(rig: Rig) -> None:
-    """The next coordinator may have one; here nothing would be written, and nothing waited for."""
+    """The next coordinator can have an offset; this one writes nothing and waits for nothing."""
     assert commit(rig, 1) is ErrorCode.NONE
     place = OffsetDeleteRequestPartition(partition_index=1)
     topic = OffsetDeleteRequestTopic(name="logs", partitions=[place])
@@ -451,7 +451,7 @@ def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     assert describe(rig).group_state == "Dead"
 
 
-def test_a_parked_join_is_nobody_elses_business(rig: Rig) -> None:
+def test_a_parked_join_delays_no_other_group(rig: Rig) -> None:
     """Heartbeats of others are answered while one waits: they come on other connections."""
     first = join(rig)
     sync(rig, first)

@@ -23,7 +23,7 @@ def test_a_wrong_timeout_is_said_before_there_is_any_coordinator(timeout_ms: int
     assert Rig().ask(request, 4).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_nobody_has_the_empty_transactional_id() -> None:
+def test_the_empty_transactional_id_belongs_to_no_producer() -> None:
     answer = Rig().ask(DescribeTransactionsRequest(transactional_ids=["", "t"]), 0)
     codes = [ErrorCode(one.error_code) for one in answer.transaction_states]
     assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NOT_COORDINATOR]

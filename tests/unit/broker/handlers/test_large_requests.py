@@ -1,4 +1,4 @@
-"""What a request with as many elements as may be costs, counted in calls and not in time.
+"""The cost of a request with the maximum number of elements, counted in calls and not in time.
 
 For every served API each array it has is filled, once with names that exist nowhere and once with
 one and the same that does. A call takes a tenth of a microsecond or two.
@@ -19,7 +19,8 @@ from tests.unit.storage.kit import broker_config
 
 ELEMENTS = 500
 CALLS_MAX = 1_000_000
-"""Of one request at the limit: the loop is to be held for a fifth of a second at most."""
+"""The most calls of one request at the limit: it must not hold the loop longer than a fifth of a
+second."""
 
 PARTITIONS = 3
 
@@ -92,7 +93,7 @@ def numbered(one: Any, number: int) -> Any:
 
 
 def calls_of(rig: Rig, asked: Asked) -> int:
-    """How many functions the broker calls for a request, those of C included."""
+    """Count the functions that the broker calls for a request, those of C included."""
     count = 0
 
     def note(_: FrameType, event: str, __: object) -> None:

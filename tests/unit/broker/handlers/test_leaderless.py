@@ -1,4 +1,4 @@
-"""Partitions whose leader a client cannot be sent to: what the answers say of them."""
+"""Answers about partitions whose leader a client cannot reach."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rig() -> Iterator[Rig]:
 
 
 def replay(rig: Rig, record: MetadataRecord) -> None:
-    """Take in a record that no controller of one node writes by itself."""
+    """Replay a record that the controller of a single node never writes."""
     rig.commit(record)
 
 
@@ -94,7 +94,7 @@ def test_a_partition_without_a_leader_says_so_page_by_page(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", range(13))
 def test_a_leader_without_the_clients_listener_is_no_address_for_it(rig: Rig, version: int) -> None:
-    """Before version 6 clients do not know the code for it."""
+    """Clients before version 6 do not know the error code for it."""
     place_on_another(rig, "MILL")
     code = ErrorCode.LISTENER_NOT_FOUND
     if version < LISTENERS_SINCE:
@@ -125,7 +125,7 @@ def test_a_leader_without_the_clients_listener_is_no_address_page_by_page(rig: R
         (2, UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     ],
 )
-def test_nobody_can_be_elected_where_the_only_replica_is_away(
+def test_no_leader_can_be_elected_if_the_only_replica_is_away(
     rig: Rig, version: int, election_type: int, code: ErrorCode
 ) -> None:
     topic_id = rig.broker.parts.metadata.image.topics["logs"].topic_id
@@ -141,5 +141,5 @@ def test_nobody_can_be_elected_where_the_only_replica_is_away(
         return {one.partition_id: one.error_code for one in topic.partition_result}
 
     assert elect(named) == {0: ErrorCode.ELECTION_NOT_NEEDED, 1: code}
-    # Who asks for all hears only of those that needed one.
+    # A request for all partitions returns only those that needed an election.
     assert elect(None) == {1: code}

@@ -1,4 +1,4 @@
-"""What Metadata says of topics: which ones, what they are, and which it makes."""
+"""Metadata answers: the topics listed, their fields, and the topics created by the request."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_pitfall_16_the_internal_topics_are_flagged_page_by_page(rig: Rig) -> No
 def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
     rig: Rig, version: int
 ) -> None:
-    """kafka-python has compiled Kafka's own schema; it must find what we have, and nothing else."""
+    """kafka-python has compiled Kafka's own schema; it must decode exactly our fields."""
     make_coordinators(rig)
     asked = rig.send(MetadataRequest(topics=None), version)
     frame = b"".join(bytes(chunk) for chunk in asked.slot.answer or ())[4:]  # type: ignore[call-overload]  # bytes-like
@@ -194,7 +194,7 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
 def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     fenced: tuple[int, ...], leader_id: int, named: int
 ) -> None:
-    """A client that is told of one that it cannot reach waits for it."""
+    """A client waits for a named broker that it cannot reach."""
     brokers = {
         number: BrokerImage(
             number, Uuid(int=number), 5, {"HOST": ("h", number)}, None, number in fenced
@@ -206,7 +206,7 @@ def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     assert controller_on(image, "OTHER", leader_id, own_id=1) == NO_NODE
 
 
-def test_on_a_listener_that_nobody_has_no_controller_is_named(rig: Rig) -> None:
+def test_without_brokers_on_the_listener_no_controller_is_named(rig: Rig) -> None:
     for request, version in ((MetadataRequest(topics=[]), 12), (DescribeClusterRequest(), 0)):
         assert rig.send(request, version, listener="OTHER").answer.controller_id == NO_NODE
         assert rig.send(request, version).answer.controller_id == 1

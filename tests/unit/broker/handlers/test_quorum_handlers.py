@@ -1,4 +1,4 @@
-"""What clients learn of the quorum, and what they may ask of it."""
+"""The requests that clients may send about the quorum, and the answers."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_version_0_asks_for_a_safe_downgrade_in_its_own_word(allows: bool, why: 
 
 
 def passed_on(request: Any, key: ApiKey, error: ApiError) -> Any:
-    """What a broker gets back in its envelope when the controller refuses its client's order."""
+    """Return the enveloped answer when the controller refuses a forwarded order."""
     version = key.valid_versions[-1]
     answers: list[Any] = []
     metadata: Any = SimpleNamespace(

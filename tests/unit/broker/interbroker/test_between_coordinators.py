@@ -1,4 +1,4 @@
-"""What coordinators of transactions and leaders of partitions answer each other."""
+"""The answers between coordinators of transactions and leaders of partitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Between:
         )
 
     def ask(self, message: Message, version: int, session: Any = None) -> Asked:
-        """By broker 2, on a connection of its own if none is given."""
+        """Send a request as broker 2, on a new connection if none is given."""
         key = ApiKey(message.api_key)
         asked = Asked(message, version, "BROKER")
         asked.session = session or FakeSession("BROKER", 1)
@@ -48,7 +48,7 @@ class Between:
         return asked
 
     def verify(self, producer: TxnProducer, *partitions: TopicPartition, **changes: Any) -> Any:
-        """By partition, what is said."""
+        """Ask to verify a producer's transaction; return the answer for each partition."""
         values: dict[str, Any] = {
             "transactional_id": producer.transactional_id,
             "producer_id": producer.producer_id,
@@ -124,7 +124,9 @@ def test_verifying_adds_nothing_and_nothing_else_is_done(rig: Rig, between: Betw
     assert not rig.broker.parts.transactions.shard("id").transactions["id"].partitions
 
 
-def test_who_may_have_been_deposed_vouches_for_nobody(rig: Rig, between: Between) -> None:
+def test_a_coordinator_that_may_be_deposed_confirms_no_transaction(
+    rig: Rig, between: Between
+) -> None:
     producer = TxnProducer(rig).ready()
     producer.add(A)
     rig.broker.parts.replicas.place = Doubtful(rig.clock)
@@ -202,8 +204,8 @@ def test_a_marker_of_newer_epochs_or_behind_another_batch_is_another_marker(
 def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
     rig: Rig, between: Between
 ) -> None:
-    """This broker has not heard yet that another has its place, and vouches for a transaction that
-    is over. The batch would open one that nobody ends, or that the next one ends (KIP-890)."""
+    """The deposed coordinator does not know its successor, and confirms a transaction that is over.
+    The batch would open a transaction that no client ends, or that the next one ends (KIP-890)."""
     producer = TxnProducer(rig).ready()
     producer.add(A)
     producer.put(A, b"x")
@@ -217,7 +219,8 @@ def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
 
 
 def test_a_marker_by_a_link_that_was_given_up_ends_nothing(rig: Rig, between: Between) -> None:
-    """It was sent again on the next link; the transaction may be complete, and another one open."""
+    """The sender repeated the marker on its next link, so the transaction can be complete and
+    another one open."""
     older, newer = FakeSession("BROKER", 1), FakeSession("BROKER", 2)
     epoch = rig.broker.parts.transactions.find("id").leader_epoch
     producer = TxnProducer(rig).ready()

@@ -1,4 +1,4 @@
-"""The image is what the records say, nothing more; and old images stay as they were."""
+"""The image contains exactly the records, and old images stay unchanged."""
 
 import pytest
 

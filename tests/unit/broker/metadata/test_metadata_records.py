@@ -35,7 +35,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-0.1.0.tar.xz"
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
 VERSION_AT = 2
-"""Behind the frame's version and a type below 128."""
+"""The position of the version: behind the frame's version and a type below 128."""
 
 
 def values_of_today() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""An image written as records is the same image when they are replayed on nothing."""
+"""An image written as records and replayed on an empty one gives the same image."""
 
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
@@ -29,7 +29,7 @@ TOPIC_ID = Uuid(int=50)
 
 
 def image_of(records: list[MetadataRecord], end_offset: int) -> MetadataImage:
-    """What the records give, through their encoding."""
+    """Return the image of the records, through their encoding."""
     read = [decode_record(encode_record(one)) for one in records]
     return MetadataDelta(MetadataImage()).replay_all(read).image(end_offset)
 
@@ -39,7 +39,7 @@ def comes_back(image: MetadataImage) -> bool:
 
 
 def everything() -> list[MetadataRecord]:
-    """Records that give every field of an image another value than it has by itself."""
+    """Records that give every field of an image a value other than its default."""
     register = RegisterBrokerRecord(
         broker_id=3, incarnation_id=Uuid(int=3), broker_epoch=9, rack="b", log_dirs=[Uuid(int=7)]
     )

@@ -1,4 +1,4 @@
-"""What the broker counts and times, and how Prometheus reads it."""
+"""The broker's counters and timers, and how Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+\Z
 
 
 class Ticks:
-    """A clock that goes on by what it is told."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ns = 0

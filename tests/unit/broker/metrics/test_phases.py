@@ -1,4 +1,4 @@
-"""What the broker measures of itself, from where it happens to what `/metrics` and `/status` say.
+"""The broker's own measurements, from their source to `/metrics` and `/status`.
 
 Requests come in by a connection of a whole broker. Time for them is what the test says, and a
 thousandth of a millisecond for each look at the clock.
@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"^millrace_broker_(\w+) ([0-9.]+)$", re.MULTILINE)
 
 
 class Ticks:
-    """A rig's time for durations: it goes on by what it is told, and a little at each look."""
+    """A rig's time for durations: the test advances it, and each look advances it a little."""
 
     def __init__(self, world: SimWorld) -> None:
         self._world = world

@@ -46,7 +46,7 @@ def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
     warnings.close_due(world.clock.monotonic_ms())
     assert left_out(caplog) == [{"kind": "odd", "count": 5}]
     caplog.clear()
-    # A new minute; whoever comes first in it need not wait for the duty.
+    # A new minute: the first warning in it need not wait for the periodic report.
     for _ in range(IN_WINDOW_MAX + 1):
         warnings.warn(logger, "odd")
     world.clock.advance(WINDOW_MS)

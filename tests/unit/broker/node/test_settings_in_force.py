@@ -117,7 +117,7 @@ def test_nothing_is_cleaned_where_the_node_does_not_want_it(
 def test_records_of_the_page_cache_are_looked_at_as_often_as_the_node_says(
     interval_ms: int,
 ) -> None:
-    """They are due after a millisecond, but nobody looks before the interval is over."""
+    """They are due after a millisecond, but the next look comes only after the interval."""
     rig = Rig(log_flush_interval_messages=1_000, log_flush_scheduler_interval_ms=interval_ms)
     rig.create("t", flush_ms="1")
     rig.send(produce_request("t", build_batch([NewRecord(None, b"v", rig.clock.now_ms())])), 9)

@@ -190,8 +190,8 @@ def test_what_was_refused_of_a_transaction_that_has_ended_is_not_waited_for(
 def test_a_marker_between_the_answer_and_the_append_makes_the_answer_void(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, times: int
 ) -> None:
-    """Else the batch would open a transaction that nobody ends (KIP-890). The second time there is
-    a marker already, and none is written: it ends the transaction all the same."""
+    """Otherwise the batch would open a transaction that no client ends (KIP-890). The second time
+    there is a marker already and none is written: it ends the transaction all the same."""
     for _ in range(times):
         late = producer.send(A, b"late")
         end_transaction(rig, producer)

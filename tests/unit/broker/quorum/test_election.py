@@ -96,7 +96,7 @@ def granted_by(request_id: int, epoch: int) -> RequestAnswered:
 
 
 def test_a_vote_of_another_epoch_does_not_elect() -> None:
-    """What was granted to an earlier life of this process, say, under the same request id."""
+    """For example a vote granted to an earlier life of this process, under the same request id."""
     quorum, saved = candidate()
     quorum.step(VoteSaved(saved), 1)
     last_id = quorum.replica.request_count
@@ -107,7 +107,7 @@ def test_a_vote_of_another_epoch_does_not_elect() -> None:
 
 
 def test_a_candidates_time_begins_when_its_vote_is_durable() -> None:
-    """On a disk slower than the time-out nobody could be elected otherwise."""
+    """Otherwise no candidate could be elected on a disk slower than the time-out."""
     quorum, saved = candidate()
     assert quorum.next_deadline_ms == NEVER_MS
     quorum.step(VoteSaved(saved), 5_000)
@@ -180,7 +180,7 @@ def test_a_refused_vote_still_ends_the_older_epoch() -> None:
     assert isinstance(quorum.role, Unattached)
 
 
-def test_a_pre_vote_binds_nobody() -> None:
+def test_a_pre_vote_binds_no_voter() -> None:
     quorum = new_quorum(election=ElectionState(3))
     for who in (TWO, THREE):
         ready = ask(quorum, vote(who, 3, is_pre_vote=True))
@@ -285,7 +285,7 @@ def test_an_observer_asks_one_voter_after_another_and_never_stands_for_election(
     assert sorted(set(asked)) == [1, 2, 3]
 
 
-def test_an_observer_without_voters_asks_whom_it_was_told() -> None:
+def test_an_observer_without_voters_asks_its_bootstrap_servers() -> None:
     quorum = new_quorum(FOUR, voters=VoterSet(), bootstrap=(4, 9))
     (send,) = quorum.step(Tick(), 0).sends
     assert send.node_id == 9
@@ -293,9 +293,9 @@ def test_an_observer_without_voters_asks_whom_it_was_told() -> None:
     ready = quorum.step(RequestAnswered(send.request_id, FetchAnswer(error, 9, 3)), 1)
     assert isinstance(quorum.role, Follower)
     assert ready.vote is not None and ready.vote.epoch == 3
-    nobody = new_quorum(FOUR, voters=VoterSet())
-    assert nobody.step(Tick(), 0).sends == []
-    assert nobody.next_deadline_ms == NEVER_MS
+    voterless = new_quorum(FOUR, voters=VoterSet())
+    assert voterless.step(Tick(), 0).sends == []
+    assert voterless.next_deadline_ms == NEVER_MS
 
 
 def test_one_voter_alone_elects_itself_in_one_chain_of_steps() -> None:

@@ -72,7 +72,7 @@ def piece(quorum: Quorum, send: Send, data: bytes, now_ms: int = 1, **fields: ob
     return quorum.step(RequestAnswered(send.request_id, found), now_ms)
 
 
-def test_it_fetches_at_once_and_says_whom_it_follows() -> None:
+def test_it_fetches_at_once_and_names_its_leader() -> None:
     quorum, send = follower_quorum()
     assert send.node_id == 2 and send.barrier is Barrier.SYNC
     assert isinstance(send.request, Fetch)
@@ -219,7 +219,7 @@ def observer() -> tuple[Quorum, Send]:
     return quorum, ready.sends[0]
 
 
-def test_a_snapshot_is_fetched_piece_by_piece_and_nothing_else_meanwhile() -> None:
+def test_a_snapshot_is_fetched_piece_by_piece_and_nothing_else_until_then() -> None:
     quorum, send = follower_quorum()
     (ask_1,) = answer(quorum, send, snapshot_id=SNAPSHOT).sends
     assert ask_1.request == FetchSnapshot("cluster", ME, 1, SNAPSHOT, 0, TIMING.fetch_bytes)
@@ -256,7 +256,7 @@ def test_a_snapshot_that_is_not_whole_is_fetched_again() -> None:
     "fields",
     [{"position": 3}, {"snapshot_id": SnapshotId(41, 3)}, {"size_bytes": 4}, {"data": b""}],
 )
-def test_a_piece_that_was_not_asked_for_begins_the_fetch_anew(fields: dict[str, object]) -> None:
+def test_a_piece_that_was_not_asked_for_restarts_the_fetch(fields: dict[str, object]) -> None:
     quorum, send = follower_quorum()
     (ask_1,) = answer(quorum, send, snapshot_id=SNAPSHOT).sends
     data = fields.pop("data", b"12345")

@@ -44,7 +44,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""Where the first batch of a leader at birth ends: leader change, version, voters."""
+"""The end of the first batch of a leader at birth: leader change, version, voters."""
 
 
 def fetch_answer(ready: Ready, number: int = 0) -> FetchAnswer:
@@ -84,7 +84,7 @@ def test_later_epochs_begin_with_the_leader_change_alone() -> None:
     assert check_batch(ready.append[0]).base_offset == 3
 
 
-def test_a_voter_alone_commits_what_its_disk_has_and_needs_nobody() -> None:
+def test_a_single_voter_commits_what_its_disk_has() -> None:
     quorum, ready = leader_of_one()
     assert ready.committed_offset == 0
     assert quorum.step(Synced(BEGUN), 1).committed_offset == BEGUN
@@ -192,7 +192,7 @@ def test_trap_14_the_epoch_is_compared_before_the_role() -> None:
     same = fetch_answer(ask(follower, fetch(follower, TWO, 0, -1)))
     assert same.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (same.leader_id, same.leader_epoch) == (3, 1)
-    assert isinstance(leader.role, Leader), "a fetch in a newer epoch unseats nobody"
+    assert isinstance(leader.role, Leader), "a fetch in a newer epoch deposes no leader"
 
 
 def test_a_follower_with_another_history_is_told_where_it_diverges() -> None:
@@ -255,7 +255,7 @@ def test_a_snapshot_being_fetched_counts_for_check_quorum() -> None:
     assert isinstance(quorum.role, Leader)
 
 
-def test_it_makes_itself_known_to_who_does_not_fetch_and_to_nobody_else() -> None:
+def test_it_makes_itself_known_only_to_voters_that_do_not_fetch() -> None:
     quorum = leader_quorum()
     told: list[int] = []
     now_ms = 0
@@ -294,7 +294,7 @@ def test_proposals_of_another_epoch_or_role_are_nothing() -> None:
     assert quorum.step(Propose(5, [batch()]), 1).append == []
 
 
-def test_a_full_disk_undoes_what_nobody_could_read() -> None:
+def test_a_full_disk_undoes_records_before_any_reader_sees_them() -> None:
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, TWO, BEGUN, 1))
     propose(quorum, 4)

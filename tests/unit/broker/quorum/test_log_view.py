@@ -127,7 +127,8 @@ def test_an_answer_that_makes_no_sense_truncates_nothing() -> None:
 
 
 def test_in_an_epoch_that_is_unknown_here_the_leaders_end_says_nothing() -> None:
-    """Its end may lie within a batch of ours, which is of an older epoch that parts elsewhere."""
+    """The end can lie within one of our batches, which is of an older epoch and diverges
+    elsewhere."""
     log = view(1, 5, 5, 5, 7)
     assert log.common_end(QuorumEpochEnd(6, 3)) == 4
     assert log.common_end(QuorumEpochEnd(5, 3)) == 3

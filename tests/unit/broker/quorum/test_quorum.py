@@ -108,8 +108,8 @@ def test_two_leaders_of_one_epoch_are_not_believed() -> None:
     assert isinstance(leader.role, Leader)
 
 
-def test_nobody_tells_a_replica_that_it_leads() -> None:
-    """A voter that started anew hears its own name from those that still follow it."""
+def test_no_peer_makes_a_replica_the_leader() -> None:
+    """A restarted voter learns its own name from the voters that still follow it."""
     quorum = new_quorum(election=ElectionState(5, ME))
     answer = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 1, 5)).replies[0].answer
     assert answer.error is ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""What a leader says of everybody's progress."""
+"""A leader reports the progress of every replica."""
 
 from broker.quorum.events import Propose, Synced
 from broker.quorum.quorum_status import QuorumReplicaStatus, status_of
@@ -15,7 +15,7 @@ from tests.unit.broker.quorum.kit import (
 )
 
 BEGUN = 3
-"""Where the first batch of a leader at birth ends."""
+"""The end of the first batch of a leader at birth."""
 
 
 def test_only_a_leader_has_a_standing_to_tell() -> None:
@@ -47,7 +47,7 @@ def test_an_observer_is_told_apart_from_the_voters() -> None:
 
 
 def test_who_reaches_what_there_was_at_the_last_fetch_was_caught_up_then() -> None:
-    """Under load the end moves between two fetches, and nobody would ever have it."""
+    """Under load the end moves between two fetches, so no follower would ever reach it."""
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, TWO, 0, -1), now_ms=10)
     quorum.step(Propose(1, [batch(count=5)]), 15)

@@ -9,7 +9,7 @@ KAFKAS = (
     b'{"leaderId":-1,"leaderEpoch":7,"votedId":2,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAg",'
     b'"data_version":1}'
 )
-"""What Kafka's own store of this version writes."""
+"""The file as Kafka's own store of this version writes it."""
 
 
 def test_it_is_kafkas_file_to_the_byte() -> None:
@@ -17,7 +17,7 @@ def test_it_is_kafkas_file_to_the_byte() -> None:
     assert decode(KAFKAS) == ElectionState(7, TWO)
 
 
-def test_an_epoch_without_a_vote_names_nobody() -> None:
+def test_an_epoch_without_a_vote_names_no_candidate() -> None:
     election = ElectionState(3, None, 2)
     assert json.loads(encode(election))["votedDirectoryId"] == "AAAAAAAAAAAAAAAAAAAAAA"
     assert decode(encode(election)) == election

@@ -64,8 +64,8 @@ async def is_closed(client: socket.socket) -> bool:
 
 
 def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(runner: asyncio.Runner) -> None:
-    """There is one, and a connection takes two: it is neither left hanging nor does it end the
-    broker, and whoever comes when there are some is served."""
+    """One descriptor is free, and a connection takes two: the client must not hang, the broker must
+    not end, and a later client is served."""
 
     async def run() -> None:
         server = Server(asyncio.get_running_loop())

@@ -103,7 +103,7 @@ def served() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that nobody listens at, and that nobody else gets."""
+    """A port without a listener, which no other process gets."""
     with socket.socket() as bound:
         bound.bind((LOOPBACK, 0))
         yield bound.getsockname()[1]
@@ -352,7 +352,7 @@ def test_the_addresses_of_a_name_are_tried_in_turn(
 ) -> None:
     async def run() -> None:
         dialler = Dialler(asyncio.get_running_loop())
-        # Nobody listens at the first, for the listener is bound to the second alone.
+        # No socket listens at the first address, because the listener is bound to the second alone.
         dialler.meanings["broker-2"] = ["127.0.0.9", LOOPBACK]
         heard = dialler.dial("broker-2", port_of(served))
         await until(lambda: heard.link)

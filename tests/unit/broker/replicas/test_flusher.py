@@ -1,4 +1,4 @@
-"""Group commit: who joins which sync, and what a refused sync means."""
+"""Group commit: the logs in each sync, and the effect of a refused sync."""
 
 import asyncio
 import errno
@@ -158,8 +158,8 @@ def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -
 def test_a_log_waits_for_a_descriptor(
     runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, is_planned: bool
 ) -> None:
-    """It is synced when there is one, others are synced meanwhile, and nobody waits for it who only
-    wants that nothing works in its files."""
+    """The log is synced once a descriptor is free. Other logs are synced until then, and a waiter
+    for idle files does not wait for it."""
     monkeypatch.setattr("broker.replicas.flusher.RETRY_MS", 10)
 
     async def run() -> None:

@@ -30,7 +30,7 @@ def topic(name: str, number: int) -> TopicImage:
 
 
 class Scene:
-    """A node's folders, and a thread that works when it is told to."""
+    """A node's folders, and a thread that works when the test says so."""
 
     def __init__(self) -> None:
         self.node = Node()

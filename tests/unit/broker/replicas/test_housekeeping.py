@@ -82,8 +82,8 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
 
 
 def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
-    """It begins where its leader does: one that deletes by its own clock may lead later, and would
-    tell its readers that records are gone which its leader still had."""
+    """Its start is its leader's. A replica that deletes by its own clock can lead later, and would
+    report records as gone that its leader still had."""
     rig.create("t", segment_bytes="700", retention_ms="1000")
     fill(rig, 6)
     controller = Controller(rig)

@@ -1,7 +1,7 @@
 """Leadership that goes and comes at any moment: nothing stays unanswered, nothing is torn.
 
-The broker holds the same logs all the while. What was under way when it resigned is refused, and
-asked again by its client; what was decided is in the log, and found there by whoever leads next.
+The broker keeps the same logs. Requests under way when it resigned are refused, and their clients
+repeat them; the next leader finds decided records in the log.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Controller:
         return TopicPartition(topic, shard_of(key, len(self._image.topics[topic].partitions)))
 
     def take(self, place: TopicPartition) -> None:
-        """Nobody leads the partition any more."""
+        """Take the partition's leader away."""
         self.change(place, leader=NO_NODE)
         self.taken.append(place)
 
@@ -156,7 +156,7 @@ def test_acks_1_waits_for_the_leaders_disk_and_acks_all_for_everybody_in_sync(
     assert not everybody.is_answered()
     rig.advance(2_000)
     assert code_of(everybody) is ErrorCode.REQUEST_TIMED_OUT
-    # Nobody may read what may still be lost.
+    # No client may read records that can still be lost.
     part = rig.ask(fetch_request("t"), 12).responses[0].partitions[0]
     assert (part.high_watermark, len(part.records)) == (0, 0)
 
@@ -264,7 +264,7 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
 def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
     rig: Rig, controller: Controller
 ) -> None:
-    """Pitfall 45: a coordinator that has just died is told of no removal."""
+    """Pitfall 45: a coordinator that has just died gets no removal."""
     rig.ask(commit_request(7), 8)
     place = controller.shard(OFFSETS_TOPIC, "g")
     controller.take(place)
@@ -324,9 +324,9 @@ def test_markers_go_out_under_the_epoch_in_which_the_shard_was_loaded(
     controller.take(place)
     controller.give_back(place)
     rig.turn()
-    anew = rig.broker.parts.transactions.find("id")
-    assert anew is not loaded
-    assert anew.leader_epoch == loaded.leader_epoch + 2 == anew.replica.leader_epoch
+    reloaded = rig.broker.parts.transactions.find("id")
+    assert reloaded is not loaded
+    assert reloaded.leader_epoch == loaded.leader_epoch + 2 == reloaded.replica.leader_epoch
 
 
 def test_markers_asked_for_by_others_are_not_waited_for_too_long(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Fetch sessions by themselves: ids, epochs, what is news, who makes room for whom."""
+"""Fetch sessions alone: ids, epochs, changed partitions, and the eviction of sessions."""
 
 from collections.abc import Sequence
 from random import Random
@@ -142,7 +142,7 @@ def test_a_thousand_sessions_and_two_minutes() -> None:
     assert len(set(ids)) == 1_000 and NO_SESSION not in ids
     end_ms = NOW + EVICTABLE_AFTER_MS
     assert made(kept, 0, now_ms=end_ms) == NO_SESSION
-    # The first is used again, so the second is the one that was silent longest.
+    # The first is used again, so the second was silent longest.
     go_on(kept, ids[0], 1, now_ms=end_ms)
     assert made(kept, 0, now_ms=end_ms + 1) == NO_SESSION
     newcomer = made(kept, 0, now_ms=end_ms + 2)

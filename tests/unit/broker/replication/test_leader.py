@@ -1,4 +1,4 @@
-"""A leader's ledger: who holds back the high watermark, who leaves the ISR, who joins it."""
+"""A leader's ledger: the replicas that hold back the high watermark, leave the ISR or join it."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_refusal_of_the_only_proposal_lets_the_joiner_go() -> None:
 
 
 def test_a_refusal_behind_an_unclear_answer_is_followed_by_a_void_proposal() -> None:
-    """The copy that nobody answered may be taken later; only a new partition epoch kills it."""
+    """The unanswered copy may be accepted later; only a new partition epoch invalidates it."""
     scene = Scene(WITHOUT_TWO)
     scene.fetched(TWO, 0)
     assert scene.proposes() == (ME, ONE, TWO)
@@ -313,7 +313,7 @@ def test_who_joins_is_given_the_whole_lag_time() -> None:
 
 
 def test_the_watermark_waits_for_who_is_about_to_join() -> None:
-    """Else under load it is always ahead of every follower, and nobody joins."""
+    """Otherwise under load it is always ahead of every follower, so none joins."""
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
     scene.fetched(TWO, 9)

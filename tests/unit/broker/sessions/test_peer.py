@@ -60,7 +60,7 @@ class Other:
 
 
 class Scene:
-    """Broker 1 asks broker 2, over a network that does as it is told."""
+    """Broker 1 asks broker 2, over a network that the test controls."""
 
     def __init__(self, seed: int = 1, mix: Mix | None = None) -> None:
         self.network = Network(seed, mix)
@@ -152,7 +152,7 @@ def test_a_deadline_ends_the_request_and_not_the_link(scene: Scene) -> None:
     late, patient = scene.ask(500), scene.ask()
     scene.run(501)
     assert scene.told == {late: [End.TIMED_OUT], patient: []}
-    # Its answer comes after all, and is nobody's.
+    # Its answer comes after all, and is ignored.
     other.answer(late)
     other.answer(patient, 5)
     scene.run()
@@ -292,13 +292,13 @@ def test_a_fault_of_whoever_hears_an_answer_is_none_of_the_link(scene: Scene) ->
     other = scene.stand()
 
     def faulty(answer: Any) -> None:
-        raise WireError("of somebody's own making")
+        raise WireError("made by the test")
 
     deadline_ms = scene.world.clock.monotonic_ms() + PATIENT_MS
     number = scene.peer.ask(ApiVersionsRequest(), VERSION, deadline_ms, faulty, print)
     scene.run()
     other.answer(number)
-    with pytest.raises(WireError, match="own making"):
+    with pytest.raises(WireError, match="made by the test"):
         scene.run()
     assert (scene.peer.is_open, scene.ends) == (True, [])
 

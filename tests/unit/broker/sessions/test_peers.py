@@ -27,7 +27,7 @@ FIRST, SECOND = Uuid(int=11), Uuid(int=12)
 
 
 class Accepted:
-    """The other side of one link, which answers at once unless it is told to be silent."""
+    """The other side of one link, which answers at once unless the test silences it."""
 
     def __init__(self, host: str, *, is_silent: bool) -> None:
         self.host = host
@@ -178,7 +178,7 @@ def test_the_wait_doubles_while_nobody_listens(scene: Scene) -> None:
     for least, waited in zip(least_ms, waits_ms, strict=True):
         assert least <= waited <= least * 3 // 2 + 5
     assert waits_ms != least_ms
-    # Whoever comes back is called within half a second.
+    # A broker that comes back is called within half a second.
     assert max(waits_ms) < 500
 
 

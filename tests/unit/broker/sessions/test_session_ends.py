@@ -1,4 +1,4 @@
-"""A connection whose client has ended, and one that is not read from for a while.
+"""A connection whose client has ended, and a connection that is not read for a while.
 
 The kernel between the two ends is played by `Wire`: it hands over what has been sent only while the
 connection reads, many times in a row as libuv does, and the client's end only behind all that.
@@ -390,7 +390,7 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
     wire.loop.run_until_complete(asyncio.wait_for(blast(), 60))
     assert wire.numbers() == list(range(count))
-    # Two turns of two requests: one from what was left, one that a read began.
+    # Two turns of two requests: one from the rest, and another that a read began.
     assert 0 < most_between <= 4
     wire.session.close("over", is_logged=False)
     wire.loop.close()

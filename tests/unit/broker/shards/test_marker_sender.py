@@ -98,7 +98,7 @@ class Request:
 
 
 class Wait:
-    """How a marker has ended."""
+    """The results of one marker."""
 
     def __init__(self) -> None:
         self.ends: list[ErrorCode] = []
@@ -233,7 +233,8 @@ def test_what_another_broker_leads_by_now_is_given_back(scene: Scene, is_resting
 
 
 def test_what_is_under_way_when_the_leader_changes_waits_for_its_answer(scene: Scene) -> None:
-    """It may stand there yet: nobody may take it for unwritten before its link has ended."""
+    """The marker can still arrive: no sender may take it for unwritten before its link has
+    ended."""
     wait = scene.send(P)
     request = scene.take()
     scene.leaders[P] = NO_NODE

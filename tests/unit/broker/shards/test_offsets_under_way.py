@@ -54,7 +54,7 @@ def committed(rig: Rig) -> int:
     return offset
 
 
-def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> None:
+def test_an_offset_committed_again_does_not_expire_with_the_old_one(rig: Rig) -> None:
     rig.ask(commit(1), 8)
     rig.clock.advance(RETENTION_MS + 1)
     asked = rig.send(commit(2), 8)
@@ -223,7 +223,7 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
 
 
 def test_a_log_that_cannot_be_read_for_a_moment_is_loaded_when_it_can(rig: Rig) -> None:
-    """For want of descriptors, say: nothing is wrong with what it holds."""
+    """The read fails for example because of missing descriptors: the log itself is sound."""
     rig.ask(commit(7), 8)
     groups = rig.broker.parts.groups
     groups.resigned(groups.find("g").replica)

@@ -1,4 +1,4 @@
-"""How transactions end in a whole broker: markers, failures, offsets, and what is shown of it."""
+"""Transactions end in a whole broker: markers, failures, offsets, and the answers about them."""
 
 import random
 from collections.abc import Iterator
@@ -162,10 +162,10 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
     assert read_stable(rig, "t") == []
 
 
-def test_whatever_of_a_transaction_a_full_disk_refuses_asks_for_its_coordinator_anew(
+def test_what_a_full_disk_refuses_of_a_transaction_makes_clients_look_for_its_coordinator(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """As Kafka answers when the log of the transactions cannot be written."""
+    """The codes are Kafka's when it cannot write the log of the transactions."""
     producer.add(A)
     rig.disk.capacity_bytes = 0
     codes = [
@@ -210,7 +210,7 @@ def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(
     assert producer.end() is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None:
+def test_an_unused_id_expires(rig: Rig, producer: TxnProducer) -> None:
     producer.write((A, b"x"))
     rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
     settle(rig)
@@ -298,7 +298,7 @@ def test_offsets_count_when_their_transaction_is_committed(
 def test_offsets_that_are_written_and_not_synced_are_unstable_already(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Or a member that takes the partition over would begin at an offset of the past."""
+    """Otherwise a member that takes the partition over would begin at an old offset."""
     producer.add_offsets("g")
     begun = rig.flusher.begin
     rig.flusher.begin = lambda: Begun([], 0)  # type: ignore[method-assign]  # nothing gets synced
@@ -357,7 +357,7 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
 
 
 def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
-    """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
+    """Each commit begins at sequence 0, because no broker sends a commit twice or counts on."""
     producer.add_offsets("g")
     partition = rig.broker.parts.groups.find("g").replica
     topic = ProducersTopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])

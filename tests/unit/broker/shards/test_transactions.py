@@ -1,4 +1,4 @@
-"""Transactions through a whole broker: answers, markers, and what readers see of it all."""
+"""Transactions through a whole broker: answers, markers, and the records that readers see."""
 
 import random
 from collections.abc import Iterator
@@ -185,7 +185,7 @@ def test_nothing_is_written_behind_a_decision_that_is_not_durable_yet(
     ending = rig.send(producer.end_request(is_commit=True), 3)
     late = producer.send(A, b"late")
     settle(rig)
-    # Retriable: the next try is told that the transaction is over.
+    # Retriable: the next try gets the answer that the transaction is over.
     assert code_of(late) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert ending.answer.error_code == 0
     assert read_stable(rig, "t") == [b"x"]
@@ -208,7 +208,7 @@ def test_two_producers_in_one_request_are_refused_as_a_whole(
     parts = [one.partition_responses[0] for one in rig.ask(request, 9).responses]
     codes = [(one.error_code, one.base_offset) for one in parts]
     assert codes == [(ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)] * 2
-    # Nothing of it was taken, also not the sequence of the one who may write.
+    # Nothing of it was accepted, and the other producer's sequence is unchanged.
     producer.sequences.clear()
     assert producer.put(A, b"x") is ErrorCode.NONE
     producer.end()
@@ -419,7 +419,7 @@ def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProd
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
     rig.broker.parts.replicas.place = Doubtful(rig.clock)
-    # Of a coordinator that cannot tell, a producer's batch hears so.
+    # If the coordinator cannot tell, a producer's batch gets that error.
     assert refusals() == [ErrorCode.NOT_ENOUGH_REPLICAS] + [ErrorCode.NOT_COORDINATOR] * 2
 
 

@@ -1,4 +1,4 @@
-"""Transactions under power cuts between any two steps: all of one is seen, or nothing of it."""
+"""Transactions under power cuts between any two steps: readers see all of one, or none of it."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What is said of partitions that refuse the markers of decided transactions."""
+"""Reports about partitions that refuse the markers of decided transactions."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What has been said of markers."""
+    """Return the log's sentences about markers."""
     records = caplog.get_records("setup") + caplog.get_records("call")
     return [one.getMessage() for one in records if "marker" in one.getMessage()]
 
@@ -43,9 +43,7 @@ def rig(caplog: pytest.LogCaptureFixture) -> Iterator[Rig]:
         yield rig
 
 
-def test_an_outage_is_told_once_whoever_waits_for_it(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_outage_is_reported_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(20):
         turn(rig, 2_000)
     assert said(caplog) == [REFUSED]

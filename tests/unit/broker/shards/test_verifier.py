@@ -1,4 +1,4 @@
-"""How the coordinator of a transaction is asked that is another broker."""
+"""A broker asks another broker that coordinates the transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 0)
 
 
 class Scene:
-    """A verifier without a broker: who coordinates is said here, and questions are kept."""
+    """A verifier without a broker: the test names the coordinator and keeps the questions."""
 
     def __init__(self) -> None:
         self.coordinator = OTHER
@@ -61,7 +61,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_who_is_not_this_broker_is_elsewhere_and_nobody_is_too(scene: Scene) -> None:
+def test_another_broker_is_elsewhere_and_so_is_none(scene: Scene) -> None:
     for coordinator, is_elsewhere in ((OTHER, True), (ME, False), (NO_NODE, True)):
         scene.coordinator = coordinator
         assert scene.verifier.is_elsewhere("id") is is_elsewhere

@@ -1,4 +1,4 @@
-"""Which topics' limits are raised for the lines that inputs allow."""
+"""The topics whose size limit is raised for the lines that inputs allow."""
 
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
@@ -43,6 +43,6 @@ def test_topics_that_templates_have_made_want_what_their_input_needs() -> None:
     }
 
 
-def test_only_what_is_too_small_and_nobody_has_set_is_raised() -> None:
+def test_only_a_limit_that_is_too_small_and_not_set_is_raised() -> None:
     wanted = {"a": 2 * MIB, "b": MIB, "c": 2 * MIB}
     assert to_raise(wanted, {"a": MIB, "b": MIB, "other": 1}) == {"a": 2 * MIB}

@@ -1,4 +1,4 @@
-"""A configuration that changes: what is asked of it, and what leaves the inputs as they are."""
+"""A changed configuration: the checks, and the faults that leave the inputs unchanged."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ def wish(*paths: str, **keys: Any) -> dict[str, Any]:
 
 
 class Followed:
-    """A file, and who follows it."""
+    """A file, and its follower."""
 
     def __init__(self, folder: Path):
         self.file = folder / "wish.json"
@@ -139,10 +139,10 @@ def test_a_command_that_fails_says_why(followed: Followed) -> None:
 
 
 def test_a_cluster_that_is_away_is_asked_again(followed: Followed) -> None:
-    followed.fails = BrokerUnreachable("nobody there")
+    followed.fails = BrokerUnreachable("no broker there")
     followed.save(wish("b*"))
     followed.look()
-    assert "nobody there" in str(followed.reloading.problem)
+    assert "no broker there" in str(followed.reloading.problem)
     followed.fails = None
     followed.look()
     assert followed.taken == []

@@ -1,4 +1,4 @@
-"""Position records: written and read alike, nothing guessed."""
+"""Position records: written and read alike, without guesses."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which paths a glob means."""
+"""The paths that a glob matches."""
 
 import pytest
 

@@ -127,7 +127,7 @@ def test_a_link_that_leads_nowhere_is_named_and_breaks_no_scan(tmp_path: Path) -
 
 
 def test_links_are_excluded_by_their_names(tmp_path: Path) -> None:
-    """As Kubernetes has them in a mounted ConfigMap: `..data` leads to a hidden folder."""
+    """Kubernetes has such links in a mounted ConfigMap: `..data` leads to a hidden folder."""
     write(tmp_path / "..2024" / "app.log")
     (tmp_path / "..data").symlink_to("..2024")
     (tmp_path / "app.log").symlink_to("..data/app.log")

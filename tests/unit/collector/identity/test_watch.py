@@ -14,7 +14,7 @@ from collector.text.fingerprint import FileId
 
 
 class Ears:
-    """What the watch told."""
+    """The notices of the watch."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -68,7 +68,7 @@ def test_changes_below_a_folder_are_told(tmp_path: Path) -> None:
     watched(work)
 
 
-def test_a_folder_made_anew_is_watched_again(tmp_path: Path) -> None:
+def test_a_recreated_folder_is_watched_again(tmp_path: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
         folder = tmp_path / "w"
         folder.mkdir()
@@ -109,7 +109,7 @@ few_watches(pathlib.Path(sys.argv[1]))
 
 
 def few_watches(folder: Path) -> None:
-    """In a user namespace of its own, so that the limit is nobody else's."""
+    """Watch in a new user namespace, so that the limit applies to this process alone."""
     limit = Path("/proc/sys/user/max_inotify_watches")
     limit.write_text("3")
     for index in range(6):

@@ -59,7 +59,7 @@ def played(play: Callable[[Rig], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_nobody_is_asked_while_nothing_waits() -> None:
+def test_no_broker_is_asked_while_no_file_waits() -> None:
     async def play(rig: Rig) -> None:
         await rig.step()
         assert rig.questions == []

@@ -1,7 +1,7 @@
 """Old lines beside live ones in one partition: how long live ones wait, and what that costs.
 
-The reader is a made-up one that takes all that waits, at a pace of its own, and says late how far
-it is; the collector hands out old lines as fast as it may.
+The test plays a reader that takes all waiting lines at a pace of its own and reports its progress
+late. The collector hands out old lines as fast as it may.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Partition:
     live_at: list[tuple[int, int]] = field(default_factory=list)
     waits_ms: list[int] = field(default_factory=list)
     batch: tuple[int, int] | None = None
-    """When the batch at hand is over, and where it ends."""
+    """Return the end time and the end offset of the present batch."""
 
     def hand_out(self, lines: int) -> None:
         self.windows.handed_out(PLACE, lines)
@@ -104,7 +104,7 @@ def test_old_lines_alone_are_held_back_by_nothing() -> None:
     windows = LagWindows()
     windows.handed_out(PLACE, 5_000_000)
     assert windows.may_go_on(PLACE, OLD, 0)
-    assert windows.to_ask(0) == [], "and nobody is asked anything"
+    assert windows.to_ask(0) == [], "and no broker is asked anything"
 
 
 def test_a_file_does_not_wait_for_lines_of_its_own() -> None:
@@ -136,7 +136,7 @@ def live(windows: LagWindows, now_ms: int) -> None:
     windows.wrote_live(PLACE, LIVE, now_ms)
 
 
-def test_where_nobody_reads_a_file_waits_only_for_a_first_batch() -> None:
+def test_without_a_reader_a_file_waits_only_for_a_first_batch() -> None:
     windows = LagWindows()
     windows.handed_out(PLACE, 9_000_000)
     for now_ms in range(0, NOBODY_MS, 500):
@@ -176,7 +176,7 @@ def test_a_reader_that_stands_still_is_waited_for_and_then_not(has_answers: bool
     assert went_on_ms == 500 + STANDSTILL_MS
     told(windows, ReadProgress(10, 1_000_000), now_ms)
     told(windows, ReadProgress(11, 1_000_000), now_ms)
-    assert not windows.may_go_on(PLACE, OLD, now_ms), "and one that moves again is"
+    assert not windows.may_go_on(PLACE, OLD, now_ms), "and a reader that moves again is"
 
 
 @pytest.mark.parametrize(("takes_ms", "lines"), [(100, LINES_MAX), (5_000, LINES_MIN)])

@@ -1,4 +1,4 @@
-"""What the topic of positions says: one's own records, and who claimed the instance."""
+"""The topic of positions: a collector's own records, and the owner of the instance id."""
 
 from collector.identity.checkpoints import encode_key
 from collector.send.claims import Claim, claim_key, decode_claim, encode_claim

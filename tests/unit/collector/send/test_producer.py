@@ -1,4 +1,4 @@
-"""The topics that the collector's connection makes sure of, and what it learns of their limits."""
+"""The collector's connection creates topics, and reads their limits."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,8 @@ INPUT = {"paths": ["watched/*/*.log"], "topic": "logs.{1}"}
 
 
 class Cluster:
-    """One that has topics, each with its `max.message.bytes`, and refuses to describe others."""
+    """A cluster with topics, each with its `max.message.bytes`; it refuses to describe other
+    topics."""
 
     def __init__(self) -> None:
         self.limits: dict[str, int] = {}
@@ -94,7 +95,7 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
         del cluster.limits["logs.a"]
         await brokers.make_topics(["logs.b"])
         assert brokers.partition_of("logs.b", b"key") is not None
-        assert "logs.a" not in cluster.limits, "nobody wants to write to it"
+        assert "logs.a" not in cluster.limits, "no file is routed to it"
 
     asyncio.run(play())
 
@@ -103,7 +104,7 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
 def test_a_file_waits_while_it_is_not_known_how_many_partitions_its_topic_has(
     cluster: Cluster, brokers: Brokers, topic: str
 ) -> None:
-    """Else its lines would go to one partition, and to another one after a restart."""
+    """Otherwise its lines would go to one partition, and to another one after a restart."""
 
     async def play() -> None:
         await brokers.prepare()

@@ -1,4 +1,4 @@
-"""Dead letters that are put back: what a letter says, what is made of it, and its note."""
+"""The replay of dead letters: a letter's fields, the record made of it, and the note."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
 
 
 def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
-    """By what the collector writes itself, whatever its input's key is."""
+    """The letter follows the headers that the collector writes, whatever its input's key is."""
     headers = {"reason": "ours", "host": "{host}"}
     for kind, expected in (("path", b"a.log"), ("none", None), ("host", HOST.encode())):
         folder = tmp_path / kind

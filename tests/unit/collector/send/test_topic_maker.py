@@ -1,4 +1,5 @@
-"""Topics that files wait for: made together, and one that is refused keeps only its own waiting."""
+"""The collector creates the topics that files wait for together; a refusal delays only its own
+files."""
 
 import asyncio
 from collections.abc import Collection
@@ -22,7 +23,7 @@ class Brokers:
 
 
 class Files:
-    """Those that wait."""
+    """The files that wait for topics."""
 
     def __init__(self, *topics: str):
         self.wanted_topics = list(topics)
@@ -43,7 +44,7 @@ class Scene:
         self.woken += 1
 
     async def step(self, now_ms: int) -> None:
-        """A step, and all that comes of it."""
+        """Make a step, and process all its results."""
         self.now_ms = now_ms
         self.maker.step(now_ms)
         before = self.woken
@@ -88,7 +89,7 @@ def test_one_that_is_refused_is_told_and_asked_for_again_while_others_are_made()
     asyncio.run(play())
 
 
-def test_a_topic_that_nobody_wants_any_more_is_no_problem() -> None:
+def test_a_topic_that_no_file_needs_any_more_is_no_problem() -> None:
     async def play() -> None:
         brokers, files = Brokers("b"), Files("b")
         scene = Scene(brokers, files)

@@ -118,7 +118,7 @@ def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(world: World, e
 def test_so_does_one_that_was_renamed_before_it_was_compared(
     world: World, ending: str, count: int, is_seen: bool
 ) -> None:
-    """As by logrotate: compressed, deleted, and renamed, all between two looks at the archive."""
+    """logrotate does so: it compresses, deletes and renames between two looks at the archive."""
     world.write(count, "a.1")
     world.scan_for("b")
     (original,) = world.registry.generations.values()
@@ -201,7 +201,8 @@ def test_read_half_way_it_goes_on_there(world: World, ending: str) -> None:
 
 @ENDINGS
 def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str) -> None:
-    """As for every archive that is resumed: else it would begin anew each time, for ever."""
+    """Every resumed archive is treated so, because otherwise it would start again each time, for
+    ever."""
     content = b"".join(b"%099d\n" % number for number in range(120_000))
     packed = PACK[ending](content)
     archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])
@@ -279,7 +280,7 @@ def test_a_megabyte_that_stands_for_gigabytes_comes_in_steps(ending: str) -> Non
 
 @ENDINGS
 def test_members_that_hold_nothing_cost_something(ending: str) -> None:
-    """Else a turn would go on for ever in a file of nothing but them."""
+    """Otherwise a turn would never end in a file of nothing but empty members."""
     packed = PACK[ending](b"") * 100
     inflater = Inflater(compression_of(packed) or COMPRESSIONS[0])
     inflater.feed(packed)

@@ -17,7 +17,7 @@ def restarted(world: World) -> list[bytes]:
 
 
 def test_marks_before_later_lines_are_left_out(tmp_path: Path) -> None:
-    """As in files that were put one behind the other."""
+    """Concatenated files contain such marks."""
     world = World(tmp_path)
     world.append("a", MARK + b'{"k":"a"}\n' + MARK + b'{"k":"b"}\n' + MARK + MARK + b"c\n")
     world.look()

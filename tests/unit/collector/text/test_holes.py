@@ -1,4 +1,5 @@
-"""NULs behind the text of a file, before a line and within one: what is read, and what waits."""
+"""NULs behind the text of a file, before a line and within one: bytes that are read or that
+wait."""
 
 import random
 import re
@@ -67,7 +68,7 @@ class Written:
             self.wake()
 
     def close(self) -> list[bytes]:
-        """What is left when the file is closed for good."""
+        """Return the rest when the file is closed for good."""
         size = len(self.data)
         request = self.tailer.final_request(size)
         data = b"" if request is None else bytes(self.data[request.offset :][: request.length])

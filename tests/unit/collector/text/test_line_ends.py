@@ -1,4 +1,4 @@
-"""Records that end with NUL, and last lines whose line end never comes."""
+"""Records that end with NUL, and last lines without a line end."""
 
 import gzip
 import json

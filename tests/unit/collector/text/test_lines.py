@@ -1,4 +1,4 @@
-"""Where lines end, and what overlong ones become."""
+"""The ends of lines, and the treatment of overlong ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How fast an input may be read: over time, over many files, and beside another input."""
+"""The rate limit of an input: over time, over many files, and beside another input."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The order in which files are read."""
 
 from collector.timing.schedule import DoublingWait, ReadQueue, Schedule
 

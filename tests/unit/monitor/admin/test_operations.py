@@ -1,4 +1,4 @@
-"""What an order would do to a cluster that is typed in here."""
+"""The effect of an order on a cluster that the test describes."""
 
 from collections.abc import Mapping
 
@@ -57,7 +57,7 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
     assert plan.refusal is None
     assert "keys go to other partitions" in plan.warnings[0]
     other = alteration(AlterTopic("logs", {"retention.ms": None, "a": "1"}, 6), 3, {}, None)
-    assert other.basis != plan.basis, "somebody has changed it meanwhile"
+    assert other.basis != plan.basis, "another administrator has changed it"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_streams_group_a_shift_from_nowhere_and_an_unknown_scope_are_refused
     assert "has committed nothing" in str(resetting(order, nothing, STREAM).refusal)
 
 
-def test_a_commit_meanwhile_is_another_basis_and_an_end_that_moves_is_not() -> None:
+def test_a_commit_after_the_plan_changes_the_basis_and_a_moved_end_does_not() -> None:
     order = ResetOffsets("g", (), ResetTarget(To.LATEST))
     plan = resetting(order, standing(), STREAM)
     moved = {row(0): Bounds(10, 70, 20), row(1): Bounds(0, 5, None)}

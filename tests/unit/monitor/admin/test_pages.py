@@ -29,7 +29,7 @@ RESET = {"group": "g", "topics": "", "to": "start"}
 
 
 class Scripted:
-    """What the cluster would say; `plan` is looked at anew for every look."""
+    """The cluster's answers; `plan` is read again for each look at a page."""
 
     def __init__(self) -> None:
         self.plan = Plan(
@@ -127,7 +127,7 @@ def test_links_stand_where_the_things_are(desk: Desk) -> None:
         assert link in desk.client.get(path).text, path
 
 
-def test_nobody_sees_a_form_before_he_has_entered(desk: Desk) -> None:
+def test_no_form_is_shown_before_the_user_has_entered(desk: Desk) -> None:
     answer = desk.client.get("/admin/create-topic")
     assert answer.status_code == 401
     assert 'name="token"' in answer.text
@@ -184,7 +184,7 @@ def test_a_plan_is_shown_then_confirmed_by_name_and_noted(
     assert all("logs-0: broker 1 → broker 2" in one["effects"] for one in logged)
 
 
-def test_a_cluster_that_changed_meanwhile_is_looked_at_again(desk: Desk) -> None:
+def test_a_cluster_that_changed_after_the_plan_is_looked_at_again(desk: Desk) -> None:
     desk.enter()
     ticket = hidden(desk.post("/admin/reset-offsets", RESET), "ticket")
     desk.orders.plan = replace(desk.orders.plan, basis=(2,))
@@ -207,7 +207,7 @@ def test_a_refused_plan_has_no_way_to_be_confirmed(desk: Desk) -> None:
     assert answer.status_code == 409
     assert "Refused: it has members: export-1" in answer.text
     assert 'name="ticket"' not in answer.text
-    # Whoever has come in between plan and confirmation is seen as well.
+    # A member that joined between the plan and the confirmation is seen as well.
     late = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert late.status_code == 409
     assert desk.orders.done == []
@@ -301,7 +301,7 @@ def test_leaving_ends_it(desk: Desk) -> None:
     assert desk.client.get("/admin/create-topic").status_code == 401
 
 
-def test_its_pages_are_strict_and_nobody_keeps_them(desk: Desk) -> None:
+def test_its_pages_have_a_strict_policy_and_are_not_cached(desk: Desk) -> None:
     desk.enter()
     answers = [desk.client.get("/admin"), desk.client.get("/admin/create-topic"),
                desk.post("/admin/reset-offsets", RESET)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Who is let in, for how long, and that a plan is confirmed once and by its name."""
+"""Sessions of administrators: entry, expiry, and plans that are confirmed once and by name."""
 
 import itertools
 
@@ -45,7 +45,7 @@ def test_another_token_is_refused(door: Door, token: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["", "  ", "a" * (WHO_CHARS_MAX + 1), "a\nb"])
-def test_nobody_orders_without_a_name_that_a_log_can_hold(door: Door, who: str) -> None:
+def test_no_order_is_accepted_without_a_name_that_a_log_can_hold(door: Door, who: str) -> None:
     with pytest.raises(Refused, match="a name"):
         door.enter(TOKEN, who, 0)
 

@@ -1,4 +1,4 @@
-"""When alerts open and close, and what is told of them, moment by moment."""
+"""The moments when alerts open and close, and the notices sent about them."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ class Film:
         self.now_ms = 1_000_000
 
     def show(self, *values: float | None, subject: str = "g") -> list[bool]:
-        """Whether an alert was open after each value."""
+        """Return for each value if an alert was open after it."""
         seen = []
         for value in values:
             self.now_ms += STEP_MS
@@ -32,7 +32,7 @@ class Film:
         return seen
 
     def digest(self) -> tuple[list[str], list[str]] | None:
-        """What would be told now, and it is taken."""
+        """Take and return the notice that is due now."""
         found = self.alerts.digest(self.now_ms, HOUR_MS)
         if found is None:
             return None
@@ -46,7 +46,7 @@ def test_it_opens_when_the_limit_was_passed_for_long_enough_and_not_sooner() -> 
     assert film.show(1_001) == [True]
 
 
-def test_one_good_look_begins_the_time_anew() -> None:
+def test_one_good_look_restarts_the_time() -> None:
     film = Film()
     film.show(*[5_000] * 6)
     film.show(1_000)
@@ -97,7 +97,7 @@ def test_a_subject_that_is_gone_is_well_again() -> None:
     assert standing.open == ()
 
 
-def test_a_rule_concerns_whom_it_names() -> None:
+def test_a_rule_concerns_only_the_subjects_it_names() -> None:
     film = Film(replace(LAG, of=("export*", "a?c"), for_ms=0))
     assert film.show(5_000, subject="exports/daily") == [True]
     assert film.show(5_000, subject="abc") == [True]
@@ -148,7 +148,7 @@ def test_an_alert_that_was_perhaps_told_is_called_off() -> None:
     assert film.digest() == ([], ["g"])
 
 
-def test_an_alert_that_nobody_was_told_of_goes_without_a_word() -> None:
+def test_an_alert_without_a_notice_closes_without_one() -> None:
     film = Film()
     film.show(*[5_000] * 7)
     film.show(0, 0, 0, 0)
@@ -185,7 +185,7 @@ def test_a_restart_goes_on_with_what_was_told() -> None:
     after.now_ms = film.now_ms
     after.alerts.restore(film.alerts.kept(), film.now_ms)
     assert after.show(5_000) == [True]
-    assert after.digest() is None, "nobody is told twice"
+    assert after.digest() is None, "no notice is sent twice"
     after.show(0, 0, 0, 0)
     assert after.digest() == ([], ["g"])
 

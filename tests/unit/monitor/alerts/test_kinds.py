@@ -1,4 +1,4 @@
-"""What each kind of rule finds in a mill, and that Prometheus is asked for what there is."""
+"""The findings of each kind of rule in a mill, and its queries for metrics that Prometheus has."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_lag_is_that_of_a_group_and_without_brokers_not_known() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lag", "time_lag"])
-def test_a_group_that_nobody_has_looked_at_is_not_gone(kind: str) -> None:
+def test_a_group_without_a_look_is_not_gone(kind: str) -> None:
     """An alert of before a restart of the monitor was closed, as if the group had been deleted."""
     one = rule(kind, above=10 if kind == "lag" else "10s", of=["team*"])
     nothing = replace(Mill(NO_BROKER, None).run(), groups=(), kafka_at_ms=None)

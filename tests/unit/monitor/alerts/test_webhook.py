@@ -1,4 +1,4 @@
-"""Messages on their way out: what is posted, what counts as taken, and what comes of a failure."""
+"""Outgoing messages: the posted text, the answers that count as success, and the failures."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ def test_a_message_is_posted_with_its_token() -> None:
 
 
 @pytest.mark.parametrize("status", [199, 301, 302, 307, 308, 400, 404, 500])
-def test_only_a_2xx_is_taken_and_nobody_is_followed_elsewhere(status: int) -> None:
+def test_only_a_2xx_is_success_and_redirects_are_not_followed(status: int) -> None:
     with hook() as elsewhere, hook(statuses=[status], text="no\x1b[31m!") as other:
         other.location = elsewhere.url
         with pytest.raises(WebhookFailed) as found:
@@ -77,7 +77,7 @@ def test_only_a_2xx_is_taken_and_nobody_is_followed_elsewhere(status: int) -> No
         assert f"answered {status}: no\\x1b[31m!" in text
 
 
-def test_whoever_does_not_answer_is_a_failure_with_a_reason() -> None:
+def test_a_receiver_that_does_not_answer_is_a_failure_with_a_reason() -> None:
     url = f"http://127.0.0.1:{free_port()}/s3cret"
     with pytest.raises(WebhookFailed, match="gives no answer") as found:
         Webhook(url).send({})
@@ -119,7 +119,7 @@ class Rig:
         )
 
     def problem(self) -> str | None:
-        """What the monitor says of it."""
+        """The problem that the monitor reports about it."""
         return self.notifier.problem
 
     async def see(self, lag: float, now_ms: int) -> int:

@@ -1,6 +1,6 @@
 """docs/api.md lists every path of the API, its parameters and the columns of its rows.
 
-`MILLRACE_BLESS=1` writes the list anew.
+`MILLRACE_BLESS=1` writes the list again.
 """
 
 import os
@@ -38,7 +38,7 @@ def test_the_page_is_what_the_api_says_of_itself() -> None:
     if os.environ.get("MILLRACE_BLESS"):
         PAGE.write_text(wanted)
     assert begin, "the marker is gone"
-    assert PAGE.read_text() == wanted, "MILLRACE_BLESS=1 writes it anew"
+    assert PAGE.read_text() == wanted, "MILLRACE_BLESS=1 writes it again"
 
 
 def test_the_page_names_the_codes_that_there_are() -> None:

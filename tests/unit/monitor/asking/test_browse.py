@@ -1,4 +1,4 @@
-"""What bounds the reading of messages when brokers say nothing."""
+"""Limits on the reading of messages when brokers do not answer."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from monitor.asking.browse import AT_ONCE_MAX, BrowseFailed, Browser
 from monitor.asking.messages import Wanted
 
 
-def test_a_few_ask_at_once_and_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse, "TIMEOUT_S", 0.5)
 
     async def story() -> list[int]:
@@ -34,10 +34,10 @@ def test_a_few_ask_at_once_and_nobody_waits_for_ever(monkeypatch: pytest.MonkeyP
             for failure in await asyncio.gather(*readers, return_exceptions=True):
                 assert isinstance(failure, BrowseFailed)
                 assert "nothing was read within" in str(failure)
-            # Whoever was turned away has left the gate open for the next.
+            # A reader that was turned away has left the gate open for the next.
             with pytest.raises(BrowseFailed):
                 await browser.read(Wanted("t"), (0,))
         return heard_at_ends
 
-    # Behind the first who gives up another one may come in, however little time it has left.
+    # After the first reader gives up another may come in, however little time it has left.
     assert 0 < asyncio.run(story())[0] <= AT_ONCE_MAX

@@ -1,4 +1,4 @@
-"""What is asked of a topic's records, and how they are shown: nothing lies, nothing runs."""
+"""The requests for a topic's records, and their display: no wrong text, and no script runs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A cycle of questions when no broker answers: all else is told, and why that is not."""
+"""A polling cycle when no broker answers: it gets everything else, and the reason of the gap."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
         poller = Poller(
             brokers,
             {"stream": f"http://{away}", "collector": f"http://127.0.0.1:{server.port}"},
-            supervisor=str(tmp_path / "nobody.sock"),
+            supervisor=str(tmp_path / "absent.sock"),
             disks={"data": tmp_path},
         )
         try:

@@ -1,4 +1,4 @@
-"""Which record's timestamp a reader that stands still waits for, in logs built batch by batch."""
+"""The record whose timestamp a standing reader waits for, in logs built batch by batch."""
 
 import asyncio
 from typing import Any
@@ -87,7 +87,7 @@ class Log:
 
 
 class Cycles:
-    """A group that has committed `offset` and stands there."""
+    """A group that committed `offset` and makes no progress."""
 
     def __init__(self, log: Log, offset: int) -> None:
         self._log, self._offset = log, offset
@@ -113,7 +113,7 @@ def test_inside_a_batch_the_record_counts_at_which_the_reader_stands() -> None:
 
 
 def test_a_batch_whose_header_names_another_time_than_its_first_record() -> None:
-    """As a cleaned batch has it: the first records are gone, the header's base time stays."""
+    """A cleaned batch has this: the first records are gone, and the header's base time stays."""
     log = Log()
     source = build_batch([NewRecord(b"k", b"v", WRITTEN_MS), NewRecord(b"k", b"v", WRITTEN_MS + 9)])
     payload = bytes(source[61 + len(source[61:]) // 2 :])

@@ -1,4 +1,4 @@
-"""When the records were written at which readers stand: each is read once, and in bounds."""
+"""The timestamps of the records at which readers stand: each is read once, and within limits."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""Whose turn it is in a large cluster: nobody starves, cycles are bounded, verdicts are in time."""
+"""The order of questions in a large cluster: each row gets a turn, in bounded cycles, and in
+time."""
 
 import itertools
 
@@ -9,17 +10,17 @@ from tests.unit.monitor.readings import row
 
 CYCLE_MS = 2_000
 SETTLED = 200_000
-"""A time by which every group of these tests is judged."""
+"""A time by which the status of every group in these tests is known."""
 
 SEEN_MS_MAX = 40_000
 JUDGED_MS_MAX = 180_000
-"""Of 200 groups over 1,000 partitions: no group is unknown for longer, and none is measuring."""
+"""The longest time for 200 groups over 1,000 partitions until none is unknown or measuring."""
 
 
 def looks(
     turns: Turns, rows: dict[str, int], cycles: int, always: str = "", *, from_ms: int = 0
 ) -> list[list[str]]:
-    """Who is asked for in each of the cycles."""
+    """Return the groups asked for in each of the cycles."""
     found = []
     for cycle in range(cycles):
         now_ms = from_ms + cycle * CYCLE_MS
@@ -30,7 +31,7 @@ def looks(
 
 
 def settled(rows: dict[str, int], always: str = "") -> Turns:
-    """Turns that have judged everybody, in the order of the names."""
+    """Turns that have a status for every group, in the order of the names."""
     turns = Turns(100, 1_000)
     for now_ms in range(0, SETTLED, SAMPLE_EVERY_MS):
         turns.due(list(rows), now_ms, rows_at_most=1, always=always)
@@ -116,10 +117,10 @@ def test_who_did_not_answer_is_asked_again_and_who_is_gone_is_forgotten() -> Non
     assert len(later) == 2
     assert turns.due(["a"], SETTLED + SAMPLE_EVERY_MS, rows_at_most=100) == ["a"]
     found = turns.due(["a", "b"], SETTLED + SAMPLE_EVERY_MS, rows_at_most=100)
-    assert found == ["b"], "one that comes back is a new one"
+    assert found == ["b"], "a row that comes back is a new one"
 
 
-def test_who_never_answers_keeps_nobody_from_its_turn() -> None:
+def test_a_group_that_never_answers_delays_no_other() -> None:
     rows = {f"g{number}": 100 for number in range(4)}
     turns = Turns(100, 100)
     asked: set[str] = set()

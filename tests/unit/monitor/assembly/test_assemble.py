@@ -1,4 +1,4 @@
-"""From readings to snapshots: what is carried over, what is marked, what is never shown as 0."""
+"""Snapshots from readings: the values carried over, the values marked, and no 0 for unknown."""
 
 from dataclasses import replace
 
@@ -147,7 +147,7 @@ def test_a_reader_behind_the_logs_start_is_judged_from_that_start() -> None:
 
 
 def test_a_reader_before_markers_only_is_caught_up_and_ages_no_group() -> None:
-    """Some readers commit the offset behind the last record, never that behind the marker."""
+    """Such a reader committed the offset behind the last record, with a marker behind it."""
     cycles = Cycles()
     for step in range(40):
         now_ms = NOW_MS + step * 10_000
@@ -202,7 +202,7 @@ def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -
     assert round(group.eta_s) == 80
 
 
-def test_a_topic_made_anew_starts_its_rates_again() -> None:
+def test_a_recreated_topic_starts_its_rates_again() -> None:
     cycles = Cycles()
     for at_ms, end in ((1_000, 500), (2_000, 600), (3_000, 4)):
         kafka = kafka_reading(at_ms, commits={}, ends={row(0): end, row(1): 0})

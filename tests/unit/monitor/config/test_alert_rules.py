@@ -1,4 +1,4 @@
-"""Rules as people write them: what is taken, and what is refused with which words."""
+"""Rules as users write them: accepted ones, and the words of each refusal."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The history's file: levels, gaps, bounds, and what a restart or damage leaves of it."""
+"""The history's file: levels, gaps, limits, and its contents after a restart or damage."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Pages whose history can no longer be read: they are there, without lines, and say so."""
+"""Pages with an unreadable history: they appear without lines, and say so."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""How a reader is doing: Burrow's vectors, and where ours differs from it on purpose."""
+"""The status of a reader: Burrow's vectors, and where ours differs from it on purpose."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Shape = Callable[[int], tuple[int, int]]
 
 
 def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
-    """What holds after the last of so many looks."""
+    """Return the status after the last of so many looks."""
     window = Window()
     for step in range(steps):
         commit, end = shape(step)
@@ -69,7 +69,7 @@ def test_nothing_is_red_before_five_looks_over_two_minutes() -> None:
 def test_a_group_without_members_is_empty_and_never_dead() -> None:
     assert run(lambda n: (90, 100), is_read=False).status is ReaderStatus.EMPTY
     assert run(lambda n: (90, 100 + n), is_read=False).status is ReaderStatus.EMPTY_LAGGING
-    # Commits that move have a reader, whoever it is: assign() makes no members.
+    # Commits that move prove a reader, even without members, because assign() makes none.
     assert run(lambda n: (n * 10, n * 10 + 5), is_read=False).status is ReaderStatus.OK
 
 

@@ -1,4 +1,4 @@
-"""Other clusters on the page: each by its name; one that is away changes nothing of the others."""
+"""Other clusters on the page: each has its name, and a cluster that is away changes no other."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the monitor makes of several brokers: up, fenced, down; their quorum, their partitions."""
+"""The monitor's view of several brokers: up, fenced, down; their quorum, their partitions."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_what_happens_to_brokers_is_kept_as_events() -> None:
     assert [event.text for event in events_between(back, fenced)] == ["broker 1 is out of service"]
 
 
-def test_whoever_is_named_is_shown_and_where_it_was_if_that_is_known() -> None:
+def test_every_named_broker_is_shown_with_its_last_address_if_known() -> None:
     found = node_readings({1: "h:1"}, {1: None, 2: "refused"}, {1: "h:1", 2: "h:2"}, named={2, 3})
     assert found == (
         NodeReading(1, "h:1", None, True),

@@ -1,4 +1,4 @@
-"""The page of a topic's messages over a script: what it asks for, shows, refuses and never does."""
+"""The page of a topic's messages over a script: its requests, its display, and its refusals."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Every page over stories of a mill: whole, strict, honest about what is not known."""
+"""Every page over stories of a mill: complete, valid, and with unknown values shown as unknown."""
 
 import csv
 import io
@@ -377,7 +377,7 @@ def test_a_reason_that_stands_alone_is_a_sentence(sites: dict[str, Site]) -> Non
 
 
 def test_what_is_counted_by_reason_is_not_called_lines(sites: dict[str, Site]) -> None:
-    """Among them are faults of single metrics, which are no lines."""
+    """The counts include faults of single metrics, which are no lines."""
     table = sites["flowing"].client.get("/stream").text.partition("Lines that did not parse")[2]
     assert ">Times</th>" in table
     assert ">Lines</th>" not in table

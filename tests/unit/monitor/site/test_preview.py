@@ -1,4 +1,4 @@
-"""The preview of a file on the page, over a script: what it shows, escapes and refuses."""
+"""The preview of a file on the page, over a script: its display, its escaping and its refusals."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Behind a proxy: below any path, which it keeps or leaves out, under names that are allowed."""
+"""The page behind a proxy: below any path, which it keeps or strips, under allowed names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

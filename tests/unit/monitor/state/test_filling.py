@@ -1,4 +1,4 @@
-"""How long a disk lasts, from what was seen of its room."""
+"""The time until a disk is full, from the record of its free space."""
 
 import random
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_what_is_older_than_a_week_is_past() -> None:
     assert a_day([*fast, *rooms(160, GIB)]) == pytest.approx(GIB, rel=1e-6)
 
 
-def test_a_gap_in_which_nobody_looked_changes_no_pace() -> None:
+def test_a_gap_without_looks_changes_no_pace() -> None:
     given = rooms(160, GIB)
     assert a_day(given[:300] + given[700:]) == pytest.approx(GIB, rel=1e-6)
 
@@ -130,7 +130,7 @@ def snapshot(free: int = 20 * GIB) -> Snapshot:
 
 
 def looked(folder: Path, seen: list[Room]) -> Snapshot:
-    """What the snapshot after the next says, once the recorder has looked at its history."""
+    """Return the forecast of the next snapshot, after the recorder has read its history."""
     one = recorder(folder, seen)
     one.take(snapshot())
     found = Snapshot(2, NOW_MS, 2_000, "b:1", disks=one.with_fillings(snapshot().disks))

@@ -1,4 +1,4 @@
-"""Progress is what health means: work that waits and is never finished is a stuck part."""
+"""Health means progress: a part with waiting work that it never finishes is stuck."""
 
 from monitor.state.progress import (
     STUCK_AFTER_MS,

@@ -1,4 +1,4 @@
-"""What is kept in columns comes back as it was: cells, commits, windows."""
+"""Values kept in columns come back unchanged: cells, commits, windows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_columns_tell_the_same_as_cells_and_make_none(made: list[int]) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Which cells are made of columns, from here on."""
+    """Collect the cells that are made of columns from here on."""
     found: list[int] = []
     real = RestingCells.cell
 

@@ -1,4 +1,4 @@
-"""What shows over several looks: files that stand still, the share that does not parse."""
+"""Findings that need several looks: files that stand still, the share of bad lines."""
 
 from monitor.state.watches import SHARE_LINES_MIN, STILL_MS_MIN, FileMemory, ShareMemory
 
@@ -44,7 +44,7 @@ def test_a_file_at_its_end_never_stands_still_but_one_with_a_fault_does() -> Non
     assert (found.path, found.text(), found.is_unended) == ("ill", "Permission denied", False)
 
 
-def test_a_file_that_was_away_begins_anew() -> None:
+def test_a_file_that_was_away_starts_again() -> None:
     memory = FileMemory()
     memory.still([row("a", 10, 2 * MIB)], 0)
     memory.still([], 1_000)
@@ -69,7 +69,7 @@ def test_no_share_is_told_of_few_lines_or_of_numbers_that_are_missing() -> None:
     assert memory.share(400, None, 40_000) is None
 
 
-def test_a_part_that_starts_anew_begins_the_ten_minutes_again() -> None:
+def test_a_part_that_restarts_begins_the_ten_minutes_again() -> None:
     memory = ShareMemory()
     memory.share(50_000, 0, 0)
     assert memory.share(0, 40, 10_000) is None

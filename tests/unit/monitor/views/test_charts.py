@@ -1,4 +1,4 @@
-"""Charts: gaps break lines, roll-ups keep their band, nothing is drawn that was not measured."""
+"""Charts: gaps break lines, roll-ups keep their band, and only measured values are drawn."""
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_a_stacked_chart_lays_each_series_on_those_before_it() -> None:
     end = 1000 * 119 / (AXIS.count - 1)
     assert f"L{end:.0f} 667L{end:.0f} 1000" in lower.area, "20 of 60 above nothing"
     assert f"L{end:.0f} 0L{end:.0f} 667" in upper.area, "40 more above them"
-    assert view.rows[0][1] == ("20", "40"), "the table has each by itself"
+    assert view.rows[0][1] == ("20", "40"), "the table has each on its own"
     assert view.peak is None
 
 

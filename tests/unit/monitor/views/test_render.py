@@ -1,4 +1,4 @@
-"""How values read: no negative lag, no 0 for unknown, sums with their coverage."""
+"""The display of values: no negative lag, no 0 for unknown, sums with their coverage."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the stream tells of its stages: as series, as the chain, as bars; unknown stays unknown."""
+"""The display of the stream's stages: series, chain and bars; unknown stays unknown."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which blocks the server may add by itself, and how they become statements."""
+"""The blocks that the server may add alone, and their SQL statements."""
 
 from dataclasses import replace
 

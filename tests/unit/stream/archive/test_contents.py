@@ -1,4 +1,4 @@
-"""Pieces of an archive: what they cover, what is missing, and what is taken next."""
+"""Pieces of an archive: their offsets, the gaps, and the next piece."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_the_pieces_of_some_offsets() -> None:
     assert numbers(OffsetRange("t", 0, 0, 1), OffsetRange("t", 1, 0, 1)) == [1, 2]
 
 
-def test_a_topic_that_was_made_anew() -> None:
+def test_a_recreated_topic() -> None:
     pieces = Pieces([piece(1, (0, 0, 10))])
     assert pieces.made_anew("a", {0: 10}) is None
     assert pieces.made_anew("b", {0: 10}) is not None

@@ -1,4 +1,4 @@
-"""One topic of the archive in its folder, whatever it died of."""
+"""One topic of the archive in its folder, after a death at any point."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +69,7 @@ def add(archive: TopicArchive, folder: Path) -> None:
 
 
 def seen(folder: Path) -> list[str]:
-    """What a reader who knows nothing of notes finds in the folders of hours."""
+    """Return what a reader finds that knows only the folders of hours, and no notes."""
     files = sorted((folder / "an archive").glob("topic=*/hour=*/*"))
     return [file.read_text() for file in files]
 
@@ -78,7 +78,7 @@ def expected(pieces: int) -> list[str]:
     return [f"{number} {hour}" for hour in HOURS for number in range(1, pieces + 1)]
 
 
-def test_what_is_committed_is_there_for_whoever_comes(tmp_path: Path) -> None:
+def test_committed_pieces_are_there_for_every_reader(tmp_path: Path) -> None:
     archive = opened(tmp_path)
     for _ in range(3):
         add(archive, tmp_path)
@@ -122,7 +122,7 @@ def die_at_will(folder: Path, left: int, chance: Callable[[int], int]) -> None:
                 pieces += 1
         except Died:
             found = seen(folder)
-            assert len(found) == len(set(found)), "nobody ever meets a line twice"
+            assert len(found) == len(set(found)), "no reader ever meets a line twice"
         left = chance(20) + 4
     assert opened(folder).pieces.spans(0) == ((0, 70),)
     assert seen(folder) == expected(7)

@@ -23,7 +23,7 @@ def declared(line_format: str, columns: dict[str, Any], **more: Any) -> dict[str
 
 
 def faults(line_format: str, columns: Any, **more: Any) -> dict[str, str]:
-    """What is wrong, by key below `columns`."""
+    """Return the faults, by key below `columns`."""
     if line_format == "regex":
         more["pattern"] = PATTERN
     section = {"t": {"topic": "logs.t", "format": line_format, "columns": columns, **more}}

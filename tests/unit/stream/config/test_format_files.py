@@ -1,4 +1,4 @@
-"""Formats of files: what they hold, inputs that name one, and lines that are recognised."""
+"""Format files: their contents, inputs that name one, and lines that are recognised."""
 
 import json
 import time

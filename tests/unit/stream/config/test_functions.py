@@ -1,4 +1,4 @@
-"""The list of functions, and the page that is made of it."""
+"""The list of functions, and the page made from it."""
 
 from stream.config.expression import unknown_columns
 from stream.config.functions import PAGE, known_functions

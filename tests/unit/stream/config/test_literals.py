@@ -1,4 +1,4 @@
-"""What a literal of an expression means."""
+"""The value of a literal in an expression."""
 
 import pytest
 

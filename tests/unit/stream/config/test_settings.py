@@ -1,4 +1,4 @@
-"""The stream's section: every fault at its own key, with what was found and what was expected."""
+"""The stream's section: every fault at its own key, with the found and the expected value."""
 
 from typing import Any
 

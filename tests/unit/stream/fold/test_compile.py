@@ -50,7 +50,7 @@ def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format:
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_no_step_is_without_a_column(line_format: str) -> None:
-    """Neither where nothing of a line is held, nor where all that counts is that it parses."""
+    """Even if no field of a line is read, or only its parsing counts."""
     plan = plan_of({"name": "m"}, line_format=line_format)
     assert re.findall(r"\w+ AS \(SELECT \* FROM \w+\)", plan.lines_sql) == []
 

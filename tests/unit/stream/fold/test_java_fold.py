@@ -1,4 +1,4 @@
-"""Which metrics share a grouping, what the JVM is told of them, and what is made of its frames."""
+"""The metrics that share a grouping, the instructions for the JVM, and the rows of its frames."""
 
 import json
 import pickle
@@ -113,7 +113,7 @@ def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
 
 
 def test_frames_that_break_off_are_no_counts() -> None:
-    """Or the lines behind the break would be counted by the ledger and by no cell."""
+    """Otherwise the ledger would count the lines behind the break, and no cell would."""
     plan = plan_of(COUNT)
     tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [], STAMPS)
     with pytest.raises(OSError, match="not sent all"):
@@ -141,7 +141,7 @@ def clock(kind: bytes, *seconds: float) -> bytes:
 def test_times_of_parallel_tasks_are_those_of_one_after_the_other(
     parallel: int, share: float
 ) -> None:
-    """Of three tasks at most three are done at once; cells are made of all in a second stage."""
+    """At most three of three tasks run at once; a second stage makes the cells of all."""
     tasks = [clock(b"J", 1, 2, 3)] * 3
     spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), parallel).spent
     assert spent == Spent(3 * share, 6 * share, 9 * share + 4)

@@ -60,7 +60,7 @@ def test_a_request_without_an_end_is_judged_in_one_pass() -> None:
 
 @pytest.mark.parametrize("combined", [True, False])
 def test_both_ways_give_the_same_columns(combined: bool) -> None:
-    """Which way a line goes is the line's, so the columns must be there either way."""
+    """The line decides which way it goes, so both ways must give the same columns."""
     field = [f"f{number}" for number in range(10)]
     by_pattern = pattern_texts(field, "request", combined=combined)
     assert set(plain_texts("w", combined=combined)) == set(by_pattern)

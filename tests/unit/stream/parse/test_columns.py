@@ -1,4 +1,4 @@
-"""How lines become columns, as far as the SQL says it without Spark."""
+"""The SQL that turns lines into columns, without Spark."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which texts are numbers, and which of them a DECIMAL holds exactly, by the patterns alone."""
+"""The texts that are numbers, and those that a DECIMAL holds exactly, by the patterns alone."""
 
 import re
 from decimal import Context, Decimal

@@ -1,4 +1,4 @@
-"""The functions an attempt stands in are those which our Java lets a session know."""
+"""`millrace_try(…)` uses only functions that our Java code registers in a session."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""One batch counted with a Spark that is played: what is tried, said, noted and given up."""
+"""The test plays Spark for one batch: the tries, messages, notes, and the lines given up."""
 
 import threading
 import time
@@ -30,11 +30,11 @@ RANGES = [OffsetRange("logs.t", 0, 10, 42), OffsetRange("logs.t", 1, 5, 5)]
 
 
 class Doubtful(Exception):
-    """Nobody knows whose fault this is."""
+    """A failure of unknown cause."""
 
 
 class Away(OSError):
-    """To `judge` this looks as if the JVM did not answer."""
+    """A failure that looks to `judge` as if the JVM did not answer."""
 
 
 class Rig:
@@ -93,7 +93,7 @@ def ends(one: OffsetRange) -> tuple[int, int]:
 
 
 def guilty(*offsets: int) -> Callable[[Part], None]:
-    """Lines over which Spark fails in a way that nobody knows."""
+    """Return lines over which Spark fails with an unknown error."""
 
     def refuse(part: Part) -> None:
         for one in part:
@@ -185,7 +185,7 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
 def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executor tells of the task before it ends itself, and all that it could count then."""
+    """An executor reports the failed task before it ends itself."""
     monkeypatch.setattr(module, "is_java_error", lambda _: True)
     blamed: list[Part | None] = []
 
@@ -251,7 +251,7 @@ def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Pat
 def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up(
     tmp_path: Path, held: dict[tuple[str, int], int]
 ) -> None:
-    """Or its lines would be counted by the ledger and by no cell."""
+    """Otherwise the ledger would count its lines, and no cell would."""
     rig = Rig(tmp_path, guilty(31))
     rig.firsts = held
     with pytest.raises(OffsetsDiffer, match=r"logs\.t-0"):
@@ -299,7 +299,7 @@ def test_a_search_is_given_up_for_a_query_that_counts_something_else(tmp_path: P
     assert len(rig.tried) == 4
 
 
-def test_what_somebody_waits_for_has_less_time() -> None:
+def test_a_batch_with_a_waiter_has_less_time() -> None:
     hand = Hand()
     hand.hurry()
     part = (OffsetRange("t", 0, 0, 5_000),)

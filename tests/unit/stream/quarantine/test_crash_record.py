@@ -1,4 +1,4 @@
-"""What ended the JVM, on disk: kept, added up, forgotten, and never a reason not to start."""
+"""The stored causes of a JVM's death: added up, forgotten, and never a reason not to start."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whose fault a failure is, judged by chains of causes as Spark 4.2 gives them."""
+"""The cause of a failure, judged by chains of exceptions as Spark 4.2 gives them."""
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError

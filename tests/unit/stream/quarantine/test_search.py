@@ -1,4 +1,4 @@
-"""Which lines a search finds guilty, how often it tries; that all others are counted once."""
+"""A search finds the lines that kill the JVM in few tries, and counts all others once."""
 
 import itertools
 import math
@@ -60,7 +60,7 @@ class Fake:
         self._gaps = gaps
 
     def run(self, search: Search) -> set[Line]:
-        """Search to the end; what is guilty, after a check that all else is counted once."""
+        """Search to the end and return the guilty lines; check that all others are counted once."""
         before = search.offsets_left
         covered: list[Line] = []
         while (part := search.part) is not None:
@@ -236,7 +236,7 @@ def test_the_size_grows_again_slowly() -> None:
 
 
 class Mortal:
-    """A JVM that lines end. Each life begins anew with the deaths noted so far."""
+    """A JVM that some lines end. Each life starts again with the deaths noted so far."""
 
     def __init__(self, guilty: set[Line], sizes: tuple[int, ...]) -> None:
         self.blame: dict[Part, int] = {}

@@ -1,4 +1,4 @@
-"""How a batch is divided among partitions: fairly, live ones first, and never past its size."""
+"""A batch is divided among partitions: fairly, live ones first, and never past its size."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def taken(
     now_s: float = 0.0,
     cores: int | None = None,
 ) -> Offsets:
-    """How many lines a batch takes of each partition; all of them begin at 1,000."""
+    """Return the lines that a batch takes from each partition; all of them begin at 1,000."""
     starts = dict.fromkeys(waiting, 1_000)
     ends = of.ends(starts, {place: 1_000 + lines for place, lines in waiting.items()}, now_s, cores)
     assert ends is not None

@@ -135,7 +135,7 @@ def test_another_set_of_topics(tmp_path: Path) -> None:
     assert "other topics" in fault_of(checkpoint, ["logs.b"])
 
 
-def test_beginning_anew_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_fresh_start_leaves_no_file_behind(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, range(3), range(3))
     checkpoint.begin("22222222-2222-3333-4444-555555555555")
     begun = checkpoint.resumption(TOPICS)

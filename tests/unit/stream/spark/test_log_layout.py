@@ -1,4 +1,4 @@
-"""What the JVM writes to stream.log: one record after the other, and no trace of a wanted end."""
+"""The JVM writes stream.log record by record, without a trace of a planned end."""
 
 import re
 import tempfile
@@ -48,7 +48,7 @@ class Jvm:
         return self.java.java.lang.IllegalStateException(message)
 
     def lines(self) -> list[str]:
-        """All that is written, once the last record is."""
+        """Return the whole log, once the last record is written."""
         self.error(LAST)
         wait_until(lambda: LAST in self.log.read_text(), 20, "it is written")
         # What the environment's own options for Java make it say comes before.

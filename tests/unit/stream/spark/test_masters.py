@@ -1,4 +1,4 @@
-"""A master that does not answer is told at once, with its address."""
+"""A master that does not answer is reported at once, with its address."""
 
 import socket
 import threading
@@ -49,7 +49,7 @@ def test_what_is_no_address_is_said_to_be_none(master: str) -> None:
 
 def test_a_master_that_keeps_silent_is_waited_for_no_longer_than_is_said() -> None:
     with socket.socket() as full:
-        # A queue of one that nobody takes from: the kernel lets the next ones wait.
+        # A full queue of one connection: the kernel lets the next ones wait.
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Which JVM a session gets: one for the stream's life, or for one question."""
+"""The JVM of a session: one for the stream's life, or one for a single question."""
 
 import io
 import sys
