@@ -89,7 +89,7 @@ def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
 
 
 def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
-    """Return the directory of a replica; None if an older version did not record it."""
+    """Return the directory of a replica; None if the partition has none."""
     if not partition.directories:
         return None
     return partition.directories[partition.replicas.index(node_id)]

@@ -2,7 +2,7 @@
 
 Room: metadata. Pure. The level is Kafka's `metadata.version`. It is in the log itself, before the
 first record that needs it. A broker that finds an unknown level must not continue, because it could
-miss important changes, such as a new leader. A log without a level is from version 0.1.0.
+miss important changes, such as a new leader.
 """
 
 from __future__ import annotations

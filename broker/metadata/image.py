@@ -62,7 +62,7 @@ class ImpossibleRecord(Exception):
 class BrokerImage:
     """One registered broker. `listeners` maps a listener's name to its advertised address.
 
-    `directory_ids` are its log directories; empty if an older version registered it without them.
+    `directory_ids` are its log directories; empty if its record has none.
     """
 
     node_id: int
