@@ -9,6 +9,7 @@ SinkError
 ├── StillCounted         a metric to forget is still counted
 ├── RangeMoved           the offsets of a recount are not the missing ones
 ├── SchemaTooNew         a newer version of the program wrote the database
+├── SchemaTooOld         a version from before the first release wrote the database
 └── SinkUnavailable      a server does not answer; the same batch can be tried again
 """
 
@@ -78,6 +79,22 @@ class SchemaTooNew(SinkError):
         super().__init__(
             f"the database is of version {found} and this program writes version {known}: "
             "start the newer program again"
+        )
+
+
+class SchemaTooOld(SinkError):
+    """A version from before the first release wrote the database, and no code reads its counts."""
+
+    def __init__(self, sink: str, found: str, known: int) -> None:
+        name, other = {
+            "mysql": ("MySQL", "database under sinks.mysql.database"),
+            "redis": ("Redis", "server under sinks.redis"),
+        }[sink]
+        super().__init__(
+            f"{name} has counts of {found}, from before the first release; this program reads "
+            f"version {known} and has changed nothing. Stop the mill, then move data/{sink} away. "
+            f"If the server is not the mill's own, name another {other} instead. The started mill "
+            "counts again every line that the topics hold"
         )
 
 

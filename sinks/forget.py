@@ -14,7 +14,7 @@ from sinks.config import RedisSettings, SinksSettings
 from sinks.errors import SinkUnavailable, UnknownMetric
 from sinks.mysql import link as mysql_link
 from sinks.mysql.metric_changes import begin_to_forget, forget_rows
-from sinks.mysql.migrate import is_present, prepare
+from sinks.mysql.tables import prepare
 from sinks.redis.link import connect, guarded_call
 from sinks.redis.truth import DEFINITIONS_KEY, STATE_PREFIX
 
@@ -27,7 +27,7 @@ def forget_metric(
     """Remove a metric's cells, view and name.
 
     `told` is called after each step with the number of deleted rows. Raises UnknownMetric,
-    StillCounted, SinkUnavailable.
+    StillCounted, SchemaTooNew, SchemaTooOld, SinkUnavailable.
     """
     if settings.mysql is None:
         assert settings.redis is not None
@@ -40,11 +40,6 @@ def forget_metric(
     try:
         with connection.cursor() as cursor:
             prepare(cursor)
-            if not is_present(cursor):
-                why = (
-                    "its tables are of an older version: let the stream start once, then try again"
-                )
-                raise SinkUnavailable("mysql", why)
             connection.begin()
             begin_to_forget(cursor, name)
             connection.commit()

@@ -129,7 +129,7 @@ class Sinks:
         """Become the only writer, and bring Redis up to MySQL's state; return the epoch.
 
         When this returns, Redis has the totals and the newest windows; older ones can follow.
-        Raises DefinitionChanged, SinkUnavailable.
+        Raises DefinitionChanged, SchemaTooNew, SchemaTooOld, SinkUnavailable.
         """
         with self._lock, _Noting(self):
             self._guard = None

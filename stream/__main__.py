@@ -68,6 +68,7 @@ def read_settings(descriptor: int) -> StreamSettings:
 
 def run(settings: StreamSettings) -> int:
     """Run the stream until SIGTERM or SIGINT."""
+    from sinks.errors import SchemaTooNew, SchemaTooOld
     from stream.job import StreamJob
     from stream.lock import StreamRunning
     from stream.state import StreamState
@@ -89,7 +90,7 @@ def run(settings: StreamSettings) -> int:
         return 2
     try:
         return StreamJob(settings, state, stop).run()
-    except StreamRunning as error:
+    except (StreamRunning, SchemaTooNew, SchemaTooOld) as error:
         logger.error("%s", error)
         return 2
     finally:

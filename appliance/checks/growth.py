@@ -35,8 +35,7 @@ def rows(mill: Mill) -> Iterator[Check]:
         stored, terms = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
-            # The database is empty, or an older version made its tables, so there is nothing to
-            # count.
+            # The database is empty, so there is nothing to count.
             yield Check(CheckLevel.OK, WHAT, "not known before the stream has made its tables")
             return
         yield Check(CheckLevel.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")

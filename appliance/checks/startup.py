@@ -164,7 +164,7 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
         return
     for number in range(1, BROKERS_MAX + 1):
         folder = mill.home.part_data(f"broker-{number}")
-        named = brokers_of(folder, number)
+        named = brokers_of(folder)
         is_grown = len(named) == 1 < len(configured)
         if not is_grown and configured.issuperset(named):
             continue

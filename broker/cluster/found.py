@@ -15,11 +15,8 @@ from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import uuid_to_base64
 
-LONE_EPOCH = 1
-"""The epoch of everything that a broker wrote before quorums existed: it led alone, without a vote.
-
-A new vote file starts with this epoch, so the first election uses the next one.
-"""
+FIRST_EPOCH = 1
+"""The epoch of a new vote file. The first election uses the next one."""
 
 
 class DiskRefused(Exception):
@@ -41,8 +38,7 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
     brokers.
 
     The caller must store the set even if it was read from the disk, because a killed process can
-    have written it without an fsync. A folder from before quorums existed names its own broker, if
-    that broker is configured alone. Raises Refused.
+    have written it without an fsync. Raises DiskRefused.
     """
     report = found.report
     me, voters = report.me, report.voters
@@ -55,12 +51,8 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
         if is_lone or not set(ids) <= set(report.configured_ids):
             raise _other_size(ids, report.configured_ids)
         return voters
-    if (found.vote_epoch or LONE_EPOCH) > max(report.metadata_last_epoch, LONE_EPOCH):
+    if (found.vote_epoch or FIRST_EPOCH) > FIRST_EPOCH:
         raise _damaged(f"it has voted in epoch {found.vote_epoch}, but the voters are missing")
-    if report.metadata_end_offset:
-        if report.configured_ids != (me.node_id,):
-            raise _other_size((me.node_id,), report.configured_ids)
-        return (me,)
     if report.replicas:
         raise _damaged("it holds partitions, but no metadata that says whose they are")
     return ()

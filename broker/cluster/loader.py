@@ -191,8 +191,8 @@ class Loader:
     def _replay(self, delta: MetadataDelta, batch: bytes) -> None:
         """Replay the records of a batch.
 
-        A record that can be decoded but does not fit the image is skipped with a warning. Version
-        0.1.0 wrote such records, and it skipped them itself.
+        A record that can be decoded but does not fit the image is skipped with a warning, because a
+        broker that refused to start would be worse.
         """
         if read_header(batch).is_control:
             return

@@ -1,10 +1,10 @@
 """Reads a node's quorum state from its disk (vote, voters, log), and stores the first voter set.
 
 Room: cluster. Synchronous, over the `Disk` passed in, before the node serves requests. The voters
-are named by the snapshot and the log, never by the settings. A folder from a version without a
-quorum holds only a log in epoch 1. It gets what a new folder gets: the vote file before the voters,
-so a voter set without a vote file always means damage. `found` decides whether a broker with an
-undamaged disk can start, and `birth` decides what becomes of an empty one.
+are named by the snapshot and the log, never by the settings. A new folder gets the vote file before
+the voters, and both before the first batch. So a voter set without a vote file always means damage,
+and so does a log without a voter set. `found` decides whether a broker with an undamaged disk can
+start, and `birth` decides what becomes of an empty one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from broker.cluster.found import LONE_EPOCH, DiskReport
+from broker.cluster.found import FIRST_EPOCH, DiskReport
 from broker.cluster.metadata_log import MetadataLog, vote_path
 from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
 from broker.cluster.snapshots import MetadataSnapshot
@@ -83,7 +83,7 @@ def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
     repeated.
     """
     if _read_vote(disk, log.log.folder) is None:
-        vote = vote_file.encode(ElectionState(LONE_EPOCH))
+        vote = vote_file.encode(ElectionState(FIRST_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)
     # Later snapshots were durable before they got their names. Only the bootstrap snapshot can come
     # from a process that was killed before its fsync.
@@ -155,18 +155,18 @@ def _read_vote(disk: Disk, folder: str) -> ElectionState | None:
 
 
 def _refuse_lost_voters(log: MetadataLog) -> None:
-    """Raise FolderError if a quorum wrote this log but nothing names the voters."""
+    """Raise FolderError if there are batches but nothing names the voters."""
     damaged = [str(one) for one in log.snapshots.ids()]
     if damaged:
         raise FolderError(
             log.log.folder, "every metadata snapshot is damaged. Restore one from a copy"
         )
-    start_offset, last_epoch = log.log.log_start_offset, log.log.leader_epochs.latest
-    if start_offset or last_epoch > LONE_EPOCH or _has_control_batch(log):
+    if end_offset := log.log.log_end_offset:
         raise FolderError(
             log.log.folder,
-            f"holds a log from offset {start_offset} to epoch {last_epoch} and no snapshot, so "
-            "the voters are unknown. Restore its .checkpoint files",
+            f"holds a log to offset {end_offset} and no snapshot, so the voters are unknown. "
+            "Restore its .checkpoint files. If a version before 1.0.0-rc1 wrote the data folder, "
+            "start with an empty one",
         )
 
 
@@ -175,10 +175,6 @@ def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
     for batch in _control_batches(log):
         for offset, named in voter_sets_in(batch):
             voters.append(offset, named)
-
-
-def _has_control_batch(log: MetadataLog) -> bool:
-    return any(True for _ in _control_batches(log))
 
 
 def _control_batches(log: MetadataLog) -> Iterator[bytes]:

@@ -94,7 +94,7 @@ def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
 
 
 def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
-    """Return the directory of a replica; None if the record of an older version did not name it."""
+    """Return the directory of a replica; None if the partition has none."""
     if not partition.directories:
         return None
     return partition.directories[partition.replicas.index(node_id)]

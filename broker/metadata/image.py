@@ -62,8 +62,7 @@ class ImpossibleRecord(Exception):
 class BrokerImage:
     """One registered broker. `listeners` maps a listener's name to the broker's advertised address.
 
-    `directory_ids` are its log directories; empty if an older version registered the broker without
-    them.
+    `directory_ids` are its log directories; empty if the record of the broker has none.
     """
 
     node_id: int

@@ -73,7 +73,7 @@ class BrokerFeature(Struct):
 class RegisterBrokerRecord(Message, api_key=0, versions=(1, 3), flexible=0):
     """A broker process has registered. `broker_epoch` is the offset of this record.
 
-    `log_dirs` are the ids of the broker's directories; empty if an older version wrote the record.
+    `log_dirs` are the ids of the broker's directories; record versions before 3 have none.
     """
 
     broker_id: int = int32()

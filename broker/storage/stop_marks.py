@@ -40,8 +40,8 @@ class StopMarks:
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
-        # A marker that does not parse was written by an older version. The stop was clean, but the
-        # epoch is unknown.
+        # A marker that does not parse can be Kafka's, which was empty before KIP-966. The stop was
+        # clean, but the epoch is unknown.
         with suppress(ValueError):
             self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
         self._disk.unlink(path)

@@ -20,18 +20,43 @@ PROBLEM = f"problem VARCHAR(500) {_TEXT}"
 
 VERSION = 4
 
-VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
-  id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
-
 # The names of window sizes in the views, which join this table. So the server finds the windows of
 # a size by their primary key; it would evaluate an expression for every row of the metric.
-SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
+_SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
   size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
   size_s INT NOT NULL, UNIQUE KEY (size_s))"""
 
-# Tables that are the same in every version.
-LASTING_TABLES = (
-    SIZES_TABLE,
+# `seq` of window_keys is that of the last merge that changed the window: only these windows can
+# hold cells that are newer than what Redis shows. A window's number is never used again, so
+# deleting the cells of a deleted number cannot delete those of another window.
+_WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
+  window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
+  PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
+
+# A value has 26 digits before the point and 12 behind it; a sum has 35 before it, so 10^9 of the
+# largest values can be added.
+SUM_DIGITS = 47
+
+_CELLS_TABLE = f"""CREATE TABLE IF NOT EXISTS window_cells (
+  window_number INT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
+  k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
+  `count` BIGINT NOT NULL, `sum` DECIMAL({SUM_DIGITS},12), `min` DECIMAL(38,12),
+  `max` DECIMAL(38,12), value DECIMAL(38,12), quantiles JSON,
+  hll MEDIUMBLOB, kll MEDIUMBLOB, seq INT UNSIGNED NOT NULL,
+  PRIMARY KEY (window_number, k_id))"""
+
+# The statements that create all tables. The version is stored first, so that a later version can
+# tell to which version an incomplete set of tables belongs.
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS schema_version (
+  id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)""",
+    f"INSERT INTO schema_version (id, version) VALUES (1, {VERSION}) "
+    "ON DUPLICATE KEY UPDATE id = 1",
+    _WINDOW_KEYS_TABLE,
+    _CELLS_TABLE,
+    _SIZES_TABLE,
     """CREATE TABLE IF NOT EXISTS sink_guard (
   id TINYINT PRIMARY KEY DEFAULT 1, query_id CHAR(36) NOT NULL, epoch BIGINT NOT NULL,
   batch_id BIGINT NOT NULL, seq BIGINT NOT NULL)""",
@@ -71,45 +96,6 @@ LASTING_TABLES = (
     "INSERT INTO sink_guard (id, query_id, epoch, batch_id, seq) VALUES (1, '', 0, -1, 0) "
     "ON DUPLICATE KEY UPDATE id = 1",
 )
-
-# Columns that had the database's default collation in older versions, and their tables.
-TEXT_COLUMNS = {"topic": TOPIC, "file": FILE, "problem": PROBLEM}
-TEXT_TABLES = (
-    "ledger",
-    "metric_topics",
-    "metric_ranges",
-    "recounts",
-    "archived",
-    "unparsed",
-    "unparsed_lines",
-)
-
-# Versions before 3 lack this column.
-MEASURE_COLUMN = "ALTER TABLE metrics ADD COLUMN measure VARCHAR(16) NOT NULL DEFAULT ''"
-
-# `seq` of window_keys is that of the last merge that changed the window: only these windows can
-# hold cells that are newer than what Redis shows. A window's number is never used again, so
-# deleting the cells of a deleted number cannot delete those of another window.
-WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
-  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
-  n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
-  window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
-  PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
-
-# A value has 26 digits before the point and 12 behind it; a sum has 35 before it, so 10^9 of the
-# largest values can be added. Version 3 had DECIMAL(38,12) for sums and DECIMAL(28,12) for values.
-SUM_DIGITS = 47
-_NUMBERS = f"`sum` DECIMAL({SUM_DIGITS},12), `min` DECIMAL(38,12), `max` DECIMAL(38,12)"
-WIDER_NUMBERS = "ALTER TABLE window_cells MODIFY " + _NUMBERS.replace(", `", ", MODIFY `")
-
-CELLS_TABLE = f"""CREATE TABLE IF NOT EXISTS window_cells (
-  window_number INT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
-  k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
-  `count` BIGINT NOT NULL, {_NUMBERS},
-  value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq INT UNSIGNED NOT NULL,
-  PRIMARY KEY (window_number, k_id))"""
-
-CELL_TABLES = (WINDOW_KEYS_TABLE, CELLS_TABLE)
 
 TOUCHED = f"""CREATE TEMPORARY TABLE IF NOT EXISTS touched (
   window_number BIGINT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,

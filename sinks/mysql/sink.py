@@ -1,14 +1,13 @@
 """The truth in MySQL: one transaction has guard, cells and ledger.
 
-`ledger` decides what a batch is, `cell_writer` writes its cells, and `migrate` updates older
-databases. Rows are written sorted by primary key. Each transaction first locks the writer row (the
-guard). So two drivers take turns, and the older one finds that it is fenced.
+`ledger` decides what a batch is, `cell_writer` writes its cells, and `tables` creates the tables.
+Rows are written sorted by primary key. Each transaction first locks the writer row (the guard). So
+two drivers take turns, and the older one finds that it is fenced.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import pymysql
@@ -21,10 +20,10 @@ from sinks.ledger import BatchKind, after, compare
 from sinks.mysql import link
 from sinks.mysql.cell_writer import CellWriter, Written
 from sinks.mysql.metric_changes import change_metrics
-from sinks.mysql.migrate import Migration, prepare
 from sinks.mysql.purging import agree, purge, read_terms
 from sinks.mysql.recounts import move_beginnings
 from sinks.mysql.rows import to_datetime
+from sinks.mysql.tables import prepare
 from sinks.mysql.views import view
 from sinks.rows import Batch, MetricDefinition, definitions_differing, size_text
 from sinks.truth import Merged, WriterGuard, check_ours
@@ -71,7 +70,10 @@ class MySqlSink:
     def open(
         self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
     ) -> WriterGuard:
-        """Create tables and views, check definitions, raise the epoch for this driver."""
+        """Create tables and views, check definitions, raise the epoch for this driver.
+
+        Raises DefinitionChanged, SchemaTooNew, SchemaTooOld, SinkUnavailable.
+        """
         self._configured = definitions
         self._definitions = in_force(definitions, {}, now_s)
         self._recent.forget_all()
@@ -110,11 +112,6 @@ class MySqlSink:
         # Accept the definitions before changing views, so a refused file does not break readers.
         guard = self._patiently(lambda: self._in_transaction(register))
         self._query_id, self._epoch = query_id, guard.epoch
-        # This driver has the highest epoch now, so no older driver writes to tables during the
-        # migration.
-        migration = Migration(self._settings.database, self._definitions)
-        while self._patiently(lambda: self._plainly(partial(self._migrate, migration))):
-            pass
         self._patiently(lambda: self._plainly(show))
         agreed = self._patiently(
             lambda: self._in_transaction(lambda cursor: agree(cursor, definitions, now_s))
@@ -123,14 +120,6 @@ class MySqlSink:
         for term in self.notices:
             logger.warning("%s", words(term))
         return guard
-
-    def _migrate(self, migration: Migration, cursor: Any) -> bool:
-        def step(within: Any) -> bool:
-            check_ours(self._read_guard(within), self._query_id, self._epoch)
-            return migration.step(within)
-
-        with migration.alone(cursor):
-            return self._in_transaction(step)
 
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Run queries that change nothing, with the same retries as all other work."""

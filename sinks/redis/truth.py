@@ -7,14 +7,12 @@ resumes from the ledger with a new query id.
 
 import base64
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import redis
 from redis.typing import EncodableT, FieldT
 
 from sinks.cell_reader import Ranking
@@ -30,8 +28,8 @@ from sinks.cells.merge import (
     overflow_candidates,
 )
 from sinks.config import RedisSettings
-from sinks.errors import DefinitionChanged, SinkUnavailable
-from sinks.keys import is_other, key_hash, redis_field
+from sinks.errors import DefinitionChanged, SchemaTooNew, SchemaTooOld, SinkUnavailable
+from sinks.keys import is_other, redis_field
 from sinks.ledger import BatchKind, after, compare
 from sinks.redis.link import (
     GUARD_KEY,
@@ -43,7 +41,7 @@ from sinks.redis.link import (
     published,
 )
 from sinks.redis.script import MERGE, OPEN
-from sinks.redis.view import FIELDS_PER_CALL, is_shown, window_key, writes
+from sinks.redis.view import is_shown, window_key, writes
 from sinks.rows import Batch, MetricDefinition, definitions_differing
 from sinks.truth import Merged, WriterGuard, check_ours
 from sinks.unparsed import (
@@ -54,15 +52,13 @@ from sinks.unparsed import (
 )
 from sinks.values import Aggregate, value_of
 
-logger = logging.getLogger(__name__)
-
 LEDGER_KEY = "mill:ledger"
 DEFINITIONS_KEY = "mill:definitions"
 STATE_PREFIX = "mill:state:"
 SAMPLES_PREFIX = "mill:unparsed_lines:"
-# Version 1 stored cells under another hash of their key, and did not write this key.
+# The version of the data under `mill:state:`. Unreleased versions did not write this key.
 STATE_VERSION_KEY = "mill:state_version"
-STATE_VERSION = "2"
+STATE_VERSION = 2
 COUNT_FIELD = "n_keys"
 GUARD_FIELDS = ("epoch", "query", "batch", "seq")
 # The server's clock may be ahead of the driver's clock, which decides what is still counted.
@@ -85,7 +81,11 @@ class RedisTruth:
     def open(
         self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
     ) -> WriterGuard:
-        """Check the definitions and raise the epoch for this driver."""
+        """Check the version and the definitions, and raise the epoch for this driver.
+
+        Raises DefinitionChanged, SchemaTooNew, SchemaTooOld, SinkUnavailable.
+        """
+        self._check_version()
         self._definitions = {definition.name: definition for definition in definitions}
         stored = {
             name: bytes.fromhex(json.loads(text)["hash"])
@@ -103,44 +103,19 @@ class RedisTruth:
             guarded_call(lambda: self._client.hset(DEFINITIONS_KEY, mapping=fresh))
         guard = _guard(guarded_call(lambda: self._open(args=[query_id])))
         self._query_id, self._epoch = query_id, guard.epoch
-        if guarded_call(lambda: self._client.get(STATE_VERSION_KEY)) != STATE_VERSION:
-            self._bring_states_up()
         return guard
 
-    def _bring_states_up(self) -> None:
-        """Store every cell under the present hash of its key. Repeating it does no harm.
-
-        Raises FencedWriter, SinkUnavailable.
-        """
-        done = 0
-        for key in guarded_call(lambda: list(self._client.scan_iter(match=f"{STATE_PREFIX}*"))):
-            guarded_call(partial(self._bring_state_up, key))
-            done += 1
-        guarded_call(lambda: self._client.set(STATE_VERSION_KEY, STATE_VERSION))
-        if done:
-            logger.info("brought %s windows to version %s", done, STATE_VERSION)
-
-    def _bring_state_up(self, key: str) -> None:
-        with self._client.pipeline(transaction=True) as pipeline:
-            # If another driver takes over in the meantime, the guard changes and this fails.
-            pipeline.watch(GUARD_KEY)  # type: ignore[no-untyped-call]  # untyped in redis-py
-            check_ours(_guard(pipeline.hmget(GUARD_KEY, GUARD_FIELDS)), self._query_id, self._epoch)
-            found: dict[str, str] = pipeline.hgetall(key)  # type: ignore[assignment]  # at once, after WATCH
-            named = {
-                key_hash(_decode(text).key).hex(): text
-                for name, text in found.items()
-                if name != COUNT_FIELD
-            }
-            gone = [name for name in found if name not in named and name != COUNT_FIELD]
-            pipeline.multi()
-            for begin in range(0, len(gone), FIELDS_PER_CALL):
-                pipeline.hdel(key, *gone[begin : begin + FIELDS_PER_CALL])
-            if gone:
-                pipeline.hset(key, items=[part for pair in named.items() for part in pair])
-            try:
-                pipeline.execute()
-            except redis.exceptions.WatchError as error:
-                raise SinkUnavailable("redis", "its guard changed") from error
+    def _check_version(self) -> None:
+        """Store the version in an empty server. Raises SchemaTooNew, SchemaTooOld."""
+        found = guarded_call(lambda: self._client.get(STATE_VERSION_KEY))
+        if found is None and not guarded_call(lambda: self._client.exists(LEDGER_KEY)):
+            guarded_call(lambda: self._client.set(STATE_VERSION_KEY, STATE_VERSION))
+            return
+        version = int(found or 1)
+        if version > STATE_VERSION:
+            raise SchemaTooNew(version, STATE_VERSION)
+        if version < STATE_VERSION:
+            raise SchemaTooOld("redis", f"version {version}", STATE_VERSION)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         """Return end offsets by (topic, partition)."""

@@ -42,7 +42,7 @@ RESERVED_NAMES = words(
     k1 k2 k3 k_hash keep_terms kll ledger line max meta metric metric_ranges metric_topics metrics
     min n_keys name offset part quantiles query_id reason recounts schema_version seq since
     sink_guard size size_s start_at sum topic touched unparsed unparsed_lines updates value
-    window_cells window_keys window_sizes windows windows_before windows_copied windows_next
+    window_cells window_keys window_sizes windows
     """
 )
 

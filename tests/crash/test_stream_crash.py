@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sinks.config import MySqlSettings, SinksSettings
+from stream.job import EXIT_SETTINGS
 from stream.pieces import PIECE_OFFSETS_MIN
 from tests.harness.broker import BrokerProcess
 from tests.harness.mysql import MySqlServer
@@ -140,6 +141,28 @@ def test_a_lost_checkpoint_resumes_from_the_ledger(rig: Rig) -> None:
         rig.send(2_000)
         stream.start()
         assert stream.details()["query_id"] != first
+        rig.check_exact()
+
+
+@pytest.mark.timeout(600)
+def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_filled(
+    rig: Rig,
+) -> None:
+    rig.send(3_000)
+    stream = rig.stream()
+    with stream:
+        rig.check_exact()
+        assert stream.stop() == 0
+        with rig.mysql.connect(rig.database) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE schema_version SET version = 3")
+        stream.spawn_run()
+        assert stream.wait_exit(DEADLINE_S) == EXIT_SETTINGS
+        assert " ERROR stream MySQL has counts of version 3, " in stream.log_text()
+        assert "Traceback" not in stream.log_text()
+    # The message says to name another database, and Redis follows that one.
+    rig.database = rig.mysql.new_database()
+    rig.send(500)
+    with rig.stream():
         rig.check_exact()
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from appliance.backup import tables
 from sinks.config import MySqlSettings
-from sinks.mysql import migrate
 from sinks.mysql.link import connect
+from sinks.mysql.tables import prepare
 from tests.harness.mysql import MySqlServer
 
 ODD_TEXTS = (
@@ -48,7 +48,7 @@ def fill(settings: MySqlSettings) -> None:
     """Our own tables, a view, and values of every kind in them."""
     connection = connect(settings)
     with connection.cursor() as cursor:
-        migrate.prepare(cursor)
+        prepare(cursor)
         for number, text in enumerate(ODD_TEXTS):
             for index, data in enumerate(ODD_BYTES):
                 start_at = datetime(2026, 8, 1, 10, index, tzinfo=UTC).replace(tzinfo=None)

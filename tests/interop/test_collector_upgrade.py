@@ -1,7 +1,7 @@
-"""Position records written before there were transactions: read once, and gone on from.
+"""Position records of the first release are read, and counting resumes at these positions.
 
-`collector_positions_0.jsonl` is what the version of changelog 0009 had left in the
-topic of positions; only the home folder was replaced by HOME.
+`collector_positions_1.0.0-rc1.jsonl` has the last record of each key that 1.0.0-rc1 left in the
+topic of positions. Only the home folder was replaced by HOME, and the host's name by `host`.
 """
 
 import base64
@@ -20,7 +20,7 @@ from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
-STORED = Path(__file__).parents[1] / "vectors/collector_positions_0.jsonl"
+STORED = Path(__file__).parents[1] / "vectors/collector_positions_1.0.0-rc1.jsonl"
 INSTANCE = "mill-1"
 ARCHIVE = base64.b64decode(
     "H4sIAAAAAAACA73TOQHAQBDEsD5odibv8ScWFCcTcKWZvXXmmO2PgEfB4wSPCzxu8HjA4wWPDzzW/keA8wDnAc4DnAc4D3Ae4DzAeYDzAOcFzgucFzgvcF7gvMB5gfMC5wXOu44fzFYNkbgLAAA="
@@ -31,7 +31,7 @@ def lines(first: int, count: int) -> bytes:
     return b"".join(b"%099d\n" % number for number in range(first, first + count))
 
 
-def test_positions_of_an_older_version_are_gone_on_from(tmp_path: Path) -> None:
+def test_counting_resumes_at_the_positions_of_the_first_release(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
         section = {"instance": INSTANCE, "inputs": [{"paths": ["watched/**"], "topic": "t"}]}
         collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section)
@@ -47,8 +47,9 @@ def test_positions_of_an_older_version_are_gone_on_from(tmp_path: Path) -> None:
         for text in STORED.read_text().splitlines():
             record = json.loads(text)
             value = json.loads(record["value"].replace("HOME", str(collector.home)))
-            found = Path(value["path"]).stat()
-            value |= {"device": found.st_dev, "inode": found.st_ino, "birth_ns": None}
+            if "path" in value:
+                found = Path(value["path"]).stat()
+                value |= {"device": found.st_dev, "inode": found.st_ino, "birth_ns": None}
             producer.produce(POSITIONS_TOPIC, json.dumps(value), record["key"])
         assert producer.flush(10) == 0
 

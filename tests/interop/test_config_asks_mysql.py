@@ -7,9 +7,9 @@ import pytest
 from appliance.config.load import load_text
 from appliance.output import Exit
 from sinks.config import MySqlSettings
-from sinks.mysql import migrate
 from sinks.mysql.link import connect
 from sinks.mysql.metric_changes import FORGOTTEN
+from sinks.mysql.tables import prepare
 from stream.config.metrics import resolve_metrics
 from tests.harness.mysql import MySqlServer
 from tests.unit.appliance.test_commands import config, run
@@ -32,7 +32,7 @@ def text(settings: MySqlSettings, where: str) -> str:
 def store(settings: MySqlSettings, definitions: dict[str, bytes]) -> None:
     connection = connect(settings)
     with connection.cursor() as cursor:
-        migrate.prepare(cursor)
+        prepare(cursor)
         for name, value in definitions.items():
             cursor.execute(
                 "REPLACE INTO metrics (name, definition_hash, since, measure)"

@@ -30,7 +30,7 @@ from broker.cluster.birth import (
     StoreVoters,
     VotersStored,
 )
-from broker.cluster.found import LONE_EPOCH, DiskReport
+from broker.cluster.found import FIRST_EPOCH, DiskReport
 from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid
@@ -149,7 +149,7 @@ class World:
         disk = self.disks[node_id]
         me = ReplicaKey(node_id, disk.directory_id)
         report = BrokerReport(CLUSTER, me, NODES, voters=disk.written)
-        vote_epoch = LONE_EPOCH + disk.has_voted if disk.has_vote_file else None
+        vote_epoch = FIRST_EPOCH + disk.has_voted if disk.has_vote_file else None
         self._numbers += 1
         process = Process(self._numbers, self.make(DiskReport(report, vote_epoch)))
         self.running[node_id] = process

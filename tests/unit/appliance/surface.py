@@ -109,7 +109,7 @@ def names_in_code() -> Iterator[str]:
 
 def mysql_columns() -> Iterator[str]:
     """Yield the columns of every table, of the view `windows`, and of the view of a metric."""
-    for statement in (schema.VERSION_TABLE, *schema.LASTING_TABLES, *schema.CELL_TABLES):
+    for statement in schema.TABLES:
         for table, columns in _TABLE.findall(statement):
             yield from (f"mysql {table}.{column}" for column in _COLUMN.findall(columns))
     for statement in (WINDOWS_VIEW, view(_DEFINITION)):

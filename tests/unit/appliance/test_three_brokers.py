@@ -1,6 +1,5 @@
 """`cluster.brokers: 3`: the settings of each broker, and the data folders that it may get."""
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from protocol.types import Uuid
 
 NAMES = ("broker-1", "broker-2", "broker-3")
 THREE = "cluster: {brokers: 3}"
-OLDER = Path(__file__).parents[2] / "fixtures" / "broker-0.1.0.tar.xz"
 
 
 def mill(tmp_path: Path, text: str = THREE, *, in_containers: bool = False) -> Mill:
@@ -173,23 +171,11 @@ def test_an_existing_cluster_is_asked_for_no_folders(tmp_path: Path) -> None:
     assert refusals(mill(tmp_path, "cluster: {bootstrap_servers: 'k:9092'}")) == []
 
 
-def test_a_folder_from_before_there_was_a_quorum_is_one_brokers(tmp_path: Path) -> None:
-    of = mill(tmp_path)
-    with tarfile.open(OLDER) as archive:
-        archive.extractall(tmp_path / "older", filter="data")
-    [metadata] = (tmp_path / "older").rglob("__cluster_metadata-0")
-    assert not list(metadata.glob("*.checkpoint"))
-    of.home.data.mkdir(exist_ok=True)
-    metadata.parent.rename(of.home.part_data("broker-1"))
-    [check] = refusals(of)
-    assert "a cluster of broker 1 alone" in check.found
-
-
 def test_a_folder_before_the_birth_names_no_voter(tmp_path: Path) -> None:
     metadata = tmp_path / "__cluster_metadata-0"
-    assert brokers_of(tmp_path, 2) == ()
+    assert brokers_of(tmp_path) == ()
     metadata.mkdir()
-    assert brokers_of(tmp_path, 2) == ()
+    assert brokers_of(tmp_path) == ()
     # Room that a log is given ahead of the writes.
     (metadata / f"{0:020}.log").write_bytes(bytes(4096))
-    assert brokers_of(tmp_path, 2) == ()
+    assert brokers_of(tmp_path) == ()

@@ -23,8 +23,6 @@ ALL = (ReplicaKey(1, Uuid(int=11)), ME, ReplicaKey(3, Uuid(int=33)))
 EMPTY = BrokerReport("cluster", ME, (1, 2, 3))
 NAMED = replace(EMPTY, voters=ALL)
 PARTITION = ReportedReplica(Uuid(int=5), 1, 3, 70)
-OLDER = replace(EMPTY, metadata_end_offset=40, metadata_last_epoch=1, replicas=(PARTITION,))
-"""A folder from before there was a quorum."""
 
 
 @pytest.mark.parametrize("vote_epoch", [None, 1])
@@ -43,17 +41,10 @@ def test_fewer_voters_than_brokers_may_stand_there_for_a_while() -> None:
     assert voters_found(DiskReport(replace(NAMED, voters=ALL[:2]), 4)) == ALL[:2]
 
 
-@pytest.mark.parametrize("vote_epoch", [None, 1])
-def test_an_older_folder_names_its_own_broker_if_that_is_alone(vote_epoch: int | None) -> None:
-    """Also when that was cut short behind the vote file."""
-    assert voters_found(DiskReport(replace(OLDER, configured_ids=(2,)), vote_epoch)) == (ME,)
-
-
 @pytest.mark.parametrize(
     ("found", "says"),
     [
         (DiskReport(EMPTY, 2), "has voted in epoch 2"),
-        (DiskReport(OLDER, 2), "has voted in epoch 2"),
         (DiskReport(replace(EMPTY, replicas=(PARTITION,))), "it holds partitions"),
     ],
 )
@@ -66,8 +57,7 @@ def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str)
 @pytest.mark.parametrize(
     ("report", "says"),
     [
-        (OLDER, "a cluster of broker 2 alone, but configured are 1, 2, 3"),
-        (replace(EMPTY, voters=(ME,)), "a cluster of broker 2 alone"),
+        (replace(EMPTY, voters=(ME,)), "a cluster of broker 2 alone, but configured are 1, 2, 3"),
         (replace(NAMED, configured_ids=(2,)), "brokers 1, 2, 3, but configured are 2:"),
         (
             replace(NAMED, voters=(ALL[0], ReplicaKey(2, Uuid(int=9)), ALL[2])),

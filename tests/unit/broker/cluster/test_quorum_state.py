@@ -83,12 +83,11 @@ def test_a_new_folder_gets_a_vote_file_and_this_node_as_its_only_voter() -> None
     assert (second.election, second.snapshot) == (first.election, first.snapshot)
 
 
-def test_a_log_of_a_version_without_a_quorum_goes_on() -> None:
+def test_a_log_of_a_version_without_a_quorum_is_refused() -> None:
     disk = SimDisk()
     write(opened(disk), build_batch([NewRecord(None, b"x", NOW)] * 3), 1)
-    found = recovered(again(disk))
-    assert (found.election.epoch, found.log.last_epoch, found.log.end_offset) == (1, 1, 3)
-    assert list(found.voters.latest) == [ME]
+    with pytest.raises(FolderError, match=r"offset 3 and no snapshot.*before 1\.0\.0-rc1"):
+        recovered(again(disk))
 
 
 def test_wherever_the_power_fails_while_a_voter_is_made_the_next_start_goes_on() -> None:

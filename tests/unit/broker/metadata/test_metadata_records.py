@@ -1,4 +1,4 @@
-"""Records of the metadata log: what an earlier version wrote, and what only a cluster writes."""
+"""Records of the metadata log: what the first release wrote, and what only a cluster writes."""
 
 import tarfile
 from pathlib import Path
@@ -31,14 +31,14 @@ from broker.metadata.records import (
 from protocol.types import Uuid
 from protocol.wire.records import HEADER_BYTES, iterate_records, read_header
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-0.1.0.tar.xz"
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-1.0.0-rc1.tar.xz"
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
 VERSION_AT = 2
 """The position of the version: behind the frame's version and a type below 128."""
 
 
-def values_of_today() -> list[bytes]:
+def values_of_the_first_release() -> list[bytes]:
     with tarfile.open(FIXTURE) as archive:
         member = archive.extractfile(LOG)
         assert member is not None
@@ -47,9 +47,11 @@ def values_of_today() -> list[bytes]:
     position = 0
     # Zeros behind the last batch are room for the next ones.
     while any(log[position : position + HEADER_BYTES]):
-        end = position + read_header(log, position).size_bytes
-        batch = log[position:end]
-        values += [bytes(one.value) for one in iterate_records(batch) if one.value is not None]
+        header = read_header(log, position)
+        end = position + header.size_bytes
+        if not header.is_control:
+            batch = log[position:end]
+            values += [bytes(one.value) for one in iterate_records(batch) if one.value is not None]
         position = end
     return values
 
@@ -61,8 +63,8 @@ def replayed(*records: MetadataRecord) -> MetadataImage:
 REGISTERED = RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(int=1), broker_epoch=5)
 
 
-def test_what_version_0_1_0_wrote_is_written_again_to_the_byte() -> None:
-    values = values_of_today()
+def test_what_the_first_release_wrote_is_written_again_to_the_byte() -> None:
+    values = values_of_the_first_release()
     records = [decode_record(value) for value in values]
     assert [encode_record(record) for record in records] == values
     assert {type(record).__name__ for record in records} >= {

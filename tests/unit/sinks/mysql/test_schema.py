@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.mysql.migrate import COPIED, COPY_OF_VERSION_2, OLD
-from sinks.mysql.schema import CELL_TABLES, LASTING_TABLES, VERSION_TABLE
+from sinks.mysql.schema import TABLES
 from sinks.mysql.views import key_column_names
 from sinks.rows import size_text
 from stream.config.sections import RESERVED_NAMES
@@ -38,7 +37,6 @@ def test_sizes_read_as_they_are_configured(size_s: int, text: str) -> None:
 
 
 def test_no_metrics_view_takes_the_name_of_a_table() -> None:
-    statements = "\n".join((VERSION_TABLE, *LASTING_TABLES, *CELL_TABLES))
-    tables = set(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", statements))
+    tables = set(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", "\n".join(TABLES)))
     assert {"window_cells", "window_sizes"} <= tables
-    assert {*tables, "windows", COPIED, COPY_OF_VERSION_2, OLD} - RESERVED_NAMES == set()
+    assert {*tables, "windows"} - RESERVED_NAMES == set()
