@@ -55,7 +55,7 @@ _EXPECTED = {
 }
 """What each pydantic error type expects; placeholders in braces are filled from the error."""
 
-_ANOTHER_FORM = "a value of another form; see the key in configs/README.md"
+_ANOTHER_FORM = "a value of another form; see the key in docs/reference/configuration.md"
 
 
 _TEXTS = {

@@ -6,7 +6,7 @@ Room: above `handles` and `archive`. Touches the disk through a handle of its ow
 from dataclasses import dataclass
 
 from collector.config.encoding_names import OnInvalid
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable, Vanished, open_file
 from collector.text.archive import CHUNK_BYTES, Inflater

@@ -5,11 +5,7 @@ commits has passed, so a single line is sent at once. Lines of files far behind 
 amount or after a longer time. Positions that changed without lines (after a rename) can wait too.
 """
 
-from collector.config.settings import (
-    BACKFILL_COMMIT_MS,
-    COMMIT_MS,
-    POSITIONS_INTERVAL_MS,
-)
+from collector.config.settings import BACKFILL_COMMIT_MS, COMMIT_MS, POSITIONS_INTERVAL_MS
 from collector.timing.schedule import ReadQueue
 
 _NEVER_MS = -(10**15)

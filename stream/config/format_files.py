@@ -34,6 +34,7 @@ SHIPPED = Path(__file__).parents[1] / "formats"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 # The keys of an input that a format replaces, in addition to its columns.
+_AS_IN_INPUT = "as in an input of `stream.from`"
 _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "header", "tz")
 
 
@@ -49,9 +50,15 @@ class FormatFault(ValueError):
 class FormatColumn(Section):
     """A column: its type, its meaning (`about`), and its address (`at`, by default its name)."""
 
-    type: str = "string"
-    about: str
-    at: str | None = None
+    type: str = Field(
+        default="string", description="as in `columns` of an input", examples=["bigint"]
+    )
+    about: str = Field(description="what the column means", examples=["number of the order"])
+    at: str | None = Field(
+        default=None,
+        description="the group, path, key or field. null: the column's name",
+        examples=["order"],
+    )
 
 
 class Format(Section):
@@ -63,21 +70,47 @@ class Format(Section):
     files.
     """
 
-    name: str
-    title: str
-    reader: str = "regex"
-    pattern: str | None = None
-    delimiter: str | None = None
-    quote: str | None = None
-    escape: str | None = None
-    comment: str | None = None
-    header: Names | None = None
-    tz: str | None = None
-    time: Time | None = None
-    columns: dict[str, FormatColumn] = Field(default={})
-    signs: str | None = None
-    multiline: str | dict[str, str | bool] | None = None
-    samples: tuple[str, ...] = ()
+    name: str = Field(description="the name of the file without `.yaml`", examples=["shop"])
+    title: str = Field(description="what the format is called", examples=["The log of our shop"])
+    reader: str = Field(
+        default="regex",
+        description="the built-in format that splits the lines: `regex`, `json`, `logfmt`, `csv`,"
+        " `w3c`, `cef`, `syslog`, `combined` or `common`",
+        examples=["csv"],
+    )
+    pattern: str | None = Field(
+        default=None, description=_AS_IN_INPUT, examples=[r"^(?<ts>\S+) (?<order>\d+)$"]
+    )
+    delimiter: str | None = Field(default=None, description=_AS_IN_INPUT, examples=[";"])
+    quote: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["'"])
+    escape: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["\\"])
+    comment: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["#"])
+    header: Names | None = Field(default=None, description=_AS_IN_INPUT, examples=["ts,order"])
+    tz: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["Europe/Berlin"])
+    time: Time | None = Field(
+        default=None,
+        description=_AS_IN_INPUT,
+        examples=[{"column": "ts", "layout": "%d.%m.%Y %H:%M:%S"}],
+    )
+    columns: dict[str, FormatColumn] = Field(
+        default={},
+        description="the columns, each with the keys below",
+        examples=[{"order_id": {"type": "bigint", "about": "number of the order", "at": "order"}}],
+    )
+    signs: str | None = Field(
+        default=None,
+        description="a regular expression that matches in every line, if the reader also accepts"
+        " lines of other formats",
+        examples=['"order":'],
+    )
+    multiline: str | dict[str, str | bool] | None = Field(
+        default=None,
+        description="how the collector joins lines to events, as in an input of the collector",
+        examples=[{"start": r"^\d\d\.\d\d\.\d{4} "}],
+    )
+    samples: tuple[str, ...] = Field(
+        default=(), description="lines of real files", examples=[["01.07.2024 10:00:00 17"]]
+    )
 
     @field_validator("name")
     @classmethod
