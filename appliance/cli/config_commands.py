@@ -82,6 +82,14 @@ def show(as_json: EnvelopeOption = False) -> None:
     out(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip())
 
 
+@app.command()
+def schema() -> None:
+    """Print a JSON Schema of the file, for editors that complete and check keys."""
+    from appliance.config.json_schema import schema_text
+
+    out(schema_text())
+
+
 @app.command("path")
 def show_path(as_json: EnvelopeOption = False) -> None:
     """Print which file is used."""

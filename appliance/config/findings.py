@@ -145,20 +145,20 @@ def keys_at(root: type[BaseModel], path: Path) -> set[str]:
     return {key for annotation in found for key in _keys(annotation)}
 
 
-def _flatten(annotation: object) -> Iterator[object]:
-    """Return the parts of a union, an Annotated or an alias."""
+def parts_of(annotation: object) -> Iterator[object]:
+    """Yield the parts of a union, an Annotated or an alias."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         for part in typing.get_args(annotation):
-            yield from _flatten(part)
+            yield from parts_of(part)
     elif origin is typing.Annotated:
-        yield from _flatten(typing.get_args(annotation)[0])
+        yield from parts_of(typing.get_args(annotation)[0])
     else:
         yield annotation
 
 
 def _step(annotation: object, step: str | int) -> Iterator[object]:
-    for part in _flatten(annotation):
+    for part in parts_of(annotation):
         if isinstance(part, type) and issubclass(part, BaseModel):
             for name, field in part.model_fields.items():
                 if step in (name, field.alias):
@@ -173,7 +173,7 @@ def _step(annotation: object, step: str | int) -> Iterator[object]:
 
 
 def _keys(annotation: object) -> Iterator[str]:
-    for part in _flatten(annotation):
+    for part in parts_of(annotation):
         if isinstance(part, type) and issubclass(part, BaseModel):
             for name, field in part.model_fields.items():
                 yield field.alias or name

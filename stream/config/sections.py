@@ -98,6 +98,7 @@ class MetricSection(Section):
         min_length=1,
         description="the input whose lines are counted, or a list of inputs",
         examples=["access", ["access", "json"]],
+        json_schema_extra={"minItems": 1},
     )
     where: str | None = Field(
         default=None,
@@ -120,7 +121,7 @@ class MetricSection(Section):
         validate_default=True,
         description="a column or an SQL expression: what is measured. Every measure but `count`"
         " needs it, and `count` has none",
-        examples=["bytes", "round(ms, 3)"],
+        examples=["bytes", "round(bytes / 1024, 1)"],
     )
     windows: Names | None = Field(
         default=None,
