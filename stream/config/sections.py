@@ -276,6 +276,7 @@ class DefaultsSection(Section):
         validate_default=True,
         description="how long windows are kept of metrics without this key",
         examples=[{"redis": {"1m": "1d"}, "mysql": "forever"}],
+        json_schema_extra={"default": {"redis": {**KEEP_REDIS}, "mysql": {**KEEP_MYSQL}}},
     )
     max_keys: int | None = Field(
         default=None,

@@ -99,9 +99,8 @@ def listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-LISTED_SCHEMA: dict[str, object] = {
-    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
-}
+_LISTED = ({"type": "string"}, {"type": "array", "items": {"type": "string"}})
+LISTED_SCHEMA: dict[str, object] = {"anyOf": [*_LISTED]}
 """The JSON Schema of what `listed` reads."""
 
 _Texts = Annotated[tuple[str, ...], BeforeValidator(listed), WithJsonSchema(LISTED_SCHEMA)]
@@ -144,7 +143,7 @@ class TimeSection(BaseModel):
     ) -> JsonSchemaValue:
         """Describe the mapping, and its short forms: a field or a list of fields."""
         mapping = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [*LISTED_SCHEMA["anyOf"], mapping]}  # type: ignore[misc]
+        return {"anyOf": [*_LISTED, mapping]}
 
     @field_validator("column")
     @classmethod

@@ -63,6 +63,7 @@ PAGES = [
     CODE / "configs" / "README.md",
     CODE / "appliance" / "README.md",
     *sorted((CODE / "docs").glob("*.md")),
+    *sorted((CODE / "docs" / "reference").glob("*.md")),
 ]
 QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
 TREE: Any = typer.main.get_command(app)
