@@ -16,7 +16,6 @@ from appliance.config.faults import Path, did_you_mean, found_text
 
 _FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
 _KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
-_TWICE = re.compile(r"metric '(?P<name>[^']*)' twice\Z")
 _FORMS = ("bool", "float", "int", "str")
 _SECRET_WORDS = ("password", "secret", "token", "webhook")
 
@@ -120,21 +119,6 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
     if match:
         return path, match["found"], match["expected"], False
     return path, shown, text, False
-
-
-def place_of_second(path: Path, found: str, given: object) -> Path:
-    """Return the place of the second entry with the same name, in a list that was rejected because
-    of that name.
-    """
-    match = _TWICE.match(found)
-    if match is None or not isinstance(given, list | tuple):
-        return path
-    places = [
-        index
-        for index, entry in enumerate(given)
-        if isinstance(entry, dict) and entry.get("name") == match["name"]
-    ]
-    return (*path, places[1], "name") if len(places) > 1 else path
 
 
 def keys_at(root: type[BaseModel], path: Path) -> set[str]:

@@ -67,6 +67,7 @@ class KeepSection(Section):
 
 _Inputs = Mapping[str, ParsedInputSection | None]
 _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
+_names: ContextVar[set[str] | None] = ContextVar("names", default=None)
 
 
 def check_against(inputs: _Inputs) -> None:
@@ -76,12 +77,16 @@ def check_against(inputs: _Inputs) -> None:
 
 @contextmanager
 def checked_against(inputs: _Inputs | None) -> Iterator[None]:
-    """Validate metrics inside this context against these inputs (None: names are not checked)."""
-    token = _inputs.set(inputs)
+    """Validate metrics inside this context against these inputs and against each other's names.
+
+    With None the names of inputs are not checked.
+    """
+    token, names = _inputs.set(inputs), _names.set(set())
     try:
         yield
     finally:
         _inputs.reset(token)
+        _names.reset(names)
 
 
 class MetricSection(Section):
@@ -165,6 +170,11 @@ class MetricSection(Section):
             raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
         if value in RESERVED_NAMES:
             raise fault(repr(value), "another name: a table, column or key is called so")
+        names = _names.get()
+        if names is not None:
+            if value in names:
+                raise fault(f"metric {value!r} twice", "each name once")
+            names.add(value)
         return value
 
     @field_validator("from_")

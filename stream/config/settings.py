@@ -217,16 +217,6 @@ class StreamSection(Section):
             topics[section.topic] = name
         return value
 
-    @field_validator("metrics")
-    @classmethod
-    def _check_metrics(cls, value: tuple[MetricSection, ...]) -> tuple[MetricSection, ...]:
-        names: set[str] = set()
-        for metric in value:
-            if metric.name in names:
-                raise fault(f"metric {metric.name!r} twice", "each name once")
-            names.add(metric.name)
-        return value
-
     @property
     def is_local(self) -> bool:
         """Whether Spark's tasks run in the driver's process, and not in executors of a cluster."""
