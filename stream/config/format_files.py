@@ -26,8 +26,9 @@ from pydantic import Field, ValidationError, field_validator
 from stream.config.base import Names, Section
 from stream.config.formats import FORMAT_COLUMNS
 from stream.config.groups import PatternFault, python_pattern
+from stream.config.headers import HeaderKeys, header_fields
 from stream.config.recognition import LineTest, Verdict, line_test, plain_text
-from stream.config.times import Time
+from stream.config.times import Time, listed
 from stream.config.windows import fault
 
 SHIPPED = Path(__file__).parents[1] / "formats"
@@ -140,21 +141,37 @@ class Format(Section):
             keys["time"] = self.time
         if self.columns:
             keys["columns"] = {
-                name: f"{column.at or name} {column.type}" for name, column in self.columns.items()
+                name: _declaration(name, column) for name, column in self.columns.items()
             }
         return keys
 
     def completed(self, given: Mapping[str, object]) -> dict[str, object]:
         """Return the keys of an input combined with those of the format.
 
-        A key that the input has itself takes precedence. Columns of both are merged.
+        A key that the input has itself takes precedence. Columns of both are merged. If the input
+        has its own header, columns of the format that are not in that header do not exist.
         """
         keys = self.input_keys()
         own = {key: value for key, value in given.items() if value is not None}
+        if self.header is not None and "header" in own:
+            keys["columns"] = self._columns_in({**keys, **own})
         columns, more = keys.get("columns"), own.get("columns")
         if isinstance(columns, dict) and isinstance(more, Mapping):
             own["columns"] = {**columns, **more}
         return {**keys, **own}
+
+    def _columns_in(self, keys: Mapping[str, object]) -> dict[str, str]:
+        """Return the columns whose fields are in the header of an input with these keys."""
+        header = listed(keys["header"])
+        texts = tuple(header) if isinstance(header, list | tuple) else ()
+        if not all(isinstance(text, str) for text in texts):
+            return {}  # the validation of `header` tells what is wrong with it
+        fields = header_fields(HeaderKeys({**keys, "header": texts}))
+        return {
+            name: _declaration(name, column)
+            for name, column in self.columns.items()
+            if (column.at or name) in fields or (column.at or name).isdigit()
+        }
 
     def recognise(self, lines: Sequence[str]) -> float:
         """Return the share of lines that have the format, from 0 to 1; 0 if there are no lines.
@@ -179,6 +196,10 @@ class Format(Section):
     @cached_property
     def _test(self) -> LineTest:
         return line_test(self)
+
+
+def _declaration(name: str, column: FormatColumn) -> str:
+    return f"{column.at or name} {column.type}"
 
 
 def parse_format(name: str, text: str) -> Format:
