@@ -7,6 +7,7 @@ accepts, except that it does not compare values of several keys with each other.
 
 import copy
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ _SHOWN_AS: Mapping[str, Callable[[int], str]] = {
 # Our names of the forms of texts; editors know other forms under some of these names.
 _OWN_FORMATS = (*_SHOWN_AS, "duration")
 _LIMITS = ("enum", "const", "pattern", "minLength", "maxLength")
+_LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 _KEPT_OUTSIDE = ("description", "default", "examples")
 
 
@@ -45,6 +47,9 @@ def json_schema() -> JsonSchema:
     schema = described_schema()
     for node in _nodes(schema):
         node.pop("title", None)
+        if "description" in node:
+            # The links lead from the pages of the reference, not from an editor.
+            node["description"] = _LINK.sub(r"\1", node["description"])
         if node.get("format") in _OWN_FORMATS:
             del node["format"]
     definitions = schema.pop("$defs")

@@ -55,7 +55,7 @@ def sound_rest(
     inputs, metrics = stream.get("from") or {}, stream.get("metrics") or []
     if not isinstance(inputs, Mapping) or not isinstance(metrics, list):
         return None
-    in_stream = [path[1:] for path in faulty if path[0] == "stream" and len(path) > 1]
+    in_stream = [path[1:] for path in faulty if path[:1] == ("stream",) and path[1:]]
     bad_keys = {path[0] for path in in_stream} - {"from", "metrics"}
     bad_inputs = {path[1] for path in in_stream if path[0] == "from" and len(path) > 1}
     bad_metrics = {path[1] for path in in_stream if path[0] == "metrics" and len(path) > 1}
@@ -79,4 +79,5 @@ def sound_rest(
 def _read_by(metric: object) -> set[object]:
     """Return the names of the inputs that a metric reads."""
     names = metric.get("from") if isinstance(metric, Mapping) else None
-    return {names} if isinstance(names, str) else set(names if isinstance(names, list) else ())
+    listed = names if isinstance(names, list) else [names]
+    return {name for name in listed if isinstance(name, str)}

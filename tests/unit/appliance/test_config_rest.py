@@ -54,6 +54,8 @@ def test_the_rest_has_the_inputs_and_metrics_without_faults() -> None:
     "text",
     [
         "ports: {redis: 70000}",
+        "? [a]\n: 1",
+        "stream: {metrics: [" + "{from: [[a]]}, " * 501 + "]}",
         "ports: {redis: 70000}\nstream: 3",
         "ports: {redis: 70000}\nstream: {from: [], metrics: [{name: a}]}",
         "stream: {from: {a: {topic: t, format: jsn}},"
