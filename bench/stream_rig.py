@@ -146,6 +146,10 @@ class StreamRig:
                 found += int((cells.counts > 0).sum())
         return found
 
+    def totals(self, metric: str) -> dict[str | None, int]:
+        """Return the number of lines of each key since the beginning."""
+        return {row[1]: row[2] for row in self._rows(metric, 0)}
+
     def details(self) -> dict[str, Any]:
         """Return the stream's status."""
         return self._stream.details()

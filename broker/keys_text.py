@@ -1,4 +1,4 @@
-"""The tables of settings as Markdown: the second half of `configs/README.md`.
+"""The tables of settings as Markdown: the end of `docs/reference/configuration.md`.
 
 Ground floor. Pure. A running broker never loads it.
 """

@@ -14,14 +14,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from collector.committer import Committer, commit_bytes
+from collector.config.input_section import LINE_BYTES_MIN
 from collector.config.reloading import Reloading
-from collector.config.settings import (
-    LINE_BYTES_MIN,
-    RETRY_MS,
-    STOP_DEADLINE_MS,
-    CollectorSettings,
-    CollectorUpdate,
-)
+from collector.config.settings import RETRY_MS, STOP_DEADLINE_MS, CollectorSettings, CollectorUpdate
 from collector.descriptors import room_for
 from collector.feeder import Feeder
 from collector.identity.generation import Generation

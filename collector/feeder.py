@@ -7,13 +7,8 @@ fills the outbox. The committer sends the content of the outbox.
 import heapq
 from collections.abc import Callable, Iterable
 
-from collector.config.settings import (
-    BLOCK_BYTES,
-    COMMIT_MS,
-    DEAD_LETTERS_TOPIC,
-    SHARED_BLOCK_BYTES,
-    InputSection,
-)
+from collector.config.input_section import DEAD_LETTERS_TOPIC, InputSection
+from collector.config.settings import BLOCK_BYTES, COMMIT_MS, SHARED_BLOCK_BYTES
 from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable
 from collector.read.reader import Reader

@@ -8,7 +8,8 @@ lines that a writer adds in the meantime are read.
 import logging
 from pathlib import Path
 
-from collector.config.settings import INGESTED_QUIET_MS, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import INGESTED_QUIET_MS
 from collector.identity.discovery import HOME_PREFIX, record_key
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles, Unreadable, Vanished, move_file, remove_file

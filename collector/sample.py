@@ -10,14 +10,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from collector.agent import BATCH_HEADER_BYTES
+from collector.config.input_section import LINE_BYTES_MIN, InputSection
 from collector.config.limits import MAX_MESSAGE_BYTES, wanted_limits
-from collector.config.settings import (
-    BATCH_OVERHEAD_BYTES,
-    LINE_BYTES_MIN,
-    CollectorSection,
-    InputSection,
-    TopicSettings,
-)
+from collector.config.settings import BATCH_OVERHEAD_BYTES, CollectorSection, TopicSettings
 from collector.identity.files import FolderScan
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles, Unreadable

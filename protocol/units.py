@@ -34,6 +34,10 @@ _BYTES = {
     "TiB": 1 << 40,
 }
 
+# Both patterns are in the syntax that JSON Schema, Python and JavaScript have in common.
+DURATION_PATTERN = rf"^\s*[0-9]+(\.[0-9]+)?\s*({'|'.join(_MILLISECONDS)})\s*$"
+SIZE_PATTERN = rf"^\s*[0-9]+(\.[0-9]+)?\s*({'|'.join(unit for unit in _BYTES if unit)})?\s*$"
+
 
 def parse_duration_ms(text: str) -> int:
     """Return the milliseconds of "100ms", "2s", "1m", "1h", "7d", "2w". A number needs a unit.
@@ -87,6 +91,14 @@ def format_duration_ms(duration_ms: int) -> str:
             if duration_ms % _MILLISECONDS[unit] == 0:
                 return f"{duration_ms // _MILLISECONDS[unit]}{unit}"
     return f"{duration_ms}ms"
+
+
+def format_size_bytes(size_bytes: int) -> str:
+    """Return the shortest exact text that `parse_size_bytes` can read."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % _BYTES[unit] == 0:
+            return f"{size_bytes // _BYTES[unit]}{unit}"
+    return str(size_bytes)
 
 
 def _parse(text: str, units: dict[str, int], expected: str) -> int:

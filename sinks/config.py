@@ -14,10 +14,29 @@ class RedisSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str | None = Field(default=None, min_length=1)
-    port: int | None = Field(default=None, ge=1, le=65535)
-    username: str | None = None
-    password: SecretStr | None = None
+    host: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the machine of your own server. null: the bundled server",
+        examples=["redis.example.org"],
+    )
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="its port. null: 6379 of your own server",
+        examples=[6379],
+    )
+    username: str | None = Field(
+        default=None,
+        description="the user who may write. null: Redis's default user",
+        examples=["millrace"],
+    )
+    password: SecretStr | None = Field(
+        default=None,
+        description="the password of this user; keep it out of the file by a reference",
+        examples=["${REDIS_PASSWORD}"],
+    )
 
 
 class MySqlSection(BaseModel):
@@ -25,11 +44,37 @@ class MySqlSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str | None = Field(default=None, min_length=1)
-    port: int | None = Field(default=None, ge=1, le=65535)
-    user: str | None = Field(default=None, min_length=1)
-    password: SecretStr | None = None
-    database: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_]{1,64}$")
+    host: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the machine of your own MySQL or MariaDB. null: the bundled server",
+        examples=["db.example.org"],
+    )
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="its port. null: 3306 of your own server",
+        examples=[3306],
+    )
+    user: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a user who may create tables and views, read and write. null: `mill`, and"
+        " `reader` for the monitor",
+        examples=["millrace"],
+    )
+    password: SecretStr | None = Field(
+        default=None,
+        description="the password of this user; keep it out of the file by a reference",
+        examples=["${file:data/secrets/my-mysql}"],
+    )
+    database: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_]{1,64}$",
+        description="the database of the tables and views. null: `millrace`",
+        examples=["counts"],
+    )
 
 
 class SinksSection(BaseModel):
@@ -37,8 +82,17 @@ class SinksSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    redis: RedisSection | None = RedisSection()
-    mysql: MySqlSection | None = MySqlSection()
+    redis: RedisSection | None = Field(
+        default=RedisSection(),
+        description="the live view. `{}` is the bundled server, null switches Redis off",
+        examples=[{"host": "redis.example.org", "password": "${REDIS_PASSWORD}"}, None],
+    )
+    mysql: MySqlSection | None = Field(
+        default=MySqlSection(),
+        description="the truth. `{}` is the bundled server, null switches MySQL off; one of both"
+        " must be on",
+        examples=[{"host": "db.example.org", "password": "${file:data/secrets/my-mysql}"}],
+    )
 
     @model_validator(mode="after")
     def _check_one_is_on(self) -> Self:

@@ -17,6 +17,7 @@ from typing import Any
 from appliance.checks.startup import CheckLevel, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path, key_text
+from appliance.config.sound import FaultyConfig
 from appliance.errors import Failure
 from appliance.launch.run import settings_descriptor
 from appliance.machine.files import write_atomically
@@ -89,6 +90,21 @@ def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
         mill.home.data.mkdir(parents=True, exist_ok=True)
         write_atomically(memory, "".join(f"{one}\n" for one in (digest, *notes)).encode())
     return SparkAnswer(True, tuple(notes))
+
+
+def check_rest(mill: Mill, faulty: FaultyConfig) -> ConfigFaults:
+    """Return the faults of a configuration with those that Spark finds in its sound rest.
+
+    `mill` has the rest as its configuration. Raises CheckFailed.
+    """
+    rest = faulty.rest
+    if rest is None:
+        return faulty
+    for fault in _ask_spark(mill, stream_check_settings(mill)):
+        if not fault["is_note"]:
+            path = rest.path_in_file(tuple(fault["path"]))
+            faulty.document.add(path, str(fault["found"]), str(fault["expected"]))
+    return ConfigFaults(faulty.document.faults)
 
 
 def _digest(mill: Mill, settings: dict[str, Any]) -> str:

@@ -41,12 +41,12 @@ def check(
     """Check the configuration and report all faults at once; exit code 2 if there is one."""
     file = context.home().config_file
     notes: tuple[str, ...] = ()
+    unchecked = None if quick else missing_for("stream")
+    asks = not quick and unchecked is None
     try:
         from appliance.checks.keeps import deletions
 
         mill, loaded = context.load_mill()
-        unchecked = None if quick else missing_for("stream")
-        asks = not quick and unchecked is None
         if asks:
             from appliance.cli.judging import judge
 
@@ -55,10 +55,11 @@ def check(
         if unchecked is not None:
             notes = (*notes, f"expressions were not checked: {unchecked}")
     except ConfigFaults as error:
+        told = _with_faults_of_spark(error) if asks else error
         if not as_json:
-            raise
-        found = [asdict(fault) for fault in error.faults]
-        print_json("faults/1", found, [str(fault) for fault in error.faults])
+            raise told from None
+        found = [asdict(fault) for fault in told.faults]
+        print_json("faults/1", found, [str(fault) for fault in told.faults])
         raise typer.Exit(Exit.USAGE) from error
     if as_json:
         print_json("faults/1", [], notes)
@@ -66,6 +67,16 @@ def check(
     for note in notes:
         say(f"{file}: {note}")
     say(f"{file}: no faults")
+
+
+def _with_faults_of_spark(error: ConfigFaults) -> ConfigFaults:
+    """Return the faults of a file with those that only Spark finds."""
+    from appliance.cli.judging import judge_rest
+    from appliance.config.sound import FaultyConfig
+
+    if not isinstance(error, FaultyConfig):
+        return error
+    return judge_rest(error, context.home(), context.placement())
 
 
 @app.command()
@@ -80,6 +91,14 @@ def show(as_json: EnvelopeOption = False) -> None:
         print_json("config/1", shown)
         return
     out(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100).rstrip())
+
+
+@app.command()
+def schema() -> None:
+    """Print a JSON Schema of the file, for editors that complete and check keys."""
+    from appliance.config.json_schema import schema_text
+
+    out(schema_text())
 
 
 @app.command("path")

@@ -1,8 +1,13 @@
 """Ask Spark and MySQL about a configuration before anything is changed."""
 
 from appliance.cli.progress import waiting
+from appliance.config.faults import ConfigFaults
 from appliance.config.load import LoadedConfig
+from appliance.config.sound import FaultyConfig
+from appliance.mill.home import Home
+from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
+from appliance.output import say
 
 
 def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
@@ -14,6 +19,23 @@ def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
 
     with waiting("Spark checks the metrics"):
         return check_expressions(mill, loaded.document).notes
+
+
+def judge_rest(faulty: FaultyConfig, home: Home, placement: Placement) -> ConfigFaults:
+    """Return the faults of a file with those that Spark finds in its sound inputs and metrics.
+
+    If Spark cannot be asked, return the faults that are known, and say why.
+    """
+    from appliance.checks.stream_check import CheckFailed, check_rest
+
+    if faulty.rest is None:
+        return faulty
+    try:
+        with waiting("Spark checks the metrics without faults"):
+            return check_rest(Mill(home, faulty.rest.config, placement), faulty)
+    except CheckFailed as error:
+        say(f"{home.config_file}: the metrics without faults were not checked: {error}")
+        return faulty
 
 
 def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:

@@ -37,13 +37,15 @@ class SourceMark:
 @dataclass(slots=True)
 class Document:
     """The values of one file. `keys` and `values` map a path to the place of its key and its
-    value."""
+    value. `faulty` are the paths of the faults.
+    """
 
     source: str
     root: dict[str, object] = field(default_factory=dict)
     keys: dict[Path, SourceMark] = field(default_factory=dict)
     values: dict[Path, SourceMark] = field(default_factory=dict)
     faults: list[ConfigFault] = field(default_factory=list)
+    faulty: set[Path] = field(default_factory=set)
 
     def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
         """Return the place of the value (or the key) at a path.
@@ -59,7 +61,11 @@ class Document:
 
     def add(self, path: Path, found: str, expected: str, *, key: bool = False) -> None:
         """Append a fault at a path."""
-        mark = self.mark_of(path, key=key)
+        self.add_at(self.mark_of(path, key=key), path, found, expected)
+
+    def add_at(self, mark: SourceMark, path: Path, found: str, expected: str) -> None:
+        """Append a fault of a path whose place is not stored."""
+        self.faulty.add(path)
         self.faults.append(
             ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
         )
@@ -184,10 +190,7 @@ class _Reader:
         return SourceMark(self.document.source, start.line + 1, start.column + 1)
 
     def _fault(self, node: yaml.Node, path: Path, found: str, expected: str) -> None:
-        mark = self._mark(node)
-        self.document.faults.append(
-            ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
-        )
+        self.document.add_at(self._mark(node), path, found, expected)
 
 
 def plain_value(text: str) -> object:

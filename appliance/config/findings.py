@@ -16,7 +16,6 @@ from appliance.config.faults import Path, did_you_mean, found_text
 
 _FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
 _KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
-_TWICE = re.compile(r"metric '(?P<name>[^']*)' twice\Z")
 _FORMS = ("bool", "float", "int", "str")
 _SECRET_WORDS = ("password", "secret", "token", "webhook")
 
@@ -58,7 +57,7 @@ _EXPECTED = {
 Placeholders in braces are filled from the error.
 """
 
-_ANOTHER_FORM = "a value of another form; see the key in configs/README.md"
+_ANOTHER_FORM = "a value of another form; see the key in docs/reference/configuration.md"
 
 
 _TEXTS = {
@@ -125,22 +124,6 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
     return path, shown, text, False
 
 
-def place_of_second(path: Path, found: str, given: object) -> Path:
-    """Return the place of the second entry with the same name in a list.
-
-    The list was rejected because of that name.
-    """
-    match = _TWICE.match(found)
-    if match is None or not isinstance(given, list | tuple):
-        return path
-    places = [
-        index
-        for index, entry in enumerate(given)
-        if isinstance(entry, dict) and entry.get("name") == match["name"]
-    ]
-    return (*path, places[1], "name") if len(places) > 1 else path
-
-
 def keys_at(root: type[BaseModel], path: Path) -> set[str]:
     """Return the keys that a mapping at this path can have; empty if the user chooses the names."""
     found: list[object] = [root]
@@ -149,20 +132,20 @@ def keys_at(root: type[BaseModel], path: Path) -> set[str]:
     return {key for annotation in found for key in _keys(annotation)}
 
 
-def _flatten(annotation: object) -> Iterator[object]:
-    """Return the parts of a union, an Annotated or an alias."""
+def parts_of(annotation: object) -> Iterator[object]:
+    """Yield the parts of a union, an Annotated or an alias."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         for part in typing.get_args(annotation):
-            yield from _flatten(part)
+            yield from parts_of(part)
     elif origin is typing.Annotated:
-        yield from _flatten(typing.get_args(annotation)[0])
+        yield from parts_of(typing.get_args(annotation)[0])
     else:
         yield annotation
 
 
 def _step(annotation: object, step: str | int) -> Iterator[object]:
-    for part in _flatten(annotation):
+    for part in parts_of(annotation):
         if isinstance(part, type) and issubclass(part, BaseModel):
             for name, field in part.model_fields.items():
                 if step in (name, field.alias):
@@ -177,7 +160,7 @@ def _step(annotation: object, step: str | int) -> Iterator[object]:
 
 
 def _keys(annotation: object) -> Iterator[str]:
-    for part in _flatten(annotation):
+    for part in parts_of(annotation):
         if isinstance(part, type) and issubclass(part, BaseModel):
             for name, field in part.model_fields.items():
                 yield field.alias or name

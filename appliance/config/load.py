@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from appliance.config.cross import check_all, notes_on
 from appliance.config.document import Document, read_document
 from appliance.config.faults import ConfigFault, ConfigFaults, Path
-from appliance.config.findings import finding, place_of_second
+from appliance.config.findings import finding
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
+from appliance.config.sound import FaultyConfig, sound_rest
 from stream.config.format_files import Format, FormatFault, load_formats, users_formats
 
 FORMATS_FOLDER = FilePath("configs") / "formats"
@@ -77,7 +78,7 @@ def load_bytes(
 
 
 def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> LoadedConfig:
-    """Check a configuration as `load` does, from a text."""
+    """Check a configuration as `load` does, from a text. Raises FaultyConfig or ConfigFaults."""
     document = read_document(text, source)
     apply_overrides(document, environ, MillConfig.model_fields)
     references = substitute(document, environ, file_reader(home))
@@ -90,7 +91,6 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     except ValidationError as error:
         for details in error.errors(include_url=False):
             path, found, expected, is_key = finding(details, MillConfig)
-            path = place_of_second(path, found, details["input"])
             if path in references:
                 found = f"what stands behind {references[path]}"
             document.add(path, found, expected, key=is_key)
@@ -99,7 +99,8 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
-        raise ConfigFaults(document.faults)
+        with users_formats(_users_formats(home)):
+            raise FaultyConfig(document, sound_rest(given, config, document.faulty))
     return LoadedConfig(config, document, references, notes_on(config))
 
 

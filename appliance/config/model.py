@@ -6,7 +6,8 @@ rooms.
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from collector.config.settings import CollectorSection, check_topic_name
+from collector.config.input_section import check_topic_name
+from collector.config.settings import CollectorSection
 from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
@@ -24,9 +25,24 @@ class _FileModel(BaseModel):
 class ClusterSection(_FileModel):
     """The section `cluster:`: the bundled brokers, or an existing Kafka cluster instead."""
 
-    brokers: int = 1
-    bootstrap_servers: str | None = None
-    settings: dict[str, Scalar] = Field(default_factory=dict)
+    brokers: int = Field(
+        default=1,
+        description="bundled brokers, 1 or 3, see [three brokers](#three-brokers). The shipped"
+        " file has 3",
+        examples=[3],
+        json_schema_extra={"enum": [1, 3]},
+    )
+    bootstrap_servers: str | None = Field(
+        default=None,
+        description="`host:port,…` of an existing Kafka cluster, in place of the bundled brokers:"
+        " see [kafka.md](../kafka.md)",
+        examples=["kafka-1:9092,kafka-2:9092"],
+    )
+    settings: dict[str, Scalar] = Field(
+        default_factory=dict,
+        description="[Kafka's own broker keys](#kafkas-own-keys)",
+        examples=[{"num.partitions": 3}],
+    )
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -43,10 +59,30 @@ class ClusterSection(_FileModel):
 class TopicSection(_FileModel):
     """One entry of `topics:`; None means the cluster's default."""
 
-    name: str
-    partitions: int | None = Field(default=None, ge=1, le=10_000)
-    replication: int | None = Field(default=None, ge=1, le=7)
-    settings: dict[str, Scalar] = Field(default_factory=dict)
+    name: str = Field(
+        description="the topic's name: at most 249 letters, digits, `.`, `_` and `-`",
+        examples=["logs.access"],
+        json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,249}$"},
+    )
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="the number of partitions. null: the cluster's `num.partitions`",
+        examples=[6],
+    )
+    replication: int | None = Field(
+        default=None,
+        ge=1,
+        le=7,
+        description="the number of replicas. null: the cluster's `default.replication.factor`",
+        examples=[1],
+    )
+    settings: dict[str, Scalar] = Field(
+        default_factory=dict,
+        description="[Kafka's own topic keys](#kafkas-own-keys)",
+        examples=[{"retention.ms": 604800000}],
+    )
 
     @field_validator("name")
     @classmethod
@@ -57,18 +93,47 @@ class TopicSection(_FileModel):
 class NetworkTls(_FileModel):
     """Files of the user's own, in PEM format; null: those of the mill's own CA."""
 
-    certificate: str | None = None
-    key: str | None = None
-    ca: str | None = None
+    certificate: str | None = Field(
+        default=None,
+        description="the certificate with its chain, from the mill's folder",
+        examples=["certs/mill.pem"],
+    )
+    key: str | None = Field(
+        default=None, description="the key of the certificate", examples=["certs/mill.key"]
+    )
+    ca: str | None = Field(
+        default=None,
+        description="the CAs by which brokers recognise each other",
+        examples=["certs/ca.pem"],
+    )
 
 
 class NetworkSection(_FileModel):
-    """`network:`, the listeners with TLS; without it there is none."""
+    """The section `network:`, for listeners with TLS. Without it there is none."""
 
-    open: tuple[str, ...] = ()
-    listen: str = "127.0.0.1"
-    names: tuple[str, ...] = ()
-    tls: NetworkTls = Field(default_factory=NetworkTls)
+    open: tuple[str, ...] = Field(
+        default=(),
+        description="`[kafka]`: each broker has one more listener, NET, with TLS; on the loopback"
+        " only until there are passwords",
+        examples=[["kafka"]],
+    )
+    listen: str = Field(
+        default="127.0.0.1",
+        description="the address of that listener; loopback only",
+        examples=["127.0.0.1"],
+    )
+    names: tuple[str, ...] = Field(
+        default=(),
+        description="the host names and IP addresses that clients dial. The first is advertised,"
+        " and certificates have all of them",
+        examples=[["mill.example.org"]],
+    )
+    tls: NetworkTls = Field(
+        default_factory=NetworkTls,
+        description="certificate files of your own; without it the mill's own CA is used. The files"
+        " are watched, see [security.md](../security.md)",
+        examples=[{"certificate": "certs/mill.pem", "key": "certs/mill.key"}],
+    )
 
     @property
     def opens_kafka(self) -> bool:
@@ -82,25 +147,111 @@ class PortsSection(_FileModel):
     Broker N listens on the broker ports plus N-1.
     """
 
-    host: int = Field(default=9092, ge=1, le=65535)
-    mill: int = Field(default=19092, ge=1, le=65535)
-    broker: int = Field(default=29092, ge=1, le=65535)
-    net: int = Field(default=9192, ge=1, le=65535)
-    collector: int = Field(default=8091, ge=1, le=65535)
-    stream: int = Field(default=8092, ge=1, le=65535)
-    broker_status: int = Field(default=8093, ge=1, le=65535)
-    redis: int = Field(default=6380, ge=1, le=65535)
-    mysql: int = Field(default=3307, ge=1, le=65535)
+    host: int = Field(
+        default=9092,
+        ge=1,
+        le=65535,
+        description="brokers, for clients on this machine; broker N adds N-1",
+        examples=[9192],
+    )
+    mill: int = Field(
+        default=19092,
+        ge=1,
+        le=65535,
+        description="brokers, for the mill's own parts; broker N adds N-1",
+        examples=[19192],
+    )
+    broker: int = Field(
+        default=29092,
+        ge=1,
+        le=65535,
+        description="brokers, among themselves; broker N adds N-1",
+        examples=[29192],
+    )
+    net: int = Field(
+        default=9192,
+        ge=1,
+        le=65535,
+        description="brokers, with TLS (`network.open`); broker N adds N-1",
+        examples=[9292],
+    )
+    collector: int = Field(
+        default=8091,
+        ge=1,
+        le=65535,
+        description="the collector's `/healthz`, `/status` and `/metrics`",
+        examples=[8191],
+    )
+    stream: int = Field(
+        default=8092,
+        ge=1,
+        le=65535,
+        description="the stream's `/healthz`, `/status` and `/metrics`",
+        examples=[8192],
+    )
+    broker_status: int = Field(
+        default=8093,
+        ge=1,
+        le=65535,
+        description="the brokers' `/healthz`, `/status` and `/metrics`; broker N adds N-1",
+        examples=[8193],
+    )
+    redis: int = Field(
+        default=6380,
+        ge=1,
+        le=65535,
+        description="the bundled Redis",
+        examples=[6480],
+    )
+    mysql: int = Field(
+        default=3307,
+        ge=1,
+        le=65535,
+        description="the bundled MySQL",
+        examples=[3407],
+    )
 
 
 class MillConfig(_FileModel):
     """The checked content of `configs/millrace.yaml`."""
 
-    cluster: ClusterSection = Field(default_factory=ClusterSection)
-    topics: tuple[TopicSection, ...] = ()
-    collector: CollectorSection = Field(default_factory=CollectorSection)
-    stream: StreamSection = Field(default_factory=StreamSection)
-    sinks: SinksSection = Field(default_factory=SinksSection)
-    monitor: MonitorSection = Field(default_factory=MonitorSection)
-    network: NetworkSection = Field(default_factory=NetworkSection)
-    ports: PortsSection = Field(default_factory=PortsSection)
+    cluster: ClusterSection = Field(
+        default_factory=ClusterSection,
+        description="the bundled brokers, or an existing Kafka cluster",
+        examples=[{"brokers": 3}],
+    )
+    topics: tuple[TopicSection, ...] = Field(
+        default=(),
+        description="topics that are created if they are missing",
+        examples=[[{"name": "logs.access", "partitions": 6}]],
+    )
+    collector: CollectorSection = Field(
+        default_factory=CollectorSection,
+        description="which files are read",
+        examples=[{"compression": "zstd"}],
+    )
+    stream: StreamSection = Field(
+        default_factory=StreamSection,
+        description="how lines are read and counted, with Spark",
+        examples=[{"trigger": "1s"}],
+    )
+    sinks: SinksSection = Field(
+        default_factory=SinksSection,
+        description="where counts are stored",
+        examples=[{"redis": {}, "mysql": {}}],
+    )
+    monitor: MonitorSection = Field(
+        default_factory=MonitorSection,
+        description="the page, its API and the alerts",
+        examples=[{"refresh": "5s"}],
+    )
+    network: NetworkSection = Field(
+        default_factory=NetworkSection,
+        description="listeners with TLS",
+        examples=[{"open": ["kafka"], "names": ["localhost"]}],
+    )
+    ports: PortsSection = Field(
+        default_factory=PortsSection,
+        description="the ports of the mill's own parts, on 127.0.0.1",
+        examples=[{"redis": 6480}],
+    )

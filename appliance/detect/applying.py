@@ -20,7 +20,8 @@ from appliance.detect.proposing import NAME, NAME_EXPECTED, renamed
 from appliance.errors import Failure
 from appliance.machine.files import write_atomically
 from appliance.mill.home import Home
-from collector.config.settings import CollectorSection, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import CollectorSection
 from collector.identity.discovery import plan
 
 

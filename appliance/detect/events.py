@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collector.config.multiline import PRESETS, By, EventRules
-from collector.config.settings import MultilineSection
+from collector.config.multiline_section import MultilineSection
 
 Rule = str | Mapping[str, object]
 """The value of `multiline` of an input: the name of a preset, or its keys."""

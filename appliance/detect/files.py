@@ -13,7 +13,7 @@ from appliance.detect.detect import detect
 from appliance.detect.detection import Detection
 from appliance.detect.noise import NOT_A_LOG
 from collector.config.encoding_names import UTF_8, UTF_16_ORDERS
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.sample import UnreadableFile, first_records
 from collector.text.decompressors import compression_of
 from stream.config.format_files import Format

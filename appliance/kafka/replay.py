@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from appliance.kafka.consume import Beginning, ReadRecord, ReadRequest, read
 from appliance.output import CommandError
-from collector.config.settings import DEAD_LETTERS_TOPIC
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.send.replaying import Letter, LetterPlace, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ProducerFenced, RecordTooLarge, TransactionFailed, is_transient

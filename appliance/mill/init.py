@@ -18,6 +18,8 @@ from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24
 FOLDER_MODE = 0o700
+SCHEMA_FILE = "millrace.schema.json"
+"""The schema beside the configuration file, whose first line names it for editors."""
 
 MYSQL_USERS = ("root", "mill", "reader")
 
@@ -70,7 +72,8 @@ def write_shipped_config(home: Home) -> bool:
     written.
 
     A mill of a clone has its file already. An installed mill gets it here, together with the
-    folders that the file watches. Raises InitError when a folder or the file cannot be written.
+    folders that the file watches, and the schema that its first line names for editors. Raises
+    InitError when a folder or the file cannot be written.
     """
     shipped = CODE / "configs" / "millrace.yaml"
     if home.config_file.exists() or not shipped.is_file():
@@ -78,6 +81,8 @@ def write_shipped_config(home: Home) -> bool:
     _make_folder(home.config_file.parent, 0o755)
     for name in ("access", "json", "text"):
         _make_folder(home.folder / "watched" / name, 0o755)
+    schema = shipped.with_name(SCHEMA_FILE)
+    create_once(home.config_file.with_name(SCHEMA_FILE), schema.read_bytes(), mode=0o644)
     return create_once(home.config_file, shipped.read_bytes(), mode=0o644)
 
 

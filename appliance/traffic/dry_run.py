@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from appliance.mill.settings import Mill, collector_wish
-from collector.config.settings import InputSection, TopicSettings
+from collector.config.input_section import InputSection
+from collector.config.settings import TopicSettings
 from collector.identity.discovery import plan
 from collector.identity.routing import Routes
 from collector.sample import FileSample, sample_file

@@ -1,7 +1,7 @@
 """The level of the metadata log, and the check whether this version can read it.
 
 This module is pure. The level is Kafka's `metadata.version`. It is in the log itself, before the
-first record that needs this level. A broker that finds an unknown level must not continue, because it could
+first record that needs it. A broker that finds an unknown level must not continue, because it could
 miss important changes, such as a new leader.
 """
 

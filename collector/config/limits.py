@@ -8,7 +8,8 @@ line. A limit that a user has set is kept, and lines that do not fit are overlon
 from collections.abc import Collection, Mapping
 
 from collector.config.encoding_names import OnInvalid, growth_max
-from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
+from collector.config.input_section import DEAD_LETTERS_TOPIC
+from collector.config.settings import CollectorSection
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 DEFAULT_MESSAGE_BYTES = 1_048_588

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collector.config.globs import MAGIC, segments_of, translate
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 
 HOME_PREFIX = "watched/"
 

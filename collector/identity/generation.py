@@ -7,7 +7,8 @@ advances as blocks are handed out, and a delivery, which advances with commits.
 
 from dataclasses import dataclass, field
 
-from collector.config.settings import BACKFILL_BYTES, NEW_BYTES, RETRY_MS, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import BACKFILL_BYTES, NEW_BYTES, RETRY_MS
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.delivery import Delivery
 from collector.identity.sightings import Doubt, Stamp, State, Stored, Verdict

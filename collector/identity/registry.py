@@ -7,7 +7,7 @@ begins another, or begins a new one.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.discovery import record_key
 from collector.identity.generation import Generation, begun_again, restored

@@ -10,7 +10,7 @@ file without a topic is not read, and keeps its position until it gets one.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from collector.config.settings import InputSection, check_input_topic
+from collector.config.input_section import InputSection, check_input_topic
 from collector.config.topics import TopicTemplate
 from collector.identity.discovery import Pattern, plan
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePath
 
-from collector.config.settings import DEFAULT_EXCLUDE
+from collector.config.input_section import DEFAULT_EXCLUDE
 from collector.identity.discovery import HOME_PREFIX, Pattern
 
 ENTRIES_MAX = 10_000

@@ -6,7 +6,7 @@ The module opens each file with a handle of its own.
 from dataclasses import dataclass
 
 from collector.config.encoding_names import OnInvalid
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable, Vanished, open_file
 from collector.text.archive import CHUNK_BYTES, Inflater

@@ -10,7 +10,8 @@ from dataclasses import replace
 from enum import Enum
 
 from collector.config.encoding_names import UTF_8, UTF_16, OnInvalid
-from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES
 from collector.identity.archive_names import COMPRESSED_ENDINGS
 from collector.identity.evidence import evidence_at, evidence_at_end, text_end
 from collector.identity.generation import Generation

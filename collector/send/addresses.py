@@ -4,7 +4,7 @@ This module is pure: the caller passes the host name.
 """
 
 from collector.config.headers import filled_in, on_host
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.generation import Generation
 from collector.text.encode import Header, header_octets, record_overhead_max
 from collector.text.fields import Fields, fields_of

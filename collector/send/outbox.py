@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from collector.config.settings import BACKFILL_WINDOW, LINE_BYTES_MIN, PARTITION_WINDOW, RETRY_MS
+from collector.config.input_section import LINE_BYTES_MIN
+from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
 from collector.text.encode import (
     RECORDS_MAX,
     Piece,

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -22,9 +23,7 @@ from collector.config.limits import (
 )
 from collector.config.settings import (
     BATCH_OVERHEAD_BYTES,
-    DEAD_LETTERS_TOPIC,
     POSITIONS_BATCH_BYTES,
-    POSITIONS_TOPIC,
     TRANSACTION_TIMEOUT_MS,
     CollectorSettings,
 )

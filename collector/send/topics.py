@@ -7,12 +7,8 @@ partitions, unless the configuration gives another number.
 
 from collections.abc import Collection
 
-from collector.config.settings import (
-    DEAD_LETTERS_TOPIC,
-    POSITIONS_TOPIC,
-    CollectorSettings,
-    TopicSettings,
-)
+from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
+from collector.config.settings import CollectorSettings, TopicSettings
 from protocol.client.admin_types import TopicSpec
 
 INPUT_PARTITIONS = 3  # of an input's topic that the configuration does not mention

@@ -6,11 +6,7 @@ number of bytes or a longer time. Positions that changed without lines (for exam
 can wait too.
 """
 
-from collector.config.settings import (
-    BACKFILL_COMMIT_MS,
-    COMMIT_MS,
-    POSITIONS_INTERVAL_MS,
-)
+from collector.config.settings import BACKFILL_COMMIT_MS, COMMIT_MS, POSITIONS_INTERVAL_MS
 from collector.timing.schedule import ReadQueue
 
 _NEVER_MS = -(10**15)

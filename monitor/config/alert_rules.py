@@ -10,12 +10,13 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from monitor.state.alert import FORMS, Kind, Rule, Unit
-from protocol.units import parse_duration_ms, parse_size_bytes
+from protocol.units import DURATION_PATTERN, parse_duration_ms, parse_size_bytes
 
 RULES_MAX = 100
 NAME_CHARACTERS_MAX = 60
@@ -29,7 +30,11 @@ def _as_text(value: object) -> object:
     return str(value) if is_number else value
 
 
-Limit = Annotated[str, BeforeValidator(_as_text)]
+Limit = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number"]})]
+Duration = Annotated[
+    str, WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "format": "duration"})
+]
+"""A duration as text; the validators of its keys parse it."""
 
 
 def parse_limit(kind: Kind, value: str) -> tuple[float, Unit]:
@@ -61,15 +66,44 @@ class RuleSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: str = Field(
+        description="the rule's name on the page, in messages and in the log: letters, digits,"
+        " `.`, `_` and `-`",
+        examples=["export-lags"],
+    )
     on: Literal[
         "part_down", "part_stuck", "lag", "time_lag", "disk_free", "unparsed_share", "file_stuck"
-    ]
-    above: Limit | None = None
-    below: Limit | None = None
-    for_: str = Field(default="1m", alias="for")
-    clear: str = "1m"
-    of: tuple[str, ...] = ("*",)
+    ] = Field(
+        description="what is watched, see [alerts](#alerts)",
+        examples=["lag"],
+    )
+    above: Limit | None = Field(
+        default=None,
+        description="the limit of `lag`, `time_lag` and `unparsed_share`",
+        examples=[100000, "10m", "5%"],
+    )
+    below: Limit | None = Field(
+        default=None,
+        description="the limit of `disk_free`: a share or a size",
+        examples=["20GiB", "5%"],
+    )
+    for_: Duration = Field(
+        default="1m",
+        alias="for",
+        description="how long a value must be past its limit until the alert opens",
+        examples=["5m"],
+    )
+    clear: Duration = Field(
+        default="1m",
+        description="how long a value must be better than its limit, by a tenth, until the alert"
+        " closes",
+        examples=["5m"],
+    )
+    of: tuple[str, ...] = Field(
+        default=("*",),
+        description="the names of the groups, parts or disks, with `*` and `?`",
+        examples=[["export*"]],
+    )
 
     @field_validator("name")
     @classmethod
@@ -143,11 +177,32 @@ class AlertsSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    webhook: SecretStr | None = Field(default=None, description="where messages are posted")
-    token: SecretStr | None = Field(default=None, description="sent as a bearer token")
-    timeout: str = Field(default="10s", description="for one message, its answer included")
-    repeat: str = Field(default="4h", description="an open alert is sent again")
-    rules: tuple[RuleSection, ...] = SHIPPED_RULES
+    webhook: SecretStr | None = Field(
+        default=None,
+        description="the address to which messages are posted as JSON. null: none are sent",
+        examples=["https://chat.example.org/hooks/mill", "${file:data/secrets/webhook}"],
+    )
+    token: SecretStr | None = Field(
+        default=None,
+        description="sent as a bearer token",
+        examples=["${file:data/secrets/webhook-token}"],
+    )
+    timeout: Duration = Field(
+        default="10s",
+        description="the time for one message and its answer, 1s to 60s",
+        examples=["30s"],
+    )
+    repeat: Duration = Field(
+        default="4h",
+        description="an alert that is still open is sent again after this time, at least 1m",
+        examples=["1d"],
+    )
+    rules: tuple[RuleSection, ...] = Field(
+        default=SHIPPED_RULES,
+        description="the rules, each with the keys below. Your list replaces the shipped rules;"
+        " `[]` switches all off",
+        examples=[[{"name": "export-lags", "on": "lag", "above": 100000, "of": ["export*"]}]],
+    )
 
     @field_validator("webhook")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from monitor.config.alert_rules import AlertsSection
+from monitor.config.alert_rules import AlertsSection, Duration
 from protocol.units import parse_duration_ms
 from sinks.config import SinksSettings
 
@@ -31,8 +31,13 @@ class ClusterSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(description="what it is called on the page")
-    bootstrap_servers: str = Field(description="host:port,… of its brokers")
+    name: str = Field(
+        description="its name on the page: at most 40 small letters, digits and `-`",
+        examples=["warehouse"],
+    )
+    bootstrap_servers: str = Field(
+        description="`host:port,…` of its brokers", examples=["kafka-1:9092,kafka-2:9092"]
+    )
 
     @field_validator("name")
     @classmethod
@@ -60,24 +65,51 @@ class MonitorSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     listen: str = Field(
-        default="127.0.0.1:8090", description="address of the page, its API and /metrics"
+        default="127.0.0.1:8090",
+        description="the address of the page, its API and `/metrics`; loopback only",
+        examples=["127.0.0.1:8190"],
     )
-    refresh: str = Field(default="2s", description="how often brokers and parts are asked")
-    retain: str = Field(default="90d", description="how long history is kept")
-    messages: bool = Field(default=True, description="whether records of topics are shown")
+    refresh: Duration = Field(
+        default="2s",
+        description="how often the monitor asks brokers and parts, 200ms to 60s",
+        examples=["5s"],
+    )
+    retain: Duration = Field(
+        default="90d",
+        description="how long the monitor keeps its history",
+        examples=["30d"],
+    )
+    messages: bool = Field(
+        default=True,
+        description="true: the page can show records of topics",
+        examples=[False],
+    )
     admin: bool = Field(
-        default=False, description="whether topics and groups can be changed on the page"
+        default=False,
+        description="true: the page may change topics, groups and leaders; the user needs the"
+        " token in `data/secrets/monitor/admin`",
+        examples=[True],
     )
     root_path: str = Field(
-        default="", description="the path below which a proxy shows the page, such as /millrace"
+        default="",
+        description="the path below which a [proxy](../proxy.md) serves the page",
+        examples=["/millrace"],
     )
     hosts: tuple[str, ...] = Field(
-        default=(), description="names under which a proxy shows the page, beside its own"
+        default=(),
+        description="the host names under which a proxy serves the page, beside its own",
+        examples=[["mill.example.org"]],
     )
     clusters: tuple[ClusterSection, ...] = Field(
-        default=(), description="other clusters that are looked at"
+        default=(),
+        description=f"at most {CLUSTERS_MAX} other clusters, shown under `/clusters`",
+        examples=[[{"name": "warehouse", "bootstrap_servers": "kafka-1:9092"}]],
     )
-    alerts: AlertsSection = AlertsSection()
+    alerts: AlertsSection = Field(
+        default=AlertsSection(),
+        description="the alert rules, and where alerts are sent: see [alerts](#alerts)",
+        examples=[{"webhook": "https://chat.example.org/hooks/mill"}],
+    )
 
     @field_validator("clusters")
     @classmethod

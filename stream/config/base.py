@@ -5,10 +5,10 @@ The module uses only the values that it gets: it opens no file and starts no JVM
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
-from protocol.units import parse_duration_ms, parse_size_bytes
-from stream.config.times import listed
+from protocol.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration_ms, parse_size_bytes
+from stream.config.times import LISTED_SCHEMA, listed
 
 
 def _duration(value: str) -> str:
@@ -21,9 +21,17 @@ def _size(value: str) -> str:
     return value
 
 
-DurationText = Annotated[str, AfterValidator(_duration)]
-SizeText = Annotated[str, AfterValidator(_size)]
-Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
+DurationText = Annotated[
+    str,
+    AfterValidator(_duration),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "format": "duration"}),
+]
+SizeText = Annotated[
+    str,
+    AfterValidator(_size),
+    WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "format": "size"}),
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(listed), WithJsonSchema(LISTED_SCHEMA)]
 
 
 class Section(BaseModel):

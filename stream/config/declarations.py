@@ -14,11 +14,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from stream.config.formats import (
     ADDRESSES,
     MORE_ADDRESSES,
+    TYPES,
     Declared,
     canonical_type,
     check_column_name,
@@ -42,12 +43,42 @@ class ColumnSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str | None = None
-    key: str | None = None
-    position: int | None = None
-    field: str | None = None
-    group: str | None = None
-    type: str = "string"
+    path: str | None = Field(
+        default=None,
+        description="json: the path of the value. A name with dots or blanks is in backticks, a"
+        " place in an array is `[0]`. Case counts. A path goes on through a text that is itself"
+        " JSON",
+        examples=["timing.total", "peers[0].server"],
+    )
+    key: str | None = Field(
+        default=None,
+        description="logfmt and cef: the key before the `=`",
+        examples=["request-id"],
+    )
+    position: int | None = Field(
+        default=None,
+        description="csv: the number of the field, counted from 1",
+        examples=[3],
+        json_schema_extra={"minimum": 1},
+    )
+    field: str | None = Field(
+        default=None,
+        description="w3c, and csv with `header`: the name in the header",
+        examples=["cs(User-Agent)"],
+    )
+    group: str | None = Field(
+        default=None,
+        description="regex: the group `(?<ms>…)` of `pattern`. Groups that no column names are"
+        " columns of text",
+        examples=["ms"],
+    )
+    type: str = Field(
+        default="string",
+        description="`string`, `int`, `bigint`, `double`, `decimal(p,s)`, `boolean`, `date` or"
+        " `timestamp`",
+        examples=["double"],
+        json_schema_extra={"anyOf": [{"enum": list(TYPES)}, {"type": "string"}]},
+    )
 
     @property
     def address(self) -> str | None:

@@ -26,14 +26,16 @@ from pydantic import Field, ValidationError, field_validator
 from stream.config.base import Names, Section
 from stream.config.formats import FORMAT_COLUMNS
 from stream.config.groups import PatternFault, python_pattern
+from stream.config.headers import HeaderKeys, header_fields
 from stream.config.recognition import LineTest, Verdict, line_test, plain_text
-from stream.config.times import Time
+from stream.config.times import Time, listed
 from stream.config.windows import fault
 
 SHIPPED = Path(__file__).parents[1] / "formats"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 # The keys of an input that a format replaces, in addition to its columns.
+_AS_IN_INPUT = "as in an input of `stream.from`"
 _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "header", "tz")
 
 
@@ -50,9 +52,15 @@ class FormatColumn(Section):
     """A column of a format: its type, its meaning (`about`), and its address (`at`, else its
     name)."""
 
-    type: str = "string"
-    about: str
-    at: str | None = None
+    type: str = Field(
+        default="string", description="as in `columns` of an input", examples=["bigint"]
+    )
+    about: str = Field(description="what the column means", examples=["number of the order"])
+    at: str | None = Field(
+        default=None,
+        description="the group, path, key or field. null: the column's name",
+        examples=["order"],
+    )
 
 
 class Format(Section):
@@ -64,21 +72,47 @@ class Format(Section):
     files.
     """
 
-    name: str
-    title: str
-    reader: str = "regex"
-    pattern: str | None = None
-    delimiter: str | None = None
-    quote: str | None = None
-    escape: str | None = None
-    comment: str | None = None
-    header: Names | None = None
-    tz: str | None = None
-    time: Time | None = None
-    columns: dict[str, FormatColumn] = Field(default={})
-    signs: str | None = None
-    multiline: str | dict[str, str | bool] | None = None
-    samples: tuple[str, ...] = ()
+    name: str = Field(description="the name of the file without `.yaml`", examples=["shop"])
+    title: str = Field(description="what the format is called", examples=["The log of our shop"])
+    reader: str = Field(
+        default="regex",
+        description="the built-in format that splits the lines: `regex`, `json`, `logfmt`, `csv`,"
+        " `w3c`, `cef`, `syslog`, `combined` or `common`",
+        examples=["csv"],
+    )
+    pattern: str | None = Field(
+        default=None, description=_AS_IN_INPUT, examples=[r"^(?<ts>\S+) (?<order>\d+)$"]
+    )
+    delimiter: str | None = Field(default=None, description=_AS_IN_INPUT, examples=[";"])
+    quote: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["'"])
+    escape: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["\\"])
+    comment: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["#"])
+    header: Names | None = Field(default=None, description=_AS_IN_INPUT, examples=["ts,order"])
+    tz: str | None = Field(default=None, description=_AS_IN_INPUT, examples=["Europe/Berlin"])
+    time: Time | None = Field(
+        default=None,
+        description=_AS_IN_INPUT,
+        examples=[{"column": "ts", "layout": "%d.%m.%Y %H:%M:%S"}],
+    )
+    columns: dict[str, FormatColumn] = Field(
+        default={},
+        description="the columns, each with the keys below",
+        examples=[{"order_id": {"type": "bigint", "about": "number of the order", "at": "order"}}],
+    )
+    signs: str | None = Field(
+        default=None,
+        description="a regular expression that matches in every line, if the reader also accepts"
+        " lines of other formats",
+        examples=['"order":'],
+    )
+    multiline: str | dict[str, str | bool] | None = Field(
+        default=None,
+        description="how the collector joins lines to events, as in an input of the collector",
+        examples=[{"start": r"^\d\d\.\d\d\.\d{4} "}],
+    )
+    samples: tuple[str, ...] = Field(
+        default=(), description="lines of real files", examples=[["01.07.2024 10:00:00 17"]]
+    )
 
     @field_validator("name")
     @classmethod
@@ -108,21 +142,37 @@ class Format(Section):
             keys["time"] = self.time
         if self.columns:
             keys["columns"] = {
-                name: f"{column.at or name} {column.type}" for name, column in self.columns.items()
+                name: _declaration(name, column) for name, column in self.columns.items()
             }
         return keys
 
     def completed(self, given: Mapping[str, object]) -> dict[str, object]:
         """Return the keys of an input combined with those of the format.
 
-        A key that the input has itself takes precedence. Columns of both are merged.
+        A key that the input has itself takes precedence. Columns of both are merged. If the input
+        has its own header, columns of the format that are not in that header do not exist.
         """
         keys = self.input_keys()
         own = {key: value for key, value in given.items() if value is not None}
+        if self.header is not None and "header" in own:
+            keys["columns"] = self._columns_in({**keys, **own})
         columns, more = keys.get("columns"), own.get("columns")
         if isinstance(columns, dict) and isinstance(more, Mapping):
             own["columns"] = {**columns, **more}
         return {**keys, **own}
+
+    def _columns_in(self, keys: Mapping[str, object]) -> dict[str, str]:
+        """Return the columns whose fields are in the header of an input with these keys."""
+        header = listed(keys["header"])
+        texts = tuple(header) if isinstance(header, list | tuple) else ()
+        if not all(isinstance(text, str) for text in texts):
+            return {}  # the validation of `header` tells what is wrong with it
+        fields = header_fields(HeaderKeys({**keys, "header": texts}))
+        return {
+            name: _declaration(name, column)
+            for name, column in self.columns.items()
+            if (column.at or name) in fields or (column.at or name).isdigit()
+        }
 
     def recognise(self, lines: Sequence[str]) -> float:
         """Return the share of lines that have the format, from 0 to 1; 0 if there are no lines.
@@ -147,6 +197,10 @@ class Format(Section):
     @cached_property
     def _test(self) -> LineTest:
         return line_test(self)
+
+
+def _declaration(name: str, column: FormatColumn) -> str:
+    return f"{column.at or name} {column.type}"
 
 
 def parse_format(name: str, text: str) -> Format:

@@ -19,7 +19,7 @@ from pydantic import (
 from stream.config import formats, groups
 from stream.config.base import Names, Section
 from stream.config.declarations import Declaration, declared_column, declaring, named
-from stream.config.format_files import completed_input, format_names
+from stream.config.format_files import completed_input, format_names, shipped_names
 from stream.config.headers import (
     HeaderKeys,
     check_headers,
@@ -55,18 +55,83 @@ class ParsedInputSection(Section):
     `reader` splits the lines; None if it has the same name as the format.
     """
 
-    topic: str
-    reader: str | None = None
-    format: str
-    tz: str = "UTC"
-    delimiter: str | None = None
-    quote: str | None = None
-    escape: str | None = None
-    comment: str | None = None
-    header: Names | None = Field(default=None, validate_default=True)
-    pattern: str | None = Field(default=None, validate_default=True)
-    columns: dict[str, Declaration] | None = None
-    time: Time | None = None
+    topic: str = Field(
+        description="the topic whose lines are read",
+        examples=["logs.access"],
+        json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,249}$"},
+    )
+    reader: str | None = Field(
+        default=None,
+        description="the built-in format that splits the lines, if the format's name does not say"
+        " it",
+        examples=["csv"],
+        json_schema_extra={"enum": [*formats.FORMAT_COLUMNS, None]},
+    )
+    format: str = Field(
+        description="the format of the lines, by its name: see [formats.md](formats.md)",
+        examples=["combined"],
+        json_schema_extra={
+            "anyOf": [
+                {"enum": [*formats.FORMAT_COLUMNS, *shipped_names()]},
+                {"pattern": "^[a-z][a-z0-9_]{0,47}$"},
+            ]
+        },
+    )
+    tz: str = Field(
+        default="UTC",
+        description="the zone of times without a zone: a name, or an offset such as `+02:00`",
+        examples=["Europe/Berlin"],
+    )
+    delimiter: str | None = Field(
+        default=None,
+        description="csv: the character between two fields. null: a comma",
+        examples=[";"],
+    )
+    quote: str | None = Field(
+        default=None,
+        description='csv: the character around a field. null: `"`; `none` switches quotes off',
+        examples=["'"],
+    )
+    escape: str | None = Field(
+        default=None,
+        description="csv: the character before a quote within quotes. null: a quote is doubled, or"
+        " has a backslash before it where doubled quotes do not explain the line. With"
+        " `quote: none` it also escapes the delimiter",
+        examples=["\\"],
+    )
+    comment: str | None = Field(
+        default=None,
+        description="csv: lines that begin with this text are dropped",
+        examples=["#"],
+    )
+    header: Names | None = Field(
+        default=None,
+        validate_default=True,
+        description="csv, w3c: the header as it stands in the file, or a list where files differ"
+        " (of csv: in their number of fields). Its names are columns in lower case with `_`, and"
+        " can be used in `columns` and `time`",
+        examples=["id,when,who,note"],
+    )
+    pattern: str | None = Field(
+        default=None,
+        validate_default=True,
+        description="regex: a regular expression of Java's with named groups; `(?P<name>…)` and"
+        " names with `_` work too",
+        examples=[r"^(?<level>\w+) (?<ms>\d+)$"],
+    )
+    columns: dict[str, Declaration] | None = Field(
+        default=None,
+        description="further columns of the formats json, logfmt, csv, w3c, cef and regex: see"
+        " [columns](#columns)",
+        examples=[{"level": "string", "ms": {"path": "timing.total", "type": "double"}}],
+    )
+    time: Time | None = Field(
+        default=None,
+        description="which field holds the time, and how it is spelled: see"
+        " [when a line was](#when-a-line-was). w3c takes `date` and `time` without it. null: each"
+        " line counts at its arrival",
+        examples=["ts", {"column": "ts", "layout": "%d/%m/%Y %H:%M:%S", "fallback": "arrival"}],
+    )
 
     _completed = model_validator(mode="before")(completed_input)
 

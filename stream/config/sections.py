@@ -52,12 +52,22 @@ _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 class KeepSection(Section):
     """How long each sink keeps a window after its end."""
 
-    redis: Keep | None = None
-    mysql: Keep | None = None
+    redis: Keep | None = Field(
+        default=None,
+        description="how long Redis keeps a window after its end: one time for all sizes, or one"
+        " for each size",
+        examples=[{"10s": "1h", "1m": "1d", "1h": "30d"}],
+    )
+    mysql: Keep | None = Field(
+        default=None,
+        description="how long MySQL keeps a window after its end; `forever` deletes none",
+        examples=[{"1m": "30d", "5m": "forever"}, "forever"],
+    )
 
 
 _Inputs = Mapping[str, ParsedInputSection | None]
 _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
+_names: ContextVar[set[str] | None] = ContextVar("names", default=None)
 
 
 def check_against(inputs: _Inputs) -> None:
@@ -67,28 +77,91 @@ def check_against(inputs: _Inputs) -> None:
 
 @contextmanager
 def checked_against(inputs: _Inputs | None) -> Iterator[None]:
-    """Validate metrics inside this context against these inputs (None: names are not checked)."""
-    token = _inputs.set(inputs)
+    """Validate metrics inside this context against these inputs and against each other's names.
+
+    With None the names of inputs are not checked.
+    """
+    token, names = _inputs.set(inputs), _names.set(set())
     try:
         yield
     finally:
         _inputs.reset(token)
+        _names.reset(names)
 
 
 class MetricSection(Section):
     """One metric: which lines, grouped by what, measured how, over which windows."""
 
-    name: str
-    from_: Names = Field(alias="from", min_length=1)
-    where: str | None = None
-    key: Names = ()
-    measure: Literal["count", "sum", "min", "max", "mean", "share", "unique", "percentile"]
-    value: str | None = Field(default=None, validate_default=True)
-    windows: Names | None = None
-    tz: str | None = None
-    keep: KeepSection | None = None
-    top: int | None = Field(default=None, ge=1, le=TOP_MAX)
-    max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
+    name: str = Field(
+        description="the metric's name: 1 to 48 of a-z, 0-9 and _, a letter first. The view in"
+        " MySQL and the keys in Redis have this name",
+        examples=["errors_by_path"],
+        json_schema_extra={"pattern": "^[a-z][a-z0-9_]{0,47}$"},
+    )
+    from_: Names = Field(
+        alias="from",
+        min_length=1,
+        description="the input whose lines are counted, or a list of inputs",
+        examples=["access", ["access", "json"]],
+        json_schema_extra={"minItems": 1},
+    )
+    where: str | None = Field(
+        default=None,
+        description="an SQL expression that is true or false; a line counts if it is true. null:"
+        " every line counts",
+        examples=["status >= 500"],
+    )
+    key: Names = Field(
+        default=(),
+        description="the column whose values are counted apart, or a list of up to three."
+        " Without it there is one count for all lines",
+        examples=["path", ["method", "status"]],
+    )
+    measure: Literal["count", "sum", "min", "max", "mean", "share", "unique", "percentile"] = Field(
+        description="what is computed, see [measures](#measures)",
+        examples=["count"],
+    )
+    value: str | None = Field(
+        default=None,
+        validate_default=True,
+        description="a column or an SQL expression: what is measured. Every measure but `count`"
+        " needs it, and `count` has none",
+        examples=["bytes", "round(bytes / 1024, 1)"],
+    )
+    windows: Names | None = Field(
+        default=None,
+        description="the sizes of the windows: multiples of 10s up to 1d, and `all`, which has the"
+        " totals. null: those of `stream.defaults`",
+        examples=[["10s", "1m", "all"]],
+    )
+    tz: str | None = Field(
+        default=None,
+        description="the zone whose clock begins the windows, see"
+        " [whose day a day is](#whose-day-a-day-is). null: that of `stream.defaults`",
+        examples=["Europe/Berlin"],
+    )
+    keep: KeepSection | None = Field(
+        default=None,
+        description="how long windows are kept, see [below](#how-long-windows-are-kept). null: as"
+        " `stream.defaults` says",
+        examples=[{"redis": "7d", "mysql": "forever"}],
+    )
+    top: int | None = Field(
+        default=None,
+        ge=1,
+        le=TOP_MAX,
+        description="keeps a ranking of so many keys beside each window in Redis. Only with"
+        " measure `count` and a key",
+        examples=[10],
+    )
+    max_keys: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="the most keys of a window; the lines of further keys count under `(other)`,"
+        " so totals stay exact. null: 10,000, and 100,000 for `all`",
+        examples=[1000],
+    )
 
     @field_validator("name")
     @classmethod
@@ -97,6 +170,11 @@ class MetricSection(Section):
             raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
         if value in RESERVED_NAMES:
             raise fault(repr(value), "another name: a table, column or key is called so")
+        names = _names.get()
+        if names is not None:
+            if value in names:
+                raise fault(f"metric {value!r} twice", "each name once")
+            names.add(value)
         return value
 
     @field_validator("from_")
@@ -192,10 +270,32 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
 class DefaultsSection(Section):
     """The defaults for metrics."""
 
-    windows: Names = ("1m", "1h", ALL_WINDOW)
-    tz: str | None = None
-    keep: KeepSection = Field(default=KeepSection(), validate_default=True)
-    max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
+    windows: Names = Field(
+        default=("1m", "1h", ALL_WINDOW),
+        description="the windows of metrics without this key",
+        examples=[["1m", "1d", "all"]],
+    )
+    tz: str | None = Field(
+        default=None,
+        description="the zone of metrics without this key. null: the `tz` that all inputs of a"
+        " metric share, else UTC",
+        examples=["Europe/Berlin"],
+    )
+    keep: KeepSection = Field(
+        default=KeepSection(),
+        validate_default=True,
+        description="how long windows are kept of metrics without this key",
+        examples=[{"redis": {"1m": "1d"}, "mysql": "forever"}],
+        json_schema_extra={"default": {"redis": {**KEEP_REDIS}, "mysql": {**KEEP_MYSQL}}},
+    )
+    max_keys: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="the most keys of a window, for metrics without this key. null: 10,000, and"
+        " 100,000 for `all`",
+        examples=[50000],
+    )
 
     @field_validator("keep")
     @classmethod

@@ -67,8 +67,16 @@ def _sound(given: object) -> ParsedInputSection | None:
 class ArchiveSection(Section):
     """Where raw lines are kept as Parquet files, and how often new lines are added."""
 
-    folder: str
-    every: DurationText = "10m"
+    folder: str = Field(
+        description="where the files are written: a folder, from the mill's folder, or a URI such"
+        " as `hdfs://…` and `s3a://…`",
+        examples=["data/archive", "s3a://logs/lines"],
+    )
+    every: DurationText = Field(
+        default="10m",
+        description="how often new lines are added, 1s to 1d",
+        examples=["1h"],
+    )
 
     @field_validator("folder")
     @classmethod
@@ -92,15 +100,62 @@ class ArchiveSection(Section):
 class StreamSection(Section):
     """The part `stream:` of the configuration file."""
 
-    master: str = "local[2]"
-    trigger: DurationText = "100ms"
-    max_lines_per_batch: int | None = Field(default=None, ge=LINES_PER_BATCH_MIN, le=10_000_000)
-    heap: SizeText | None = None
-    spark: dict[str, str] = Field(default={})
-    archive: ArchiveSection | None = None
-    from_: dict[str, ParsedInputSection] = Field(alias="from", default={})
-    defaults: DefaultsSection = DefaultsSection()
-    metrics: tuple[MetricSection, ...] = Field(default=(), max_length=METRICS_MAX)
+    master: str = Field(
+        default="local[2]",
+        description="Spark's master: `local[N]` for N threads here, or `spark://host:port`,"
+        " `yarn`, `k8s://…`, see [spark.md](../spark.md)",
+        examples=["local[4]"],
+        json_schema_extra={"pattern": r"^(local(\[([0-9]+|\*)\])?|(spark|k8s)://\S+|yarn)$"},
+    )
+    trigger: DurationText = Field(
+        default="100ms",
+        description="a batch is started at most this often, at most 60s",
+        examples=["1s"],
+    )
+    max_lines_per_batch: int | None = Field(
+        default=None,
+        ge=LINES_PER_BATCH_MIN,
+        le=10_000_000,
+        description="the most lines that a batch takes while the stream is behind. null: as many"
+        " as the heap allows",
+        examples=[500000],
+    )
+    heap: SizeText | None = Field(
+        default=None,
+        description="memory of Spark's driver, at least 512MiB. null: a fifth of the machine,"
+        " 512MiB to 1.25GiB; `doctor` shows the value",
+        examples=["2GiB"],
+    )
+    spark: dict[str, str] = Field(
+        default={},
+        description="Spark's own keys, as text. Those that the mill sets itself are refused",
+        examples=[{"spark.ui.enabled": "true"}],
+        json_schema_extra={"propertyNames": {"pattern": r"^spark\."}},
+    )
+    archive: ArchiveSection | None = Field(
+        default=None,
+        description="raw lines as Parquet files, see [the archive](#the-archive). null: none",
+        examples=[{"folder": "data/archive", "every": "10m"}],
+    )
+    from_: dict[str, ParsedInputSection] = Field(
+        alias="from",
+        default={},
+        description="the parsed inputs by their names: the topics that are counted, and how their"
+        " lines are read. One input for each topic",
+        examples=[{"access": {"topic": "logs.access", "format": "combined"}}],
+        json_schema_extra={"propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,47}$"}},
+    )
+    defaults: DefaultsSection = Field(
+        default=DefaultsSection(),
+        description="what metrics without these keys have",
+        examples=[{"windows": ["1m", "1h", "all"]}],
+    )
+    metrics: tuple[MetricSection, ...] = Field(
+        default=(),
+        max_length=METRICS_MAX,
+        description="what is counted, see [metrics.md](metrics.md)",
+        examples=[[{"name": "hits", "from": "access", "measure": "count"}]],
+    )
 
     @field_validator("master")
     @classmethod
@@ -160,16 +215,6 @@ class StreamSection(Section):
                     "one input per topic, or its lines would be counted twice",
                 )
             topics[section.topic] = name
-        return value
-
-    @field_validator("metrics")
-    @classmethod
-    def _check_metrics(cls, value: tuple[MetricSection, ...]) -> tuple[MetricSection, ...]:
-        names: set[str] = set()
-        for metric in value:
-            if metric.name in names:
-                raise fault(f"metric {metric.name!r} twice", "each name once")
-            names.add(metric.name)
         return value
 
     @property

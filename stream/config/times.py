@@ -8,7 +8,18 @@ if its time is missing or unreadable.
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from stream.config.windows import fault
 
@@ -88,7 +99,11 @@ def listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-_Texts = Annotated[tuple[str, ...], BeforeValidator(listed)]
+_LISTED = ({"type": "string"}, {"type": "array", "items": {"type": "string"}})
+LISTED_SCHEMA: dict[str, object] = {"anyOf": [*_LISTED]}
+"""The JSON Schema of what `listed` reads."""
+
+_Texts = Annotated[tuple[str, ...], BeforeValidator(listed), WithJsonSchema(LISTED_SCHEMA)]
 
 
 class TimeSection(BaseModel):
@@ -101,9 +116,34 @@ class TimeSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    column: _Texts = ()
-    layout: _Texts = ()
-    fallback: Literal["none", "arrival"] = "none"
+    column: _Texts = Field(
+        default=(),
+        description="a field or a list of fields; `date + clock` joins the texts of two fields"
+        " with a blank. In a list, a number below 100,000,000 is read as a duration, and a date"
+        " without a time of day is not used",
+        examples=[["ts", "date + clock"]],
+    )
+    layout: _Texts = Field(
+        default=(),
+        description="a layout or a list of layouts; without it all spellings below are read."
+        " Formats that have a time of their own (combined, common, syslog) take it without"
+        " `column`",
+        examples=["%d/%m/%Y %H:%M:%S"],
+    )
+    fallback: Literal["none", "arrival"] = Field(
+        default="none",
+        description="`arrival`: a line whose time is missing or unreadable is counted at its"
+        " arrival. `none`: it counts in `all` only",
+        examples=["arrival"],
+    )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe the mapping, and its short forms: a field or a list of fields."""
+        mapping = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [*_LISTED, mapping]}
 
     @field_validator("column")
     @classmethod

@@ -6,9 +6,9 @@ This module is pure. Each `ValueError` says what was found and what was expected
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
-from protocol.units import parse_duration_ms
+from protocol.units import DURATION_PATTERN, parse_duration_ms
 
 SLICE_S = 10  # the smallest slice; every window is a multiple of it
 WINDOW_S_MAX = 86_400
@@ -72,7 +72,23 @@ def _checked(value: object) -> object:
     return value
 
 
-Keep = Annotated[str | dict[str, str], BeforeValidator(_checked)]
+_KEEP_TIME = {"anyOf": [{"const": FOREVER}, {"type": "string", "pattern": DURATION_PATTERN}]}
+Keep = Annotated[
+    str | dict[str, str],
+    BeforeValidator(_checked),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *_KEEP_TIME["anyOf"],
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": DURATION_PATTERN},
+                    "additionalProperties": _KEEP_TIME,
+                },
+            ]
+        }
+    ),
+]
 
 
 def over(preset: Mapping[str, str], said: Keep | None) -> Keep:

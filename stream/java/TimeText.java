@@ -1,7 +1,7 @@
 package millrace;
 
 /**
- * Reads a time in one of the common formats; `configs/README.md` lists them. If day and month of a
+ * Reads a time in one of the common formats; `docs/reference/inputs.md` lists them. If day and month of a
  * date cannot be told apart, the date is not guessed.
  */
 final class TimeText extends TimeNumber {

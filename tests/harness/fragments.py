@@ -17,7 +17,8 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import FORMATS_FOLDER, LoadedConfig, load_text
 from appliance.config.model import ClusterSection, MillConfig, TopicSection
 from appliance.mill.home import CODE
-from collector.config.settings import CollectorSection, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import CollectorSection
 from monitor.config.alert_rules import AlertsSection, RuleSection
 from monitor.config.settings import MonitorSection
 from stream.config.format_files import Format

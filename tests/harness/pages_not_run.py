@@ -7,6 +7,10 @@ from tests.harness.pages import Command
 
 OTHER_LANGUAGES = {
     "docs/proxy.md nginx": "tests/interop/test_proxy.py runs nginx with it",
+    "docs/reference/configuration.md text": "a query of DuckDB, which is no part of the mill",
+    "docs/reference/formats.md text": "sample lines, which the tests of the formats read",
+    "docs/reference/inputs.md text": "ways to write one key, which unit tests of its part have",
+    "docs/reference/metrics.md text": "one key, which tests/unit/stream/config has",
 }
 """Blocks of a page in a language that is not the mill's."""
 

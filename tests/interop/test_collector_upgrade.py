@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from collector.config.settings import POSITIONS_TOPIC
+from collector.config.input_section import POSITIONS_TOPIC
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.wait import wait_until

@@ -171,7 +171,7 @@ def test_tables_that_a_user_dropped_are_made_again(
     assert shapes(mysql_server, today) == expected
     found = everything(mysql_server, today)
     assert found["ledger"] == before["ledger"]
-    # Cells without a window would show up in a later one that gets its number.
+    # Cells without a window would appear in a later window with the same number.
     emptied = name in ("window_cells", "window_keys")
     assert (found["window_cells"][1] == []) == emptied
     assert (found["windows"][1] == []) == emptied

@@ -4,8 +4,6 @@
 together with the line, from the values that the line was made of.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,26 +11,10 @@ import pytest
 from stream.config.format_files import load_formats, shipped_names
 from stream.config.settings import StreamSection
 from stream.fold.compile import LINES_VIEW, compile_plan
+from tests.harness.format_lines import BARE, INPUTS, generated, samples
 from tests.interop.stream_spark import frame, one_input, spark
 
 pytestmark = pytest.mark.live
-
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
-# Without a header of the user's these have no columns.
-BARE = ("tsv",)
-# What an input says of formats that have no columns of their own.
-TEXTS = {name: f"{name} string" for name in ("level", "message", "msg", "src", "dst")}
-INPUTS: dict[str, dict[str, Any]] = {
-    "json": {"time": ["@timestamp", "timestamp", "time", "ts", "eventTime"], "columns": TEXTS},
-    "logfmt": {"time": ["ts", "time"], "columns": TEXTS},
-    "cef": {"time": "rt", "columns": TEXTS},
-}
-
-
-def samples(name: str) -> list[tuple[str, dict[str, str | None]]]:
-    """The lines of a format and their columns."""
-    rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
-    return [(line, row) for line, row in map(json.loads, rows)]
 
 
 def rows_of(name: str, lines: list[str], columns: list[str]) -> list[dict[str, Any]]:
@@ -54,6 +36,16 @@ def rows_of(name: str, lines: list[str], columns: list[str]) -> list[dict[str, A
 def test_each_line_has_the_columns_that_it_was_made_of(name: str) -> None:
     given = samples(name)
     assert len(given) >= 20
+    columns = sorted({column for _, row in given for column in row})
+    found = rows_of(name, [line for line, _ in given], columns)
+    for (line, row), one in zip(given, found, strict=True):
+        shown = {column: one[column] for column in row}
+        assert (one["reason"], shown) == (None, row), repr(line)
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_names() if name not in BARE])
+def test_generated_lines_have_the_columns_that_they_were_made_with(name: str) -> None:
+    given = list(generated(name, 200, seed=1))
     columns = sorted({column for _, row in given for column in row})
     found = rows_of(name, [line for line, _ in given], columns)
     for (line, row), one in zip(given, found, strict=True):

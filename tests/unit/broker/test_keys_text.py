@@ -1,4 +1,4 @@
-"""configs/README.md lists every key of the broker, and none that it does not have.
+"""docs/reference/configuration.md lists every key of the broker, and none that it does not have.
 
 `MILLRACE_BLESS=1` writes the lists again.
 """
@@ -13,17 +13,17 @@ from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.keys_text import markdown
 
 ROOT = Path(__file__).resolve().parents[3]
-README = ROOT / "configs" / "README.md"
+PAGE = ROOT / "docs" / "reference" / "configuration.md"
 BEGIN = "<!-- from the broker's tables -->\n"
 
 
-def test_the_readme_is_what_the_tables_say() -> None:
-    head, begin, _ = README.read_text().partition(BEGIN)
+def test_the_page_is_what_the_tables_say() -> None:
+    head, begin, _ = PAGE.read_text().partition(BEGIN)
     wanted = head + BEGIN + markdown()
     if os.environ.get("MILLRACE_BLESS"):
-        README.write_text(wanted)
+        PAGE.write_text(wanted)
     assert begin, "the marker is gone"
-    assert README.read_text() == wanted, "MILLRACE_BLESS=1 writes it again"
+    assert PAGE.read_text() == wanted, "MILLRACE_BLESS=1 writes it again"
 
 
 def test_every_key_is_listed_with_its_default() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.discovery import is_matched, plan
 from collector.identity.sightings import State
 from tests.unit.collector.world import World

@@ -3,7 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from collector.config.settings import CollectorSection, CollectorSettings, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import CollectorSection, CollectorSettings
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.lookout import UNMATCHED_MS, Lookout

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.routing import Routes
 from collector.identity.sightings import State
 from tests.unit.collector.world import World

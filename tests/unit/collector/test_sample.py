@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.config.settings import InputSection, TopicSettings
+from collector.config.input_section import InputSection
+from collector.config.settings import TopicSettings
 from collector.sample import FileSample, UnreadableFile, first_records, sample_file
 from tests.unit.collector.world import World
 

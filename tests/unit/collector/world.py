@@ -8,12 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collector.config.settings import (
-    DEAD_LETTERS_TOPIC,
-    DRAIN_QUIET_MS,
-    LINE_BYTES_MIN,
-    InputSection,
-)
+from collector.config.input_section import DEAD_LETTERS_TOPIC, LINE_BYTES_MIN, InputSection
+from collector.config.settings import DRAIN_QUIET_MS
 from collector.feeder import Feeder
 from collector.identity.checkpoints import decode, decode_key
 from collector.identity.discovery import is_matched, plan

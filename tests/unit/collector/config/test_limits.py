@@ -1,5 +1,6 @@
 """The topics whose size limit is raised for the lines that inputs allow."""
 
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
     RECORD_ROOM_BYTES,
@@ -7,7 +8,7 @@ from collector.config.limits import (
     to_raise,
     wanted_limits,
 )
-from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
+from collector.config.settings import CollectorSection
 
 MIB = 1 << 20
 

@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from collector.config.headers import filled_in
-from collector.config.settings import CollectorSection, CollectorSettings, InputSection
+from collector.config.input_section import InputSection
+from collector.config.settings import CollectorSection, CollectorSettings
 
 
 def test_section_without_keys_has_the_three_inputs_of_the_shipped_file() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from collector.config.globs import wildcard_count
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.discovery import Pattern, is_matched, plan, record_key
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity.data_folder import DataFolder, InUse
 from collector.identity.discovery import plan
 from collector.identity.files import Walker

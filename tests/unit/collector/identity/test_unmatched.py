@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from collector.identity import unmatched
 from collector.identity.discovery import plan
 from collector.identity.unmatched import unmatched_files

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import DEFAULT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSettings
+from collector.config.settings import CollectorSettings
 from collector.send.producer import Brokers
 from protocol.client.admin_types import ConfigEntry, ConfigResource, TopicSpec
 from protocol.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.config.settings import DEAD_LETTERS_TOPIC
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.send.replaying import (
     Letter,
     LetterPlace,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from collector.config.settings import InputSection
+from collector.config.input_section import InputSection
 from tests.unit.collector.world import World
 
 GELF = b'{"a":1}\0{"a":2}\0{"a":3}\0'

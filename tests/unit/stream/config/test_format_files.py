@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from stream.config.format_files import (
     FormatFault,
@@ -14,6 +15,7 @@ from stream.config.format_files import (
     users_formats,
 )
 from stream.config.input_section import ParsedInputSection
+from stream.config.settings import StreamSection
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
 SHIPPED = load_formats()
@@ -152,3 +154,36 @@ def test_no_line_takes_a_format_quadratic_time(name: str) -> None:
         for place in (0, len(sample) // 3, len(sample) // 2, len(sample)):
             given.matches(sample[:place] + line + sample[place:])
     assert time.process_time() - begin < CPU_S_MAX
+
+
+SHORTER = {
+    "aws_cloudfront": ("date time c-ip sc-status cs(User-Agent)", ["sc_status", "user_agent"]),
+    "iis": ("#Fields: date time s-ip cs-uri-stem sc-status", ["sc_status"]),
+    "postgresql_csv": ("log_time,error_severity,message", ["error_severity", "message"]),
+}
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_a_header_of_the_user_decides_which_columns_there_are(name: str) -> None:
+    header, expected = SHORTER[name]
+    section = ParsedInputSection.model_validate({"topic": "t", "format": name, "header": header})
+    assert list(section.columns or {}) == expected
+    missing = set(SHIPPED[name].columns) - set(expected)
+    assert missing
+    assert not missing & set(section.column_types())
+
+
+def test_a_metric_over_a_column_outside_of_the_header_is_one_fault() -> None:
+    cdn = {"topic": "t", "format": "iis", "header": "date time sc-status"}
+    metric = {"name": "m", "from": "cdn", "measure": "mean", "value": "time_taken"}
+    with pytest.raises(ValidationError) as raised:
+        StreamSection.model_validate({"from": {"cdn": cdn}, "metrics": [metric]})
+    [error] = raised.value.errors()
+    assert error["loc"] == ("metrics", 0, "value")
+    assert "unknown column time_taken" in error["msg"]
+
+
+def test_a_header_of_another_kind_is_one_fault() -> None:
+    with pytest.raises(ValidationError) as raised:
+        ParsedInputSection.model_validate({"topic": "t", "format": "iis", "header": [3]})
+    assert {error["loc"][0] for error in raised.value.errors()} == {"header"}

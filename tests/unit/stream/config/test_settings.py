@@ -148,7 +148,7 @@ def test_a_metric_of_two_inputs_needs_the_columns_in_both() -> None:
 
 def test_two_metrics_of_one_name() -> None:
     (location, message) = faults(section(metrics=[metric(), metric()]))[0]
-    assert location == ("metrics",)
+    assert location == ("metrics", 1, "name")
     assert "'m' twice" in message
 
 

@@ -1,0 +1,53 @@
+"""Lines a second of each shipped format: a backlog of its own lines, counted by one column.
+
+The lines are those of the fixtures with changed numbers and words. Every run ends with a comparison
+of the counts in MySQL with a straight count; a difference fails the bench.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from bench.measurement import Figures, Measurement
+from bench.session import Bench
+from bench.stream_rig import Differs, Servers, StreamRig, servers
+from sinks.keys import shown_columns
+from stream.config.format_files import shipped_names
+from tests.harness.format_lines import BARE, INPUTS, Row, counted_columns, generated
+
+PART = "formats"
+METRIC = "counted"
+FILE = "formats/backlog.log"
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Measure every shipped format that has columns without a header of the user's."""
+    with servers(bench) as on:
+        for name in shipped_names():
+            if name not in BARE:
+                case = f"{name}, count by {counted_columns(name)[0]}"
+                runs = bench.repeat(case, partial(_backlog, bench, on, name), runs=1)
+                yield Measurement(PART, case, runs)
+
+
+def _backlog(bench: Bench, on: Servers, name: str) -> Figures:
+    """Count a backlog of one format. Raises Differs unless every count is exact."""
+    topic, column = f"logs.{name}", counted_columns(name)[0]
+    section = {
+        "from": {name: {"topic": topic, "format": name, **INPUTS.get(name, {})}},
+        "defaults": {"windows": ["all"]},
+        "metrics": [{"name": METRIC, "from": name, "key": column, "measure": "count"}],
+    }
+    warm = list(generated(name, bench.options.sized(100_000, 10_000), bench.options.seed))
+    given = list(generated(name, bench.options.sized(500_000, 30_000), bench.options.seed + 1))
+    with StreamRig(on, bench.new_folder(name), section, topic) as rig:
+        rig.warm_up(FILE, _octets(warm))
+        figures = rig.backlog(FILE, _octets(given))
+        straight = Counter(shown_columns((row[column],))[0] for _, row in (*warm, *given))
+        if (found := rig.totals(METRIC)) != straight:
+            raise Differs(f"{name}: {found} in MySQL, {dict(straight)} by a straight count")
+    return {key: value for key, value in figures.items() if "pss" not in key}
+
+
+def _octets(lines: list[tuple[str, Row]]) -> Iterator[bytes]:
+    return (line.encode() for line, _ in lines)

@@ -1,0 +1,91 @@
+"""Lines of the shipped formats in any number, each with the columns that it must give.
+
+The lines of `tests/fixtures/formats` are repeated, and a number or a word in each is changed. A
+number is the whole value of a column and keeps its number of digits, a word is part of a message.
+Both occur once in the line, so the columns of the new line are known without any parser.
+"""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, str | None]
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
+# Without a header of the user's these have no columns.
+BARE = ("tsv",)
+# What an input says of formats that have no columns of their own.
+TEXTS = {name: f"{name} string" for name in ("level", "message", "msg", "src", "dst")}
+INPUTS: dict[str, dict[str, Any]] = {
+    "json": {"time": ["@timestamp", "timestamp", "time", "ts", "eventTime"], "columns": TEXTS},
+    "logfmt": {"time": ["ts", "time"], "columns": TEXTS},
+    "cef": {"time": "rt", "columns": TEXTS},
+}
+"""The keys of an input of each format that needs more than its name."""
+
+VALUES = 50
+"""So many values of each changed place occur, so that keys repeat."""
+
+_MESSAGES = ("message", "msg", "log", "name")
+_NUMBER = re.compile(r"[1-9][0-9]{1,8}\Z")
+_WORD = re.compile(r"(?<![^ ])[a-z]{4,12}(?![^ ])")
+
+
+def samples(name: str) -> list[tuple[str, Row]]:
+    """The lines of a format in the fixtures, and their columns."""
+    rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
+    return [(line, row) for line, row in map(json.loads, rows)]
+
+
+def counted_columns(name: str) -> list[str]:
+    """Return up to two columns to count by: those with the most values, and of every line."""
+    values: dict[str, set[str | None]] = {}
+    for _, row in generated(name, 1_000, seed=1):
+        for column, value in row.items():
+            values.setdefault(column, set()).add(value)
+    rows = [row for _, row in samples(name)]
+    usable = [one for one in values if one != "time" and all(one in row for row in rows)]
+    return sorted(usable, key=lambda column: (-len(values[column]), column))[:2]
+
+
+def generated(name: str, count: int, seed: int) -> Iterator[tuple[str, Row]]:
+    """Yield so many lines of a format, and their columns."""
+    chance = random.Random(f"{name}:{seed}")
+    given = [(line, row, changeable(line, row)) for line, row in samples(name)]
+    for _ in range(count):
+        line, row, places = chance.choice(given)
+        if places:
+            column, old = chance.choice(places)
+            new = _another(old, chance.randrange(VALUES))
+            line = line.replace(old, new)
+            row = {**row, column: (row[column] or "").replace(old, new)}
+        yield line, row
+
+
+def changeable(line: str, row: Row) -> list[tuple[str, str]]:
+    """The texts that can be changed in a line, each with the only column that holds it."""
+    found = []
+    for column, value in row.items():
+        texts = _WORD.findall(value or "") if column in _MESSAGES else []
+        if _NUMBER.match(value or "") and len(re.findall(_alone(value or ""), line)) == 1:
+            texts.append(value or "")
+        for text in texts:
+            holders = [one for one, other in row.items() if other and text in other]
+            if line.count(text) == 1 and holders == [column] and (value or "").count(text) == 1:
+                found.append((column, text))
+    return found
+
+
+def _another(text: str, number: int) -> str:
+    """Return a number of as many digits, or another word."""
+    if text.isdigit():
+        least: int = 10 ** (len(text) - 1)
+        return str(least + number % (9 * least))
+    return text[:-2] + chr(ord("a") + number % 7) + chr(ord("a") + number // 7)
+
+
+def _alone(number: str) -> str:
+    return rf"(?<![\w.:/-]){re.escape(number)}(?![\w.:/-])"
