@@ -69,13 +69,13 @@ def test_a_note_names_its_letter_and_is_no_letter() -> None:
 def test_a_letter_is_put_back_as_it_is_or_as_it_is_read() -> None:
     assert repaired(letter(), Repair()) == b"\xe4bc"
     assert repaired(letter(), Repair(decode="latin-1")) == "äbc".encode()
-    with pytest.raises(Unrepairable, match="it is not ascii"):
+    with pytest.raises(Unrepairable, match="the letter is not ascii"):
         repaired(letter(), Repair(decode="ascii"))
 
 
 def test_a_letter_that_holds_only_a_beginning_is_left_out_unless_asked_for() -> None:
     beginning = letter(b"abc", length=2001)
-    with pytest.raises(Unrepairable, match="only 3 of its 2001 bytes"):
+    with pytest.raises(Unrepairable, match="only 3 of the 2001 bytes"):
         repaired(beginning, Repair())
     assert repaired(beginning, Repair(with_cut=True)) == b"abc"
     assert repaired(beginning, Repair(edits={LetterPlace(1, 7): b"by hand"})) == b"by hand"
