@@ -9,7 +9,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.progress import progress_line
+from appliance.cli.progress import progress_line, waiting
 from appliance.cli.stream_database import in_mysql
 from appliance.mill.parts import bootstrap_servers
 from appliance.mill.settings import Mill
@@ -19,6 +19,9 @@ from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
+TAKEN_OVER_S = 15.0
+"""How long a metric may be in the file before the stream counts it."""
+
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
 """The shortest time over which a rate is computed, because the stream counts in steps of
@@ -104,16 +107,24 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
     except (ApiError, ClientError, OSError) as error:
         raise CommandError(f"the broker gives no answer: {error}", Exit.UNREACHABLE) from error
 
-    def ask(cursor: Any) -> None:
+    def is_counted(cursor: Any) -> bool:
         cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
-        if cursor.fetchone() is None or is_away(metric, read_ranges(cursor)):
-            text = f"the stream does not count {metric} yet; `./millrace status` says why"
-            raise CommandError(text, Exit.CONDITION)
+        return cursor.fetchone() is not None and not is_away(metric, read_ranges(cursor))
+
+    def ask(cursor: Any) -> None:
         archived: dict[tuple[str, int], int] = {}
         if mill.config.stream.archive is not None:
             archived = archive_rows.first_since(cursor, topics, moment_ms)
         ask_for(cursor, metric, archive_rows.floors(by_time, held, archived))
 
+    # The stream takes a metric that was just saved over within seconds.
+    until_s = time.monotonic() + TAKEN_OVER_S
+    with waiting(f"waiting until the stream counts {metric}"):
+        while not in_mysql(mill, "a recount", is_counted):
+            if time.monotonic() >= until_s:
+                text = f"the stream does not count {metric} yet; `./millrace status` says why"
+                raise CommandError(text, Exit.CONDITION)
+            time.sleep(FOLLOW_EVERY_S)
     in_mysql(mill, "a recount", ask)
     left = _left(mill, metric)
     return None if left is None else left[0]
