@@ -19,7 +19,7 @@ from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
-TAKEN_OVER_S = 15.0
+TAKEN_OVER_S = 60.0
 """How long a metric may be in the file before the stream counts it."""
 
 RATE_OVER_S = 60.0
