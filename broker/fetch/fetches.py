@@ -155,9 +155,11 @@ class Fetches:
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
         parked.partitions = tuple(reading.partitions)
-        # Try again as soon as one more record is readable.
+        # Try again as soon as one more record is readable. An offset that was reached before would
+        # end the wait at once, and again each time.
         parked.thresholds = {
-            one.readable[isolation_level]: one.readable_end(isolation_level) + 1
+            one.readable[isolation_level]: 1
+            + max(one.readable[isolation_level].mark, one.readable_end(isolation_level))
             for one in parked.partitions
         }
         self._enter(parked)

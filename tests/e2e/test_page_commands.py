@@ -164,6 +164,7 @@ PREPARED: dict[str, Callable[[Rig], None]] = {
 """What the reader of a page has already."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(made: Rig, page: str) -> None:
     if page in PREPARED:

@@ -9,7 +9,7 @@ from tests.harness.fragments import page_configs
 from tests.harness.pages import blocks_of, pages
 from tests.interop.stream_spark import spark
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 PAGES = [page for page in pages() if any(one.language == "yaml" for one in blocks_of(page))]
 
