@@ -89,8 +89,8 @@ class Routes:
             if len(made) >= section.max_topics:
                 return Route(
                     "",
-                    f"its topic {topic!r} is not created, because {section.topic!r} already has"
-                    f" {section.max_topics} topics: raise max_topics of its input",
+                    f"its topic {topic!r} is not created, because it is one more than max_topics,"
+                    f" {section.max_topics}, allows for {section.topic!r}: raise max_topics",
                 )
             self._in_use.add(topic)
             made.add(topic)

@@ -177,12 +177,6 @@ def test_topics_that_differ_in_case_alone_are_two_whatever_the_database_is_made_
 ) -> None:
     database = mysql_server.new_database(collation="utf8mb4_general_ci")
     sinks = Sinks(SinksSettings(mysql=database), [METRIC], clock_ms=lambda: worked.NOW_MS)
-    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
-        # As an earlier version made it.
-        cursor.execute(
-            "CREATE TABLE ledger (topic VARCHAR(249) NOT NULL, part INT NOT NULL,"
-            " end_offset BIGINT NOT NULL, PRIMARY KEY (topic, part))"
-        )
     sinks.open(worked.QUERY)
     ends = {("logs.App", 0): 7, ("logs.app", 0): 90}
     ranges = [OffsetRange(*place, 0, end) for place, end in ends.items()]
