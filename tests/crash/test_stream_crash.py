@@ -144,6 +144,7 @@ def test_a_lost_checkpoint_resumes_from_the_ledger(rig: Rig) -> None:
         rig.check_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_filled(
     rig: Rig,
