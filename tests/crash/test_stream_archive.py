@@ -151,6 +151,7 @@ def recount_to_the_end(rig: Rig, server: MySqlServer, lines: dict[tuple[int, int
     wait_until(lambda: rig.stream.details()["recounts"] == [], DEADLINE_S, "it is done")
 
 
+@pytest.mark.slow
 def test_lines_that_only_the_archive_has_are_recounted(rig: Rig, mysql_server: MySqlServer) -> None:
     rig.send(3_000)
     kill_while_archiving(rig)

@@ -207,6 +207,7 @@ def rig(tmp_path: Path, mysql_server: MySqlServer, redis_server: RedisServer) ->
             yield rig
 
 
+@pytest.mark.slow
 def test_metrics_come_leave_and_are_recounted_over_kills(rig: Rig) -> None:
     rig.wait_counted(2_000)
     first = rig.stream.details()["query_id"]

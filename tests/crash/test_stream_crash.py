@@ -131,6 +131,7 @@ def test_killed_during_load_nothing_is_lost_or_doubled(rig: Rig) -> None:
         assert stream.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_resumes_from_the_ledger(rig: Rig) -> None:
     with rig.stream() as stream:
         rig.send(3_000)
@@ -167,6 +168,7 @@ def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_fil
         rig.check_exact()
 
 
+@pytest.mark.slow
 def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -> None:
     """A large batch goes to the sinks in pieces; Spark plans all of it again."""
     rig.send(3 * PIECE_OFFSETS_MIN + 7)
@@ -185,6 +187,7 @@ def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -
         assert stream.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_wakes_after_its_successor_changes_nothing(rig: Rig) -> None:
     with rig.stream("old") as old, rig.stream("new") as new:
         # `new` has opened the sinks after `old`, so `old` is fenced from its next batch on.

@@ -41,6 +41,7 @@ ROLES = {
 """The partitions whose leaders are killed, one after the other."""
 
 
+@pytest.mark.slow
 def test_librdkafka_transforms_exactly_once_while_coordinators_and_leaders_die(
     tmp_path: Path,
 ) -> None:

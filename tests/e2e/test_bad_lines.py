@@ -206,6 +206,7 @@ def test_a_redis_that_lost_everything_is_filled_again_without_a_new_line(
     wait_until(lambda: reading.redis_hashes() == before, COUNTED_S, "the view is whole again")
 
 
+@pytest.mark.slow
 def test_a_broker_that_stands_still_is_named_and_holds_nothing_up(
     mill_at_work: TempMill, reading: Reading
 ) -> None:

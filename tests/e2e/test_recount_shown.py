@@ -108,6 +108,7 @@ def done(found: re.Match[str]) -> int:
     return int(found[1].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_it_says_how_far_it_is_and_goes_on_without_who_watches(
     tmp_path: Path, stream: StreamProcess, mysql_server: MySqlServer
 ) -> None:
