@@ -27,11 +27,12 @@ Leaders = Callable[[], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldAnswer:
     """An answer that waits for other leaders."""
 
     leaders: Leaders
     answer: Callable[[], None]
+    deadline_ms: int
 
 
 class LostLeaders:
@@ -41,50 +42,48 @@ class LostLeaders:
         self._world = world
         self._metadata = metadata
         self._peers = peers
-        self._held: list[_Held] = []
-        self._is_waking = False
+        self._held: list[_HeldAnswer] = []
 
     def hold(self, leaders: Leaders, answer: Callable[[], None]) -> bool:
         """Call `answer` later if one of these leaders has just been lost.
 
         Returns False if the answer can be given now.
         """
-        if self._peers is None or not self._is_lost(leaders):
+        left_ms = self._left_ms()
+        if not left_ms:
+            # The usual case, in which the partitions are not looked through.
             return False
-        self._held.append(_Held(leaders, answer))
-        self._wake_later()
+        wait_ms = max((left_ms.get(leader, 0) for leader in leaders()), default=0)
+        if not wait_ms:
+            return False
+        deadline_ms = self._world.clock.monotonic_ms() + wait_ms
+        self._held.append(_HeldAnswer(leaders, answer, deadline_ms))
+        self._world.later(wait_ms, self.give_due)
         return True
 
-    def moved(self) -> None:
-        """Give the answers whose leaders are known now. Call it when the image has changed."""
+    def give_due(self) -> None:
+        """Give the answers whose leaders are known now, and those that have waited long enough.
+
+        Call this method when the image has changed.
+        """
+        if not self._held:
+            return
+        lost, now_ms = self._left_ms(), self._world.clock.monotonic_ms()
         held, self._held = self._held, []
         for one in held:
-            if self._is_lost(one.leaders):
+            if now_ms < one.deadline_ms and any(leader in lost for leader in one.leaders()):
                 self._held.append(one)
             else:
                 one.answer()
 
-    def _is_lost(self, leaders: Leaders) -> bool:
-        lost = self._lost_nodes()
-        return bool(lost) and any(leader in lost for leader in leaders())
-
-    def _lost_nodes(self) -> dict[int, int]:
-        """Map each node that was lost within `HOLD_MS` to the ms that are left of it."""
-        assert self._peers is not None
+    def _left_ms(self) -> dict[int, int]:
+        """Map each node that was lost within `HOLD_MS` to the ms that are left of this time."""
+        found: dict[int, int] = {}
+        if self._peers is None:
+            return found
         now_ms = self._world.clock.monotonic_ms()
-        found = {}
         for node_id in self._metadata.image.brokers:
             lost_ms = self._peers.lost_ms(node_id)
             if lost_ms is not None and now_ms < lost_ms + HOLD_MS:
                 found[node_id] = lost_ms + HOLD_MS - now_ms
         return found
-
-    def _wake_later(self) -> None:
-        if self._held and not self._is_waking:
-            self._is_waking = True
-            self._world.later(max(self._lost_nodes().values(), default=1), self._wake)
-
-    def _wake(self) -> None:
-        self._is_waking = False
-        self.moved()
-        self._wake_later()

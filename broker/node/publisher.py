@@ -56,7 +56,7 @@ class NodePublisher:
             parts.transactions.follow()
         if delta.touched or delta.removed:
             parts.transactions.moved()
-            parts.lost_leaders.moved()
+            parts.lost_leaders.give_due()
 
     def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
         """Warn about keys set for this node that the broker does not know, as they can be typos."""

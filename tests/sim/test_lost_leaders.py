@@ -124,6 +124,25 @@ def test_the_dead_coordinator_is_not_named() -> None:
     assert killed.node_id not in found[1]
 
 
+def test_a_second_lost_leader_does_not_extend_the_wait_for_the_first() -> None:
+    cluster, writing = in_service("two lost links")
+    asked, *others = cluster.nodes
+    asker = Asker(cluster, writing, asked)
+    cluster.run_for(100)
+    for node in others:
+        cluster.network.cut(asked.host, node.host)
+        cluster.network.cut(node.host, asked.host)
+    cluster.network.lose_links(asked.host, others[0].host)
+    cluster.run_for(5)
+    asker.must_ask = True
+    cluster.run_for(HOLD_MS - 100)
+    assert asker.answer is None
+    cluster.network.lose_links(asked.host, others[1].host)
+    cluster.run_for(200)
+    assert asker.client.is_done
+    assert asker.waited_ms <= HOLD_MS
+
+
 def test_other_topics_are_described_at_once() -> None:
     cluster, writing = in_service("other topics")
     active = cluster.active()
