@@ -155,13 +155,12 @@ class Fetches:
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
         parked.partitions = tuple(reading.partitions)
-        # Try again as soon as one more record is readable. An offset that was reached before would
-        # end the wait at once, and again each time.
-        parked.thresholds = {
-            one.readable[isolation_level]: 1
-            + max(one.readable[isolation_level].mark, one.readable_end(isolation_level))
-            for one in parked.partitions
-        }
+        parked.thresholds = {}
+        for one in parked.partitions:
+            key = one.readable[isolation_level]
+            # One more record must be readable. An offset below the mark would end the wait, which
+            # would begin again, without end.
+            parked.thresholds[key] = max(key.mark, one.readable_end(isolation_level)) + 1
         self._enter(parked)
 
     def _enter(self, parked: ParkedFetch) -> None:
