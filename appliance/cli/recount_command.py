@@ -107,25 +107,24 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
     except (ApiError, ClientError, OSError) as error:
         raise CommandError(f"the broker gives no answer: {error}", Exit.UNREACHABLE) from error
 
-    def is_counted(cursor: Any) -> bool:
+    def ask(cursor: Any) -> bool:
         cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
-        return cursor.fetchone() is not None and not is_away(metric, read_ranges(cursor))
-
-    def ask(cursor: Any) -> None:
+        if cursor.fetchone() is None or is_away(metric, read_ranges(cursor)):
+            return False
         archived: dict[tuple[str, int], int] = {}
         if mill.config.stream.archive is not None:
             archived = archive_rows.first_since(cursor, topics, moment_ms)
         ask_for(cursor, metric, archive_rows.floors(by_time, held, archived))
+        return True
 
     # The stream takes a metric that was just saved over within seconds.
     until_s = time.monotonic() + TAKEN_OVER_S
     with waiting(f"waiting until the stream counts {metric}"):
-        while not in_mysql(mill, "a recount", is_counted):
+        while not in_mysql(mill, "a recount", ask):
             if time.monotonic() >= until_s:
                 text = f"the stream does not count {metric} yet; `./millrace status` says why"
                 raise CommandError(text, Exit.CONDITION)
             time.sleep(FOLLOW_EVERY_S)
-    in_mysql(mill, "a recount", ask)
     left = _left(mill, metric)
     return None if left is None else left[0]
 
