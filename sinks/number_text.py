@@ -29,5 +29,10 @@ def grouped(value: Number, digits: int = DIGITS_SHOWN) -> str:
     return _without_zeros(f"{rounded:,f}")
 
 
+def percent(share: float) -> str:
+    """Return a share in per cent with one place. Only a share of exactly 1 is shown as 100 %."""
+    return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
+
+
 def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text

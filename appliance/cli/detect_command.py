@@ -19,6 +19,7 @@ from appliance.output import (
     say,
 )
 from protocol.log import escape
+from sinks.number_text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -224,9 +225,9 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
         return
     out(f"{name}: {found.format} ({found.title})")
     second = found.runner_up
-    beside = "" if second is None else f"; second is {second[0]} with {_percent(second[1])}"
+    beside = "" if second is None else f"; second is {second[0]} with {percent(second[1])}"
     first = "the first " if found.is_part else ""
-    out(f"{_percent(found.share)} of {first}{counted(found.lines, 'line')} parse{beside}")
+    out(f"{percent(found.share)} of {first}{counted(found.lines, 'line')} parse{beside}")
     out()
     _print_rows(found)
     if found.not_parsed_count:
@@ -262,10 +263,6 @@ def _multiline_words(multiline: "Multiline") -> str:
     joins = "the input joins them" if multiline.rule is not None else "no rule joins them yet"
     events = counted(multiline.events, "event")
     return f"{events} of several lines, such as lines {places}: {joins}."
-
-
-def _percent(share: float) -> str:
-    return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
 
 
 def _cut(text: str, most: int) -> str:

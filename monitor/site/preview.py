@@ -11,6 +11,7 @@ from monitor.sampling.sampler import Sampler
 from monitor.site.messages import Page, Values
 from monitor.state.snapshot import Snapshot
 from monitor.views.not_counted import not_counted
+from sinks.number_text import percent
 
 SWITCHED_OFF = "files are not shown here: monitor.messages is false"
 
@@ -63,10 +64,5 @@ def _shown(name: str, found: Any) -> Values:
         "file": f"watched/{name}",
         "found": found,
         "command": command,
-        "percent": _percent(found["share"]),
+        "percent": percent(found["share"]),
     }
-
-
-def _percent(share: float) -> str:
-    """Return a share in per cent; only a share of exactly 1 is shown as 100 %."""
-    return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
