@@ -31,7 +31,7 @@ class Configured:
 
     async def run(self) -> None:
         """Watch the file for as long as the monitor runs."""
-        while True:
+        while self._reload is not None:
             await self.look(time.monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
