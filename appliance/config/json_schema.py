@@ -1,8 +1,8 @@
 """The JSON Schema of the configuration file, made from its models, for editors and programs.
 
-Pure. `described_schema` has every key with its meaning, default and example; the pages of
-docs/reference are made from it. `json_schema` is for editors: it accepts what `config check`
-accepts, except that it does not compare values of several keys with each other.
+This module is pure. `described_schema` has every key with its meaning, default and example; the
+pages of docs/reference are made from it. `json_schema` is for editors: it accepts what `config
+check` accepts, except that it does not compare values of several keys with each other.
 """
 
 import copy

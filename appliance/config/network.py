@@ -1,6 +1,6 @@
 """The checks of `network:`, the section that opens listeners with TLS.
 
-Pure. Until clients can be told apart by passwords, such a listener must be on the loopback.
+This module is pure. Until clients must log in, such a listener must be on the loopback.
 """
 
 import ipaddress
@@ -53,8 +53,8 @@ def check_network(config: MillConfig, document: Document) -> None:
             document.add(("network", "names", index), found_text(name), expected)
     for given, other in (("certificate", "key"), ("key", "certificate")):
         if getattr(network.tls, given) and not getattr(network.tls, other):
-            expected = f"both certificate and key ({other} is missing), or none of them"
-            document.add(("network", "tls", given), "it alone", expected)
+            found = f"no {other} beside it"
+            document.add(("network", "tls", given), found, "both certificate and key, or none")
     if not network.opens_kafka:
         return
     if config.cluster.bootstrap_servers is not None:

@@ -1,8 +1,8 @@
 """The sound rest of a configuration with faults: what Spark can check in spite of them.
 
-Pure. Inputs and metrics are independent of each other, so a fault in one of them says nothing about
-the others. The rest is the configuration without the inputs and metrics that have faults, and
-without the metrics that read such an input.
+This module is pure. Inputs and metrics are independent of each other, so a fault in one of them
+says nothing about the others. The rest is the configuration without the inputs and metrics that
+have faults, and without the metrics that read such an input.
 """
 
 from collections.abc import Collection, Mapping

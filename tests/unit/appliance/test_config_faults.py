@@ -39,8 +39,8 @@ TABLE = [
     ),
     (
         "network: {tls: {certificate: mill.pem}}",
-        "mill.yaml:1:30: network.tls.certificate: found it alone",
-        "both certificate and key (key is missing)",
+        "mill.yaml:1:30: network.tls.certificate: found no key beside it",
+        "both certificate and key, or none",
     ),
     (
         "network: {open: [kafka], names: [a]}\ncluster: {bootstrap_servers: 'a:1'}",
