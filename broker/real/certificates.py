@@ -1,9 +1,9 @@
 """A broker's certificate, key and CA: read, checked, and read again when they change on the disk.
 
-Room: real. The check is a handshake of the files with themselves in memory, which is what a client
-will see: chain, dates, names and purposes. It needs only `ssl`, because a broker loads no larger
-library. Files that were replaced are used for new connections. Files that fail the check are not
-used: the old ones stay, and a line in the log says why (decision 0125).
+The check is a handshake in memory, in which both sides use these files. It finds what a client
+would refuse: a wrong chain, date, name or purpose. The check needs only `ssl`, because a broker
+loads no larger library. Files that were replaced are used for new connections. If the new files
+fail the check, the broker keeps the old files, and the log says why (decision 0125).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ PEM_BYTES_MAX = 1 << 20
 REPLACE = "a certificate that is valid now; `millrace cert renew` makes one"
 
 Stamp = tuple[tuple[int, ...], ...]
-"""Device, inode, size and times of each file, by which one version differs from the next. Empty for
-a file that is missing.
+"""Device, inode, size and times of each file, which tell its versions apart.
+
+A file that is missing has an empty tuple.
 """
 
 
@@ -94,7 +95,7 @@ class Certificates:
         """Return the contexts for a new connection, made of the files as they are now."""
         stamp = _stamp(self._files)
         if stamp != self._stamp:
-            # Also if they turn out to be wrong, so that each version is read and reported once.
+            # Kept even if the files are wrong, so that each version is read and reported once.
             self._stamp = stamp
             path = self._files.certificate
             try:
@@ -114,7 +115,9 @@ class Certificates:
         except OSError as error:
             # A file was removed or replaced while it was read.
             found = f"{self._files.certificate}: {error}"
-            raise WrongCertificate(CERTIFICATE_KEY, found, "files that stay while read") from error
+            raise WrongCertificate(
+                CERTIFICATE_KEY, found, "files that do not change while they are read"
+            ) from error
         return contexts
 
 
@@ -237,21 +240,21 @@ def _trust(context: ssl.SSLContext, ca: str | None) -> None:
 def _check(
     contexts: Contexts, files: TlsFiles, names: Sequence[str], check_broker: PeerCheck
 ) -> None:
-    """Shake the files with themselves, for each name. Raises WrongCertificate."""
+    """Try a handshake in memory for each name. Raises WrongCertificate."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if files.ca:
         _trust(trusting, files.ca)
     else:
-        # Clients know who has signed it; here the certificate itself is enough.
+        # Clients have the CA that signed the certificate. Here the certificate itself is trusted.
         trusting.load_verify_locations(files.certificate)
         trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for name in names:
-        _shake(trusting, contexts.clients, files, name, None)
+        _try_handshake(trusting, contexts.clients, files, name, None)
         if contexts.dialling is not None and contexts.accepting is not None:
-            _shake(contexts.dialling, contexts.accepting, files, name, check_broker)
+            _try_handshake(contexts.dialling, contexts.accepting, files, name, check_broker)
 
 
-def _shake(
+def _try_handshake(
     client: ssl.SSLContext,
     server: ssl.SSLContext,
     files: TlsFiles,
@@ -261,12 +264,12 @@ def _shake(
     """Do one handshake in memory. Raises WrongCertificate."""
     asking = TlsEngine(client, server_name=name, check_peer=check_peer)
     answering = TlsEngine(server, check_peer=check_peer)
-    found = f"{files.certificate}, of which a client of {name} would say: "
+    found = f"{files.certificate}, which a client of {name} refuses: "
     try:
         while not (asking.is_established and answering.is_established):
             for one, other in ((asking, answering), (answering, asking)):
                 if not one.is_established:
-                    one.shake()
+                    one.handshake()
                 if one.has_sealed:
                     other.feed(memoryview(one.take_sealed()))
     except TlsError as error:

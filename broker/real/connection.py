@@ -1,7 +1,7 @@
 """The socket half of a link: asyncio's protocol on one side, a receiver on the other.
 
-Room: real. Bytes are read into one reused buffer and passed on as complete frames. Answers are
-sent through `output`. There is no task, coroutine or future per request. Nothing is read while the
+Bytes are read into one reused buffer and passed on as complete frames. Answers are sent through
+`output`. There is no task, coroutine or future per request. Nothing is read while the
 receiver has paused, so all further bytes, and the peer's end, wait in the kernel.
 """
 
@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from broker.real.output import ConnectionOutput, PeerTooSlow
+from broker.real.output import ConnectionOutput, OutputPorts, PeerTooSlow
 from broker.real.warmer import Warmer
 from broker.storage.errors import DiskError
 from broker.world import End, Receiver
@@ -57,8 +57,8 @@ class SocketLink(asyncio.BufferedProtocol):
         self.is_stalled = False
         self.loop = loop
         self.receiver = receiver
-        self.warmer = warmer
-        self.unread_bytes_max = unread_bytes_max
+        self._warmer = warmer
+        self._unread_bytes_max = unread_bytes_max
         self.frames = FrameBuffer(frame_bytes_max)
         self.transport: asyncio.Transport | None = None
         self.output: ConnectionOutput | None = None
@@ -91,13 +91,12 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def new_output(self, own_socket: socket.socket) -> ConnectionOutput:
         """Return the sending half of the connection."""
-        return ConnectionOutput(
-            own_socket,
-            self.loop,
-            self.socket_drained,
-            self.socket_broken,
-            self.warmer,
-            self.unread_bytes_max,
+        return ConnectionOutput(own_socket, self.output_ports())
+
+    def output_ports(self) -> OutputPorts:
+        """Return what the sending half uses and notifies."""
+        return OutputPorts(
+            self.loop, self.socket_drained, self.socket_broken, self._warmer, self._unread_bytes_max
         )
 
     def _unlinked(self, error: OSError) -> None:

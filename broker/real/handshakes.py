@@ -1,11 +1,11 @@
-"""The handshakes of one TLS listener: few at a time, and a part of each turn of the loop only.
+"""Limits the handshakes of one TLS listener: their number, and their time in one turn of the loop.
 
-Room: real. A handshake costs about a millisecond, and every program that reaches the port can begin
-one. So a listener works on `UNDER_WAY_MAX` handshakes at a time. Further connections wait unread,
-while their time limit runs (`tls_link`). A connection takes its place with its first bytes, so
-silent ones take none. While others wait, a place is held for at most `PLACE_NS_MAX`: peers that
-begin handshakes and leave them cannot keep out the others. After `TURN_NS_MAX` of one turn, the
-rest waits for the next turn.
+A handshake costs about a millisecond, and every program that reaches the port can begin one. So a
+listener works on `UNDER_WAY_MAX` handshakes at a time. Further connections are not read until a
+place is free, while their own time limit runs (`tls_link`). A connection takes a place when its
+first bytes arrive, so silent connections take none. While connections wait, a handshake can keep
+its place for at most `PLACE_NS_MAX`, so abandoned handshakes cannot keep out other peers. After
+`TURN_NS_MAX` of a turn, the other handshakes continue in the next turn.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from broker.world import Soon
 UNDER_WAY_MAX = 32
 TURN_NS_MAX = 20_000_000
 PLACE_NS_MAX = 1_000_000_000
+"""A second: the time after which a handshake loses its place to a waiting connection."""
 
 
-class ShakingLink(Protocol):
+class HandshakingLink(Protocol):
     """A connection whose handshake is not complete."""
 
-    def hold(self) -> None:
-        """Read nothing more until `shake_on`."""
+    def pause_handshake(self) -> None:
+        """Read nothing more until `continue_handshake`."""
 
-    def shake_on(self) -> None:
-        """Continue the handshake with the received bytes, and with reading."""
+    def continue_handshake(self) -> None:
+        """Continue the handshake with the received bytes, and read more."""
 
-    def give_way(self) -> None:
-        """Close, because others wait for the place."""
+    def reject_handshake(self) -> None:
+        """Close the connection, because other connections wait for its place."""
 
 
 class Handshakes:
-    """The places of one listener's handshakes, and the line for them."""
+    """The places of one listener's handshakes, and the connections that wait for a place."""
 
     def __init__(
         self,
@@ -43,18 +44,18 @@ class Handshakes:
         soon: Soon,
         later: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        """`later` calls after some seconds."""
+        """`later(seconds, call)` calls a function after a time."""
         self._turn_ns = turn_ns
         self._soon = soon
         self._later = later
         self._budget = TurnBudget(turn_ns, soon, TURN_NS_MAX)
-        # Dictionaries, because they keep the order in which the connections came.
-        self._under_way: dict[ShakingLink, int] = {}
-        """By link, when it took its place."""
-        self._line: dict[ShakingLink, None] = {}
-        self._postponed: dict[ShakingLink, None] = {}
+        # Dictionaries keep the order in which the connections came.
+        self._under_way: dict[HandshakingLink, int] = {}
+        """The time in ns at which each link took its place."""
+        self._waiting: dict[HandshakingLink, None] = {}
+        self._postponed: dict[HandshakingLink, None] = {}
         self._is_scheduled = False
-        self._looks_later = False
+        self._has_timer = False
 
     @property
     def under_way(self) -> int:
@@ -64,54 +65,54 @@ class Handshakes:
     @property
     def waiting(self) -> int:
         """The number of connections that wait for a place."""
-        return len(self._line)
+        return len(self._waiting)
 
-    def step(self, link: ShakingLink) -> None:
+    def step(self, link: HandshakingLink) -> None:
         """Continue the handshake of a connection that has received bytes, now or later."""
         if link not in self._under_way:
             if len(self._under_way) >= UNDER_WAY_MAX:
-                self._line[link] = None
-                link.hold()
+                self._waiting[link] = None
+                link.pause_handshake()
                 self._free_places()
                 return
             self._under_way[link] = self._turn_ns()
         if self._budget.is_spent(self._turn_ns()):
             self._postpone(link)
         else:
-            link.shake_on()
+            link.continue_handshake()
 
-    def leave(self, link: ShakingLink) -> None:
+    def leave(self, link: HandshakingLink) -> None:
         """Give up the place of a handshake that is complete or has failed."""
-        self._line.pop(link, None)
+        self._waiting.pop(link, None)
         self._postponed.pop(link, None)
         if link not in self._under_way:
             return
         del self._under_way[link]
-        if self._line:
-            following = next(iter(self._line))
-            del self._line[following]
+        if self._waiting:
+            following = next(iter(self._waiting))
+            del self._waiting[following]
             self._under_way[following] = self._turn_ns()
             self._postpone(following)
 
     def _free_places(self) -> None:
-        """Close the handshakes that have held their places for too long, while others wait."""
-        while self._line:
+        """Close handshakes that have kept their places for too long, while connections wait."""
+        while self._waiting:
             oldest, since_ns = next(iter(self._under_way.items()))
             left_ns = since_ns + PLACE_NS_MAX - self._turn_ns()
             if left_ns > 0:
-                if not self._looks_later:
-                    self._looks_later = True
-                    self._later(left_ns / 1e9, self._look)
+                if not self._has_timer:
+                    self._has_timer = True
+                    self._later(left_ns / 1e9, self._check_again)
                 return
-            oldest.give_way()
+            oldest.reject_handshake()
 
-    def _look(self) -> None:
-        self._looks_later = False
+    def _check_again(self) -> None:
+        self._has_timer = False
         self._free_places()
 
-    def _postpone(self, link: ShakingLink) -> None:
+    def _postpone(self, link: HandshakingLink) -> None:
         self._postponed[link] = None
-        link.hold()
+        link.pause_handshake()
         if not self._is_scheduled:
             self._is_scheduled = True
             self._soon(self._go_on)
@@ -120,6 +121,6 @@ class Handshakes:
         self._is_scheduled = False
         due, self._postponed = self._postponed, {}
         for link in due:
-            # An earlier one of this turn can have ended it.
+            # An earlier link of this turn can have ended this one.
             if link in self._under_way:
                 self.step(link)

@@ -1,8 +1,8 @@
 """The queue of everything that one connection must still send.
 
-Room: real. asyncio's transports copy their data and hide the socket that sendfile needs, so
-nothing is ever written through them. Small pieces, and file regions too small for sendfile, are
-joined into one send. Large regions go from the page cache directly to the socket. A thread first
+asyncio's transports copy their data and hide the socket that sendfile needs, so nothing is ever
+written through them. Small pieces, and file regions too small for sendfile, are joined into one
+send. Large regions go from the page cache directly to the socket. A thread first
 reads what is not in the page cache, because the loop must not wait for a disk. The bytes sent per
 turn are limited, so that a large answer does not delay small ones of other connections.
 """
@@ -14,7 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.storage.disk import FileRegion
 from broker.storage.errors import DiskError
@@ -41,6 +41,21 @@ class PeerTooSlow(Exception):
     """The peer does not read its answers, which would fill the memory."""
 
 
+class OutputPorts(NamedTuple):
+    """What the output of a connection uses and notifies.
+
+    If the peer leaves more than `memory_bytes_max` unread, `push` raises PeerTooSlow.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    on_drained: Callable[[], None]
+    """Called when everything has been sent, after a `send` that could not send everything."""
+    on_broken: Callable[[Exception], None]
+    """Called with the error if the rest cannot be sent."""
+    warm: Warm
+    memory_bytes_max: int
+
+
 class ConnectionOutput:
     """The sending half of one connection. `own_socket` is a duplicate of its descriptor."""
 
@@ -49,9 +64,7 @@ class ConnectionOutput:
         "_is_scheduled",
         "_is_waiting",
         "_memory_bytes",
-        "_memory_bytes_max",
-        "_on_broken",
-        "_on_drained",
+        "_ports",
         "_warmed",
         "loop",
         "own_socket",
@@ -59,22 +72,11 @@ class ConnectionOutput:
         "warm",
     )
 
-    def __init__(
-        self,
-        own_socket: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-        on_drained: Callable[[], None],
-        on_broken: Callable[[Exception], None],
-        warm: Warm,
-        memory_bytes_max: int,
-    ) -> None:
-        """If the peer leaves more than `memory_bytes_max` unread, `push` raises PeerTooSlow."""
-        self._memory_bytes_max = memory_bytes_max
+    def __init__(self, own_socket: socket.socket, ports: OutputPorts) -> None:
         self.own_socket = own_socket
-        self.loop = loop
-        self._on_drained = on_drained
-        self._on_broken = on_broken
-        self.warm = warm
+        self._ports = ports
+        self.loop = ports.loop
+        self.warm = ports.warm
         self._warmed: FileRegion | None = None
         """The region that a thread has just read. It is sent even if it is cold again."""
         self.queue: deque[_Piece] = deque()
@@ -92,10 +94,9 @@ class ConnectionOutput:
             self.queue.append(piece)
             if not isinstance(piece, FileRegion):
                 self._memory_bytes += len(piece)
-        if self._memory_bytes > self._memory_bytes_max:
-            raise PeerTooSlow(
-                f"connection.max.unread.bytes {self._memory_bytes_max} of answers are not read"
-            )
+        limit = self._ports.memory_bytes_max
+        if self._memory_bytes > limit:
+            raise PeerTooSlow(f"connection.max.unread.bytes {limit} of answers are not read")
 
     def send(self) -> bool:
         """Send as much as the socket accepts, up to the limit of one turn.
@@ -206,10 +207,10 @@ class ConnectionOutput:
         try:
             has_left = self.send()
         except (OSError, DiskError) as error:
-            self._on_broken(error)
+            self._ports.on_broken(error)
             return
         if has_left:
-            self._on_drained()
+            self._ports.on_drained()
 
     def _stop_waiting(self) -> None:
         if self._is_waiting:

@@ -1,10 +1,10 @@
 """TLS of one connection without its socket: ciphertext in, plain bytes out, and the reverse.
 
-Room: real. Pure: OpenSSL works on two memory buffers (`ssl.MemoryBIO`), and `tls_link` moves bytes
-between them and the socket. asyncio's own TLS wraps the transport, but answers are written on the
-bare descriptor (`output`), where they would be sent in plain text (decision 0125).
+This module is pure. OpenSSL works on two memory buffers (`ssl.MemoryBIO`), and `tls_link` moves
+bytes between them and the socket. asyncio's own TLS wraps the transport, but answers are written on
+the bare descriptor (`output`), where they would be sent in plain text (decision 0125).
 
-Order of calls: `feed` and `shake` until `is_established`, then `feed`, `read_into` and `seal`.
+Order of calls: `feed` and `handshake` until `is_established`, then `feed`, `read_into` and `seal`.
 After every call, what `take_sealed` returns must be sent. After a TlsError the connection must be
 closed, and the alert that `take_sealed` then returns tells the peer why.
 """
@@ -84,7 +84,7 @@ class TlsEngine:
                 raise TlsError(f"a handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
         self._incoming.write(data)
 
-    def shake(self) -> bool:
+    def handshake(self) -> bool:
         """Continue the handshake with what was fed; True when it is complete. Raises TlsError."""
         try:
             self._tls.do_handshake()

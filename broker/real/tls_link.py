@@ -1,13 +1,13 @@
 """A link over TLS: the driver of `tls_engine`, between the socket and the frames.
 
-Room: real. The loop reads ciphertext into one buffer that all links of the loop share, because it
-is passed on before the next read. Plain bytes go into the link's own frame buffer. While the
-receiver has paused, neither the socket nor the decrypted bytes are read. Plain bytes can wait in
-the engine while the socket is silent, so `resume` delivers them first.
+The loop reads ciphertext into one buffer that all links share, because each link passes it to its
+engine before the next read. The engine decrypts into the frame buffer of the link. While the
+receiver has paused the link, neither the socket nor the decrypted bytes are read. Decrypted bytes
+can wait in the engine while the socket is silent, so `resume` delivers them first.
 
-The receiver is linked when the connection is there, so the limits on connections count handshakes
-too. What the receiver sends waits for the end of the handshake. A connection whose handshake takes
-longer than `HANDSHAKE_S_MAX` is closed.
+The receiver gets its link when the connection is accepted, so the limits on connections include
+handshakes. What the receiver sends waits until the handshake is complete. A connection is closed if
+its handshake takes longer than `HANDSHAKE_S_MAX`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ READ_BYTES = 64 << 10
 """The most ciphertext of one read. OpenSSL's buffer of a busy connection grows to this size."""
 
 HANDSHAKE_READ_BYTES = 16 << 10
-"""The same during the handshake, because the read that ends it can bring frames as well, and all of
-it counts towards the limit of a handshake.
+"""The most ciphertext of one read during the handshake. The read that ends the handshake can bring
+frames too, and all of its bytes are counted towards the limit of a handshake.
 """
 
 _SCRATCH = memoryview(bytearray(READ_BYTES))
@@ -43,7 +43,7 @@ class TlsLink(SocketLink):
     _engine: TlsEngine
     _handshakes: Handshakes | None
     _limit: asyncio.TimerHandle | None = None
-    _is_held = False
+    _is_handshake_paused = False
     """True while the handshake waits for its turn, and nothing is read."""
 
     def secure(self, engine: TlsEngine, handshakes: Handshakes | None = None) -> None:
@@ -59,18 +59,10 @@ class TlsLink(SocketLink):
             return
         self._limit = self.loop.call_later(HANDSHAKE_S_MAX, self._late)
         if self._handshakes is None:
-            self.shake_on()
+            self.continue_handshake()
 
     def new_output(self, own_socket: socket.socket) -> ConnectionOutput:
-        return TlsOutput(
-            own_socket,
-            self.loop,
-            self.socket_drained,
-            self.socket_broken,
-            self.warmer,
-            self.unread_bytes_max,
-            self._engine,
-        )
+        return TlsOutput(own_socket, self.output_ports(), self._engine)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _SCRATCH if self._engine.is_established else _SMALL_SCRATCH
@@ -86,7 +78,7 @@ class TlsLink(SocketLink):
         if self._engine.is_established:
             self._deliver()
         elif self._handshakes is None:
-            self.shake_on()
+            self.continue_handshake()
         else:
             self._handshakes.step(self)
 
@@ -96,19 +88,19 @@ class TlsLink(SocketLink):
 
     # The handshake.
 
-    def hold(self) -> None:
-        """Read nothing more until `shake_on`."""
-        self._is_held = True
+    def pause_handshake(self) -> None:
+        """Read nothing more until `continue_handshake`."""
+        self._is_handshake_paused = True
         if self.transport is not None:
             self.transport.pause_reading()
 
-    def shake_on(self) -> None:
+    def continue_handshake(self) -> None:
         """Continue the handshake with the received bytes, and then with reading."""
         if self.is_closed:
             return
-        self._is_held = False
+        self._is_handshake_paused = False
         try:
-            is_done = self._engine.shake()
+            is_done = self._engine.handshake()
         except TlsError as error:
             self._fail(error)
             return
@@ -129,7 +121,7 @@ class TlsLink(SocketLink):
     def _late(self) -> None:
         self._fail(TlsError(f"the handshake was not complete after {HANDSHAKE_S_MAX:g} s"))
 
-    def give_way(self) -> None:
+    def reject_handshake(self) -> None:
         """Close, because other connections wait for this handshake's place."""
         self._fail(TlsError("the handshake was slow while others waited for its place"))
 
@@ -179,7 +171,7 @@ class TlsLink(SocketLink):
             if self._engine.is_established:
                 # In the next turn, because the receiver can call this while it takes frames.
                 self.loop.call_soon(self._resumed)
-        elif not self._is_held:
+        elif not self._is_handshake_paused:
             self._read_socket()
 
     def close(self) -> None:

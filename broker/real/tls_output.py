@@ -1,17 +1,15 @@
-"""The queue of one TLS connection: pieces are encrypted only when the socket can take them.
+"""The queue of one TLS connection, which encrypts pieces only when the socket can take them.
 
-Room: real. At most one joined piece is encrypted ahead, so `connection.max.unread.bytes` counts the
-same bytes as without TLS. There is no sendfile: regions of files are read in pieces, after a thread
-has read what is not in the page cache. Nothing of the queue is sent before the handshake is over.
+At most one piece of `SEAL_BYTES_MAX` is encrypted ahead, so `connection.max.unread.bytes` limits
+the same bytes as without TLS. sendfile cannot be used: regions of files are read in pieces, after a
+thread has read what is not in the page cache. Nothing is sent before the handshake is complete.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable
 
-from broker.real.output import TURN_BYTES_MAX, ConnectionOutput, Warm
+from broker.real.output import TURN_BYTES_MAX, ConnectionOutput, OutputPorts
 from broker.real.tls_engine import TlsEngine
 from broker.storage.disk import FileRegion
 
@@ -26,17 +24,8 @@ class TlsOutput(ConnectionOutput):
 
     __slots__ = ("_engine", "_plain_bytes", "_sealed")
 
-    def __init__(
-        self,
-        own_socket: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-        on_drained: Callable[[], None],
-        on_broken: Callable[[Exception], None],
-        warm: Warm,
-        memory_bytes_max: int,
-        engine: TlsEngine,
-    ) -> None:
-        super().__init__(own_socket, loop, on_drained, on_broken, warm, memory_bytes_max)
+    def __init__(self, own_socket: socket.socket, ports: OutputPorts, engine: TlsEngine) -> None:
+        super().__init__(own_socket, ports)
         self._engine = engine
         self._sealed = memoryview(b"")
         """Ciphertext that the socket has not taken yet."""

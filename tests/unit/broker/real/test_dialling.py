@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-import uvloop
 
 from broker.config import Listener
 from broker.real import dialling, names
@@ -83,15 +82,6 @@ class Dialler:
 
 def _die(reason: str) -> Any:
     raise AssertionError(reason)
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    faults: list[dict[str, Any]] = []
-    with asyncio.Runner(loop_factory=request.param) as runner:
-        runner.get_loop().set_exception_handler(lambda loop, context: faults.append(context))
-        yield runner
-    assert not faults
 
 
 @pytest.fixture

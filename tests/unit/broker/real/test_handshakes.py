@@ -39,14 +39,14 @@ class Link:
         self.is_held = False
         self.gave_way = False
 
-    def give_way(self) -> None:
+    def reject_handshake(self) -> None:
         self.gave_way = True
         self.turns.handshakes.leave(self)
 
-    def hold(self) -> None:
+    def pause_handshake(self) -> None:
         self.is_held = True
 
-    def shake_on(self) -> None:
+    def continue_handshake(self) -> None:
         self.is_held = False
         self.steps += 1
         self.turns.now_ns += self.costs_ns

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.real import output
-from broker.real.output import ConnectionOutput, PeerTooSlow
+from broker.real.output import ConnectionOutput, OutputPorts, PeerTooSlow
 from broker.storage.disk import FileRegion, OsDisk
 
 
@@ -42,9 +42,10 @@ class Wire:
         self.theirs.setblocking(False)
         self.drained = 0
         self.broken: list[Exception] = []
-        self.output = ConnectionOutput(
-            ours, loop, self._note_drained, self.broken.append, disk or Disk(), MEMORY_BYTES_MAX
+        ports = OutputPorts(
+            loop, self._note_drained, self.broken.append, disk or Disk(), MEMORY_BYTES_MAX
         )
+        self.output = ConnectionOutput(ours, ports)
 
     def _note_drained(self) -> None:
         self.drained += 1

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import pytest
-import uvloop
 
 from broker.world import Address, End
 from tests.harness.certificates import TestAuthority, new_test_authority
 from tests.unit.broker.real.test_dialling import LOOPBACK, Heard, until
 from tests.unit.broker.real.tls_world import Listening, frame, in_thread
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    faults: list[dict[str, Any]] = []
-    with asyncio.Runner(loop_factory=request.param) as runner:
-        runner.get_loop().set_exception_handler(lambda loop, context: faults.append(context))
-        yield runner
-    assert not faults
 
 
 def test_brokers_link_over_tls(runner: asyncio.Runner, authority: TestAuthority) -> None:

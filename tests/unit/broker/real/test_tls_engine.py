@@ -27,13 +27,13 @@ def pair(files: TlsFiles, authority: TestAuthority) -> tuple[TlsEngine, TlsEngin
 
 def shake(client: TlsEngine, server: TlsEngine) -> None:
     """Let both go on until neither has anything to say."""
-    client.shake()
+    client.handshake()
     while client.has_sealed or server.has_sealed:
         for one, other in ((client, server), (server, client)):
             if one.has_sealed:
                 other.feed(memoryview(one.take_sealed()))
                 if not other.is_established:
-                    other.shake()
+                    other.handshake()
 
 
 def read(engine: TlsEngine, room_bytes: int = 1000) -> bytes:
@@ -107,7 +107,7 @@ def test_pitfall_30_what_does_not_speak_tls_is_named(
 
     def begin() -> None:
         server.feed(memoryview(sent))
-        server.shake()
+        server.handshake()
 
     with pytest.raises(TlsError) as caught:
         begin()
@@ -138,10 +138,10 @@ def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> Non
     old.set_ciphers("ALL:@SECLEVEL=0")
     client = TlsEngine(old, server_name="localhost")
     server = TlsEngine(Contexts(files, among_brokers=False).clients)
-    client.shake()
+    client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
-        server.shake()
+        server.handshake()
 
 
 def test_tls_1_2_works_for_clients(authority: TestAuthority) -> None:
@@ -173,15 +173,15 @@ def test_pitfall_31_an_end_that_is_told_and_what_comes_behind_it(
 def test_the_refused_side_learns_why(authority: TestAuthority, tmp_path: Path) -> None:
     other = new_test_authority(tmp_path / "other")
     client, server = pair(authority.write(), other)
-    client.shake()
+    client.handshake()
     server.feed(memoryview(client.take_sealed()))
-    server.shake()
+    server.handshake()
     client.feed(memoryview(server.take_sealed()))
     with pytest.raises(TlsError, match="the certificate is refused: unable to get local issuer"):
-        client.shake()
+        client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match=r"the other side has refused: .*unknown ca"):
-        server.shake()
+        server.handshake()
 
 
 def brokers(one: TlsFiles, other: TlsFiles) -> tuple[TlsEngine, TlsEngine]:
@@ -240,7 +240,7 @@ def test_brokers_speak_tls_1_3_only(authority: TestAuthority) -> None:
     older.load_cert_chain(files.certificate, files.key)
     _, server = brokers(files, authority.write("broker-2"))
     client = TlsEngine(older, server_name="localhost")
-    client.shake()
+    client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
-        server.shake()
+        server.handshake()

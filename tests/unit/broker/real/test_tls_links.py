@@ -10,11 +10,9 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-import uvloop
 
 from broker.real import tls_link
 from broker.real.handshakes import UNDER_WAY_MAX
@@ -30,15 +28,6 @@ from tests.unit.broker.real.tls_world import (
     in_thread,
     received,
 )
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    faults: list[dict[str, Any]] = []
-    with asyncio.Runner(loop_factory=request.param) as runner:
-        runner.get_loop().set_exception_handler(lambda loop, context: faults.append(context))
-        yield runner
-    assert not faults
 
 
 def test_frames_go_both_ways(runner: asyncio.Runner, authority: TestAuthority) -> None:
