@@ -12,8 +12,7 @@ from bench.measurement import Figures, Measurement
 from bench.session import Bench
 from bench.stream_rig import Differs, Servers, StreamRig, servers
 from sinks.keys import shown_columns
-from stream.config.format_files import shipped_names
-from tests.harness.format_lines import BARE, INPUTS, Row, counted_columns, generated
+from tests.harness.format_lines import INPUTS, NAMES, Row, counted_columns, generated
 
 PART = "formats"
 METRIC = "counted"
@@ -23,11 +22,10 @@ FILE = "formats/backlog.log"
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Measure every shipped format that has columns without a header of the user's."""
     with servers(bench) as on:
-        for name in shipped_names():
-            if name not in BARE:
-                case = f"{name}, count by {counted_columns(name)[0]}"
-                runs = bench.repeat(case, partial(_backlog, bench, on, name), runs=1)
-                yield Measurement(PART, case, runs)
+        for name in NAMES:
+            case = f"{name}, count by {counted_columns(name)[0]}"
+            runs = bench.repeat(case, partial(_backlog, bench, on, name), runs=1)
+            yield Measurement(PART, case, runs)
 
 
 def _backlog(bench: Bench, on: Servers, name: str) -> Figures:

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from sinks.keys import redis_field, shown_columns
-from stream.config.format_files import load_formats, shipped_names
+from stream.config.format_files import load_formats
 from tests.e2e.mill import TempMill, temp_mill
 from tests.e2e.reading import Reading
-from tests.harness.format_lines import BARE, INPUTS, Row, counted_columns, generated
+from tests.harness.format_lines import INPUTS, NAMES, Row, counted_columns, generated
 from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -24,7 +24,6 @@ LINES = 100_000
 SEED = 2026
 COUNTED_S = 900.0
 TOPIC = "logs.tried"
-NAMES = [name for name in shipped_names() if name not in BARE]
 
 
 def config(name: str) -> str:

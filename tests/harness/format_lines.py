@@ -9,14 +9,19 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from stream.config.format_files import shipped_names
 
 Row = dict[str, str | None]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
-# Without a header of the user's these have no columns.
-BARE = ("tsv",)
+# Without a header of the user's `tsv` has no columns.
+NAMES = tuple(name for name in shipped_names() if name != "tsv")
+"""The shipped formats that have columns."""
+
 # What an input says of formats that have no columns of their own.
 TEXTS = {name: f"{name} string" for name in ("level", "message", "msg", "src", "dst")}
 INPUTS: dict[str, dict[str, Any]] = {
@@ -34,12 +39,14 @@ _NUMBER = re.compile(r"[1-9][0-9]{1,8}\Z")
 _WORD = re.compile(r"(?<![^ ])[a-z]{4,12}(?![^ ])")
 
 
+@cache
 def samples(name: str) -> list[tuple[str, Row]]:
     """The lines of a format in the fixtures, and their columns."""
     rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
     return [(line, row) for line, row in map(json.loads, rows)]
 
 
+@cache
 def counted_columns(name: str) -> list[str]:
     """Return up to two columns to count by: those with the most values, and of every line."""
     values: dict[str, set[str | None]] = {}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stream.config.format_files import load_formats, shipped_names
+from stream.config.format_files import load_formats
 from stream.config.settings import StreamSection
 from stream.fold.compile import LINES_VIEW, compile_plan
-from tests.harness.format_lines import BARE, INPUTS, generated, samples
+from tests.harness.format_lines import INPUTS, NAMES, generated, samples
 from tests.interop.stream_spark import frame, one_input, spark
 
 pytestmark = pytest.mark.live
@@ -32,7 +32,7 @@ def rows_of(name: str, lines: list[str], columns: list[str]) -> list[dict[str, A
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in shipped_names() if name not in BARE])
+@pytest.mark.parametrize("name", NAMES)
 def test_each_line_has_the_columns_that_it_was_made_of(name: str) -> None:
     given = samples(name)
     assert len(given) >= 20
@@ -43,7 +43,7 @@ def test_each_line_has_the_columns_that_it_was_made_of(name: str) -> None:
         assert (one["reason"], shown) == (None, row), repr(line)
 
 
-@pytest.mark.parametrize("name", [name for name in shipped_names() if name not in BARE])
+@pytest.mark.parametrize("name", NAMES)
 def test_generated_lines_have_the_columns_that_they_were_made_with(name: str) -> None:
     given = list(generated(name, 200, seed=1))
     columns = sorted({column for _, row in given for column in row})
