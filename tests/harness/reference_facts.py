@@ -7,6 +7,7 @@ the pages, so that a test can take a row away.
 import re
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from sinks.redis.view import PREFIX, latest_key
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.truth import WriterGuard
 from sinks.values import Measure
-from stream.config.format_files import Format, load_formats
+from stream.config.format_files import Format, shipped_names
 from stream.config.formats import COMMON_COLUMNS, FORMAT_COLUMNS
 from stream.config.functions import known_functions
 from stream.config.input_section import ParsedInputSection
@@ -78,6 +79,7 @@ def label_of(model: type[BaseModel]) -> str:
     return f"{room}.{model.__name__}" if model.__name__ == "ClusterSection" else model.__name__
 
 
+@cache
 def models() -> dict[str, type[BaseModel]]:
     """Return all models of the configuration file and of a format's file, by label."""
     found: dict[str, type[BaseModel]] = {}
@@ -110,7 +112,7 @@ def columns_of(name: str) -> dict[str, str]:
 
 def format_names() -> list[str]:
     """Return the names of all formats, the readers first."""
-    return list(dict.fromkeys([*FORMAT_COLUMNS, *load_formats()]))
+    return list(dict.fromkeys([*FORMAT_COLUMNS, *shipped_names()]))
 
 
 def tables() -> dict[str, list[str]]:
@@ -156,8 +158,13 @@ def meta_fields_of_redis() -> list[str]:
     return [*meta_fields(WriterGuard("", 0, 0, 0), facts_of_merge)[::2], "rebuilding"]
 
 
-def facts() -> Iterator[Fact]:
-    """Yield everything that the reference must document."""
+@cache
+def facts() -> tuple[Fact, ...]:
+    """Return everything that the reference must document."""
+    return tuple(_facts())
+
+
+def _facts() -> Iterator[Fact]:
     for label, model in models().items():
         page, heading = PLACES[label]
         for name, field in model.model_fields.items():

@@ -20,7 +20,7 @@ from appliance.config.json_schema import described_schema
 from protocol.units import format_duration_ms, format_size_bytes
 from sinks.estimates import note_of
 from sinks.values import Measure
-from stream.config.format_files import load_formats
+from stream.config.format_files import find_format, shipped_names
 from stream.config.formats import ADDRESSES, COMMON_COLUMNS, FORMAT_COLUMNS
 from tests.harness.reference_facts import (
     REFERENCE,
@@ -170,7 +170,8 @@ def _flow(key: str, value: object) -> str:
 
 
 def _all_formats() -> str:
-    titles = {name: one.title for name, one in load_formats().items()}
+    shipped = {name: find_format(name) for name in shipped_names()}
+    titles = {name: one.title for name, one in shipped.items() if one is not None}
     own = {
         "raw": "Any text: the whole line",
         "csv": "Values with a delimiter between them, with or without a header",
@@ -186,12 +187,13 @@ def _all_formats() -> str:
 
 
 def _reader(name: str) -> str:
-    return name if name in FORMAT_COLUMNS else load_formats()[name].reader
+    given = find_format(name)
+    return name if name in FORMAT_COLUMNS or given is None else given.reader
 
 
 def _format(name: str) -> str:
     """Return the section of one format."""
-    given = load_formats().get(name)
+    given = find_format(name)
     about = {
         **READER_COLUMNS.get(name, {}),
         **({} if given is None else {n: one.about for n, one in given.columns.items()}),
@@ -201,7 +203,10 @@ def _format(name: str) -> str:
         text += [f"Reader {_code(given.reader)}. {_time_of(name)}", ""]
     columns = columns_of(name)
     if columns:
-        rows = ((_code(c), kind, about.get(c, _field_text(name, c))) for c, kind in columns.items())
+        rows = (
+            (_code(c), kind, about[c] if c in about else _field_text(name, c))
+            for c, kind in columns.items()
+        )
         text += [_table(("column", "type", "meaning"), rows), ""]
     else:
         text += ["No columns of its own, besides those of every line.", ""]
@@ -209,7 +214,8 @@ def _format(name: str) -> str:
 
 
 def _time_of(name: str) -> str:
-    time = load_formats()[name].time
+    given = find_format(name)
+    time = None if given is None else given.time
     if time is None:
         return "The time is that of the reader." if _reader(name) == "w3c" else ""
     layouts = "".join(f", spelled {_code(layout)}" for layout in time.layout)
@@ -223,7 +229,7 @@ def _field_text(name: str, column: str) -> str:
 
 def _sample(name: str) -> list[str]:
     """Return a line of a format, for its section."""
-    given = load_formats().get(name)
+    given = find_format(name)
     if given is not None and given.samples:
         return given.samples[0].splitlines()
     fixture = _FIXTURES / f"{name}.jsonl"
