@@ -133,7 +133,6 @@ def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
 def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
     """Return the collector's settings; globs are relative to the mill's folder."""
     config = mill.config
-    file = mill.home.config_file
     return {
         **collector_wish(mill),
         "part": part,
@@ -141,13 +140,19 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
         "home": str(mill.home.folder),
         "data_dir": str(mill.home.part_data(part)),
         "status": {"host": mill.placement.bind_host, "port": config.ports.collector},
-        "reload": {
-            "file": str(file),
-            "command": [*WISH, str(file), "wish", "--collector"],
-            "sha256": mill.sha256,
-            # The copy of an edited file is always replaced as a whole.
-            **({"settled_ms": 0} if file == mill.home.started_config else {}),
-        },
+        "reload": _reload(mill, "--collector"),
+    }
+
+
+def _reload(mill: Mill, part: str) -> dict[str, Any]:
+    """Return the file that a part follows, and the command that prints the part's settings."""
+    file = mill.home.config_file
+    return {
+        "file": str(file),
+        "command": [*WISH, str(file), "wish", part],
+        "sha256": mill.sha256,
+        # The copy of an edited file is always replaced as a whole.
+        **({"settled_ms": 0} if file == mill.home.started_config else {}),
     }
 
 
@@ -235,13 +240,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,
         "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
         "page": f"http://{config.monitor.listen}",
-        "reload": {
-            "file": str(file),
-            "command": [*WISH, str(file), "wish", "--monitor"],
-            "sha256": mill.sha256,
-            # The copy of an edited file is always replaced as a whole.
-            **({"settled_ms": 0} if file == mill.home.started_config else {}),
-        },
+        "reload": _reload(mill, "--monitor"),
         "preview": {
             "folder": str(mill.home.folder / "watched"),
             "command": [*WISH, str(file), "detect", "--json"],
