@@ -8,11 +8,12 @@ same time, changes nothing.
 import os
 import secrets as randomness
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import Failure
-from appliance.machine.files import create_once
+from appliance.machine.files import create_once, write_atomically
 from appliance.mill.home import CODE, Home
 from protocol.types import random_uuid, uuid_to_base64
 
@@ -76,13 +77,21 @@ def write_shipped_config(home: Home) -> bool:
     InitError when a folder or the file cannot be written.
     """
     shipped = CODE / "configs" / "millrace.yaml"
-    if home.config_file.exists() or not shipped.is_file():
+    if not shipped.is_file():
+        return False
+    schema = shipped.with_name(SCHEMA_FILE).read_bytes()
+    place = home.config_file.with_name(SCHEMA_FILE)
+    if home.config_file.exists():
+        # An earlier version can have written the schema. Only editors need it, so a folder that
+        # cannot be written is no fault.
+        with suppress(OSError):
+            if place.read_bytes() != schema:
+                write_atomically(place, schema)
         return False
     _make_folder(home.config_file.parent, 0o755)
     for name in ("access", "json", "text"):
         _make_folder(home.folder / "watched" / name, 0o755)
-    schema = shipped.with_name(SCHEMA_FILE)
-    create_once(home.config_file.with_name(SCHEMA_FILE), schema.read_bytes(), mode=0o644)
+    create_once(place, schema, mode=0o644)
     return create_once(home.config_file, shipped.read_bytes(), mode=0o644)
 
 
