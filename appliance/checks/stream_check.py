@@ -52,7 +52,7 @@ class CheckFailed(Failure):
 class SparkAnswer:
     """Spark's notes on valid expressions.
 
-    `asked` is false if all answers were already stored, so that Spark did not run.
+    `was_asked` is false if all answers were already stored, so that Spark did not run.
     """
 
     was_asked: bool
@@ -68,10 +68,9 @@ def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
         return SparkAnswer(was_asked=False)
     settings = stream_check_settings(mill)
     digest = _digest(mill, settings)
-    memory = mill.home.data / MEMORY
-    known, *notes = (memory.read_text() if memory.exists() else "").splitlines() or [""]
+    known, *stored = _stored_answer(mill) or [""]
     if known == digest:
-        return SparkAnswer(False, tuple(notes))
+        return SparkAnswer(False, tuple(stored))
     notes = []
     for fault in _ask_spark(mill, settings):
         path: Path = tuple(fault["path"])
@@ -88,7 +87,8 @@ def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
     # again next time.
     with suppress(OSError):
         mill.home.data.mkdir(parents=True, exist_ok=True)
-        write_atomically(memory, "".join(f"{one}\n" for one in (digest, *notes)).encode())
+        text = "".join(f"{one}\n" for one in (digest, *notes))
+        write_atomically(mill.home.data / MEMORY, text.encode())
     return SparkAnswer(True, tuple(notes))
 
 
@@ -100,11 +100,21 @@ def check_rest(mill: Mill, faulty: FaultyConfig) -> ConfigFaults:
     rest = faulty.rest
     if rest is None:
         return faulty
-    for fault in _ask_spark(mill, stream_check_settings(mill)):
+    settings = stream_check_settings(mill)
+    if _stored_answer(mill)[:1] == [_digest(mill, settings)]:
+        # Spark has accepted exactly this rest before.
+        return faulty
+    for fault in _ask_spark(mill, settings):
         if not fault["is_note"]:
             path = rest.path_in_file(tuple(fault["path"]))
             faulty.document.add(path, str(fault["found"]), str(fault["expected"]))
     return ConfigFaults(faulty.document.faults)
+
+
+def _stored_answer(mill: Mill) -> list[str]:
+    """Return the hash of the expressions that Spark accepted last, and its notes; empty if none."""
+    memory = mill.home.data / MEMORY
+    return memory.read_text().splitlines() if memory.exists() else []
 
 
 def _digest(mill: Mill, settings: dict[str, Any]) -> str:

@@ -85,8 +85,9 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     # An empty section (`collector:` and nothing below) means its defaults.
     given = {key: {} if value is None else value for key, value in document.root.items()}
     wrong: set[Path] = set()
+    formats = _users_formats(home)
     try:
-        with users_formats(_users_formats(home)):
+        with users_formats(formats):
             config = MillConfig.model_validate(given)
     except ValidationError as error:
         for details in error.errors(include_url=False):
@@ -94,12 +95,12 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
             if path in references:
                 found = f"what stands behind {references[path]}"
             document.add(path, found, expected, key=is_key)
-        with users_formats(_users_formats(home)):
+        with users_formats(formats):
             config, wrong = without_faults(given)
     is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
-        with users_formats(_users_formats(home)):
+        with users_formats(formats):
             raise FaultyConfig(document, sound_rest(given, config, document.faulty))
     return LoadedConfig(config, document, references, notes_on(config))
 
