@@ -3,12 +3,19 @@
 The module uses only the values that it gets: it opens no file and starts no JVM.
 """
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
 from protocol.units import DURATION_PATTERN, SIZE_PATTERN, parse_duration_ms, parse_size_bytes
 from stream.config.times import LISTED_SCHEMA, listed
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+"""The names of inputs, metrics and formats."""
+
+NAME_PATTERN = "^[a-z][a-z0-9_]{0,47}$"
+"""The same for JSON Schema, in which `$` matches only at the end."""
 
 
 def _duration(value: str) -> str:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from stream.config.base import Names, Section
+from stream.config.base import NAME, Names, Section
 from stream.config.formats import FORMAT_COLUMNS
 from stream.config.groups import PatternFault, python_pattern
 from stream.config.headers import HeaderKeys, header_fields
@@ -33,7 +33,6 @@ from stream.config.windows import fault
 
 SHIPPED = Path(__file__).parents[1] / "formats"
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 # The keys of an input that a format replaces, in addition to its columns.
 _AS_IN_INPUT = "as in an input of `stream.from`"
 _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "header", "tz")

@@ -7,6 +7,7 @@ fault has its key, and says what was found and what was expected.
 import difflib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import (
     Field,
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from stream.config import formats, groups
-from stream.config.base import Names, Section
+from stream.config.base import NAME_PATTERN, Names, Section
 from stream.config.declarations import Declaration, declared_column, declaring, named
 from stream.config.format_files import completed_input, format_names, shipped_names
 from stream.config.headers import (
@@ -49,6 +50,14 @@ _FORMAT_KEYS = {
 _CSV_KEYS = ("delimiter", "quote", "escape", "comment", "header")
 
 
+def _name_formats(schema: dict[str, Any]) -> None:
+    """Add the names of the formats to the JSON Schema of the key `format`."""
+    schema["anyOf"] = [
+        {"enum": [*formats.FORMAT_COLUMNS, *shipped_names()]},
+        {"pattern": NAME_PATTERN},
+    ]
+
+
 class ParsedInputSection(Section):
     """One parsed input: the lines of a topic in one format.
 
@@ -70,12 +79,7 @@ class ParsedInputSection(Section):
     format: str = Field(
         description="the format of the lines, by its name: see [formats.md](formats.md)",
         examples=["combined"],
-        json_schema_extra={
-            "anyOf": [
-                {"enum": [*formats.FORMAT_COLUMNS, *shipped_names()]},
-                {"pattern": "^[a-z][a-z0-9_]{0,47}$"},
-            ]
-        },
+        json_schema_extra=_name_formats,
     )
     tz: str = Field(
         default="UTC",

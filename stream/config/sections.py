@@ -5,7 +5,6 @@ found and what was expected. Values stay as the user wrote them; `metrics.py` co
 rest of `stream`.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinks.local_time import DAY_S
 from stream.config import expression
-from stream.config.base import Names, Section
+from stream.config.base import NAME, NAME_PATTERN, Names, Section
 from stream.config.functions import words
 from stream.config.input_section import ParsedInputSection
 from stream.config.windows import (
@@ -45,8 +44,6 @@ RESERVED_NAMES = words(
     window_cells window_keys window_sizes windows
     """
 )
-
-_METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 
 
 class KeepSection(Section):
@@ -96,7 +93,7 @@ class MetricSection(Section):
         description="the metric's name: 1 to 48 of a-z, 0-9 and _, a letter first. The view in"
         " MySQL and the keys in Redis have this name",
         examples=["errors_by_path"],
-        json_schema_extra={"pattern": "^[a-z][a-z0-9_]{0,47}$"},
+        json_schema_extra={"pattern": NAME_PATTERN},
     )
     from_: Names = Field(
         alias="from",
@@ -166,7 +163,7 @@ class MetricSection(Section):
     @field_validator("name")
     @classmethod
     def _check_name(cls, value: str) -> str:
-        if not _METRIC_NAME.match(value):
+        if not NAME.match(value):
             raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
         if value in RESERVED_NAMES:
             raise fault(repr(value), "another name: a table, column or key is called so")

@@ -21,7 +21,7 @@ from pydantic import (
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.config import SinksSettings
-from stream.config.base import DurationText, Section, SizeText
+from stream.config.base import NAME, NAME_PATTERN, DurationText, Section, SizeText
 from stream.config.input_section import ParsedInputSection
 from stream.config.sections import (
     METRICS_MAX,
@@ -39,7 +39,6 @@ LINES_PER_BATCH_MIN = 100
 ARCHIVE_EVERY_MS_MIN = 1_000
 ARCHIVE_EVERY_MS_MAX = 86_400_000
 
-_INPUT_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 _MASTER = re.compile(r"local(\[([0-9]+|\*)\])?\Z|(spark|k8s)://\S+\Z|yarn\Z")
 
 # Spark's keys that the mill sets itself, because other values would make counts inexact.
@@ -143,7 +142,7 @@ class StreamSection(Section):
         description="the parsed inputs by their names: the topics that are counted, and how their"
         " lines are read. One input for each topic",
         examples=[{"access": {"topic": "logs.access", "format": "combined"}}],
-        json_schema_extra={"propertyNames": {"pattern": "^[a-z][a-z0-9_]{0,47}$"}},
+        json_schema_extra={"propertyNames": {"pattern": NAME_PATTERN}},
     )
     defaults: DefaultsSection = Field(
         default=DefaultsSection(),
@@ -207,7 +206,7 @@ class StreamSection(Section):
     def _check_from(cls, value: dict[str, ParsedInputSection]) -> dict[str, ParsedInputSection]:
         topics: dict[str, str] = {}
         for name, section in value.items():
-            if not _INPUT_NAME.match(name):
+            if not NAME.match(name):
                 raise fault(repr(name), "an input's name: a-z, 0-9 and _, a letter first")
             if section.topic in topics:
                 raise fault(
