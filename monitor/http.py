@@ -24,7 +24,7 @@ from monitor.api.routes import api_router
 from monitor.asking.browse import Reads
 from monitor.asking.counts import Counts
 from monitor.asking.preview import Previews
-from monitor.config.following import Configured
+from monitor.config.following import Configured, UpdateWatch
 from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.lag.rules import CellState
 from monitor.sampling.clusters import Clusters
@@ -96,7 +96,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(sampler.run()), *others.start()]
-        tasks.append(asyncio.create_task(configured.run()))
+        if settings.reload is not None:
+            watch = UpdateWatch(configured, settings.reload)
+            tasks.append(asyncio.create_task(watch.run()))
         for task in tasks:
             task.add_done_callback(ended)
         yield

@@ -25,30 +25,33 @@ class Configured:
 
     def __init__(self, settings: MonitorSettings) -> None:
         self.now = MonitorUpdate(inputs=settings.inputs, metrics=settings.metrics)
-        self._reload = settings.reload
-        if settings.reload is not None:
-            self._settling = _settling_of(settings.reload)
+
+
+class UpdateWatch:
+    """Watches the file, and replaces what is in effect when the file changes."""
+
+    def __init__(self, configured: Configured, reload: MonitorReloadSettings) -> None:
+        self._configured = configured
+        self._reload = reload
+        known = known_signature(reload.file, reload.sha256)
+        self._settling = Settling(known, reload.settled_ms / 1000)
 
     async def run(self) -> None:
         """Watch the file for as long as the monitor runs."""
-        while self._reload is not None:
+        while True:
             await self.look(time.monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self, now_s: float) -> None:
         """Apply the file if it has changed and is no longer being written."""
         reload = self._reload
-        if reload is None or not self._settling.look(signature_of(reload.file), now_s):
+        if not self._settling.look(signature_of(reload.file), now_s):
             return
         try:
             said = await run_command(reload.command, COMMAND_S)
-            self.now = MonitorUpdate.model_validate_json(said)
+            self._configured.now = MonitorUpdate.model_validate_json(said)
         except (CommandFailed, ValidationError) as error:
             logger.warning(
                 "changed inputs and metrics are not shown, the old ones stay",
                 extra=fields(file=reload.file, why=error),
             )
-
-
-def _settling_of(reload: MonitorReloadSettings) -> Settling:
-    return Settling(known_signature(reload.file, reload.sha256), reload.settled_ms / 1000)

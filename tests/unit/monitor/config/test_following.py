@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.config.following import Configured
+from monitor.config.following import Configured, UpdateWatch
 from monitor.config.settings import MonitorReloadSettings, MonitorSettings
 from protocol.settling import SETTLED_S, sha256_of
 
@@ -23,10 +23,10 @@ def names_of(configured: Configured) -> list[str]:
     return [metric.name for metric in configured.now.metrics]
 
 
-def look(configured: Configured, at_s: float) -> None:
+def look(watch: UpdateWatch, at_s: float) -> None:
     """Look twice, so that the file has rested in between."""
-    asyncio.run(configured.look(at_s))
-    asyncio.run(configured.look(at_s + SETTLED_S))
+    asyncio.run(watch.look(at_s))
+    asyncio.run(watch.look(at_s + SETTLED_S))
 
 
 @pytest.fixture
@@ -36,47 +36,40 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def configured_of(file: Path, sha256: str | None) -> Configured:
+def watched(file: Path, sha256: str | None) -> tuple[Configured, UpdateWatch]:
     reload = MonitorReloadSettings(
         file=file, command=(sys.executable, "-c", PRINTS, str(file)), sha256=sha256
     )
     first = json.loads(update("one"))["metrics"]
-    return Configured(
-        MonitorSettings(
-            bootstrap_servers="b:1", data_dir="data", parts={}, metrics=first, reload=reload
-        )
+    configured = Configured(
+        MonitorSettings(bootstrap_servers="b:1", data_dir="data", parts={}, metrics=first)
     )
+    return configured, UpdateWatch(configured, reload)
 
 
 def test_a_metric_that_was_added_is_known_without_a_restart(file: Path) -> None:
-    configured = configured_of(file, sha256_of(file))
-    look(configured, 0.0)
+    configured, watch = watched(file, sha256_of(file))
+    look(watch, 0.0)
     assert names_of(configured) == ["one"]
     file.write_text(update("one", "two"))
-    look(configured, 10.0)
+    look(watch, 10.0)
     assert names_of(configured) == ["one", "two"]
 
 
 def test_a_file_that_changed_before_the_monitor_started_is_read(file: Path) -> None:
     sha256 = sha256_of(file)
     file.write_text(update("two"))
-    configured = configured_of(file, sha256)
-    look(configured, 0.0)
+    configured, watch = watched(file, sha256)
+    look(watch, 0.0)
     assert names_of(configured) == ["two"]
 
 
 def test_a_file_with_faults_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    configured = configured_of(file, sha256_of(file))
+    configured, watch = watched(file, sha256_of(file))
     file.write_text("no JSON")
-    look(configured, 0.0)
+    look(watch, 0.0)
     assert names_of(configured) == ["one"]
     assert "the old ones stay" in caplog.text
     file.write_text(update("three"))
-    look(configured, 10.0)
+    look(watch, 10.0)
     assert names_of(configured) == ["three"]
-
-
-def test_without_a_file_nothing_is_followed() -> None:
-    configured = Configured(MonitorSettings(bootstrap_servers="b:1", data_dir="data", parts={}))
-    look(configured, 0.0)
-    assert names_of(configured) == []
