@@ -29,8 +29,9 @@ def grouped(value: Number, digits: int = DIGITS_SHOWN) -> str:
     return _without_zeros(f"{rounded:,f}")
 
 
-def percent(share: float) -> str:
+def exact_percent(share: float) -> str:
     """Return a share in per cent with one place. Only a share of exactly 1 is shown as 100 %."""
+    # A reader takes 100 % to mean that nothing is missing.
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
 
 

@@ -19,7 +19,7 @@ from appliance.output import (
     say,
 )
 from protocol.log import escape
-from sinks.number_text import percent
+from sinks.number_text import exact_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,9 +225,9 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
         return
     out(f"{name}: {found.format} ({found.title})")
     second = found.runner_up
-    beside = "" if second is None else f"; second is {second[0]} with {percent(second[1])}"
+    beside = "" if second is None else f"; second is {second[0]} with {exact_percent(second[1])}"
     first = "the first " if found.is_part else ""
-    out(f"{percent(found.share)} of {first}{counted(found.lines, 'line')} parse{beside}")
+    out(f"{exact_percent(found.share)} of {first}{counted(found.lines, 'line')} parse{beside}")
     out()
     _print_rows(found)
     if found.not_parsed_count:

@@ -11,7 +11,7 @@ from monitor.sampling.sampler import Sampler
 from monitor.site.messages import Page, Values
 from monitor.state.snapshot import Snapshot
 from monitor.views.not_counted import not_counted
-from sinks.number_text import percent
+from sinks.number_text import exact_percent
 
 SWITCHED_OFF = "files are not shown here: monitor.messages is false"
 
@@ -64,5 +64,5 @@ def _shown(name: str, found: Any) -> Values:
         "file": f"watched/{name}",
         "found": found,
         "command": command,
-        "percent": percent(found["share"]),
+        "percent": exact_percent(found["share"]),
     }
