@@ -206,12 +206,21 @@ def _print_json(files: list[Path], found: "list[Detection]", change: "ConfigEdit
             "file": str(file),
             **one.as_json(),
             "yaml": None if one.proposal is None else to_paste(one.proposal),
+            "command": None if one.proposal is None else _command(file, one.proposal.name),
         }
         for file, one in zip(files, found, strict=True)
     ]
     if change is not None:
         rows[0]["applied"] = change.name
     print_json("detection/1", rows[0] if len(rows) == 1 else rows)
+
+
+def _command(file: Path, name: str) -> str:
+    """Return the command that writes a proposal, for a user in the mill's folder."""
+    home = context.home().folder
+    is_inside = not context.in_containers() and file.is_relative_to(home)
+    shown = file.relative_to(home) if is_inside else file
+    return context.typed(f"detect {quote(str(shown))} --apply {name}")
 
 
 def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
@@ -242,7 +251,7 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
         out(f"Note: {note}.")
     if found.proposal is not None and not is_applied:
         out()
-        command = context.typed(f"detect {quote(str(file))} --apply {found.proposal.name}")
+        command = _command(file, found.proposal.name)
         out(f"# Add this to configs/millrace.yaml, or have it written: {command}")
         out(to_paste(found.proposal))
 

@@ -60,8 +60,7 @@ class Detector:
                 )
         except TimeoutError as error:
             raise PreviewFailed(
-                f"{name} was not previewed within {TIMEOUT_S:.0f} s; try again, or run"
-                f" `./millrace detect watched/{relative_name(name)}`"
+                f"{name} was not previewed within {TIMEOUT_S:.0f} s; try again later"
             ) from error
         except CommandFailed as error:
             raise PreviewFailed(str(error)) from error

@@ -1,7 +1,6 @@
 """The preview of a file on the Counts page: its format, some rows, and how to count it."""
 
 import asyncio
-import shlex
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -57,12 +56,8 @@ def preview_routes(sampler: Sampler, previews: Previews | None, page: Page) -> A
 
 def _shown(name: str, found: Any) -> Values:
     """Return the values of a detection; `name` is relative to `watched/`."""
-    command = f"./millrace detect {shlex.quote(f'watched/{name}')}"
-    if found["input"] is not None:
-        command += f" --apply {found['input']['name']}"
     return {
         "file": f"watched/{name}",
         "found": found,
-        "command": command,
         "percent": exact_percent(found["share"]),
     }

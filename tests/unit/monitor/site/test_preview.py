@@ -33,6 +33,7 @@ FOUND: dict[str, Any] = {
     "reason": None,
     "remedy": None,
     "yaml": "collector:\n  inputs: []\n",
+    "command": "./millrace detect 'watched/my shop/app.log' --apply shop",
 }
 NOTHING: dict[str, Any] = {
     **FOUND,
@@ -40,6 +41,7 @@ NOTHING: dict[str, Any] = {
     "rows": [],
     "input": None,
     "yaml": None,
+    "command": None,
     "reason": "its bytes are no text",
     "remedy": "leave it out of watched/",
 }
