@@ -116,3 +116,33 @@ def options_of(name: str) -> set[str]:
     command = TREE.get_command(TREE.make_context("millrace", ["status"]), name)
     below = getattr(command, "commands", {name: command})
     return {option for one in below.values() for param in one.params for option in param.opts}
+
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINKED_FROM = [*PAGES, CODE / "CONTRIBUTING.md", CODE / "SECURITY.md", CODE / "tests" / "README.md"]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: dict[str, int] = {}
+    anchors = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        shown = LINK.sub(lambda link: link[0][1 : link[0].index("]")], heading)
+        anchor = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
+        seen = found.get(anchor, 0)
+        found[anchor] = seen + 1
+        anchors.add(f"{anchor}-{seen}" if seen else anchor)
+    return anchors
+
+
+@pytest.mark.parametrize("page", LINKED_FROM, ids=lambda page: str(page.relative_to(CODE)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in LINK.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link}: there is no such file"
+        if anchor:
+            assert anchor in anchors_of(target), f"{link}: there is no such heading"
