@@ -67,8 +67,8 @@ class InputSection(CollectorModel):
     )
     start: Literal["beginning", "end"] = Field(
         default="beginning",
-        description="where files are begun that the first scan of a new input finds. `end`: only"
-        " lines that are added to them later",
+        description="where the collector begins with files that exist when the input is new."
+        " `end`: only lines that are added to them later are read",
         examples=["end"],
     )
     key: Literal["path", "host", "none"] = Field(
@@ -88,8 +88,8 @@ class InputSection(CollectorModel):
         default_factory=dict,
         description="fields that are added to each line that is a JSON object: text, numbers, true"
         " and false. A key that the line already has is not changed. Other lines are not changed,"
-        " and are counted in `fields_not_put`. Not with `multiline`. Each line is parsed: where"
-        " readers take headers, `headers` costs a twelfth of it",
+        " and are counted in `fields_not_put`. Not with `multiline`. Every line is parsed for this:"
+        " if your readers can use headers, `headers` takes a twelfth of the time",
         examples=[{"host": "{host}", "shard": 3}],
     )
     encoding: str = Field(

@@ -95,8 +95,8 @@ class RuleSection(BaseModel):
     )
     clear: Duration = Field(
         default="1m",
-        description="how long a value must be better than its limit, by a tenth, until the alert"
-        " closes",
+        description="how long a value must be within its limit, by at least a tenth, until the"
+        " alert closes",
         examples=["5m"],
     )
     of: tuple[str, ...] = Field(

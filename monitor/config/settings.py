@@ -81,7 +81,7 @@ class MonitorSection(BaseModel):
     )
     messages: bool = Field(
         default=True,
-        description="true: the page can show records of topics",
+        description="true: the page can show records of topics, and lines of files in `watched/`",
         examples=[False],
     )
     admin: bool = Field(

@@ -22,8 +22,8 @@ class Recount:
     """A metric that is being recounted, and what is missing.
 
     `gaps` are the missing offsets nearest to the counted ones, one range per partition. `left` is
-    how many offsets are missing in total. `tries` is how often counting was started since it last
-    succeeded. `problem` says why the recount was given up; None if it was not.
+    how many offsets are missing in total. `tries` is how many attempts began since lines
+    were last counted. `problem` says why the recount was given up; None if it was not.
     """
 
     metric: str

@@ -98,9 +98,9 @@ class ParsedInputSection(Section):
     )
     escape: str | None = Field(
         default=None,
-        description="csv: the character before a quote within quotes. null: a quote is doubled, or"
-        " has a backslash before it where doubled quotes do not explain the line. With"
-        " `quote: none` it also escapes the delimiter",
+        description="csv: the character before a quote that is part of a quoted field's text. null:"
+        " such a quote is doubled; where that does not explain the line, a backslash before it is"
+        " tried. With `quote: none` it also escapes the delimiter",
         examples=["\\"],
     )
     comment: str | None = Field(

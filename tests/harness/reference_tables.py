@@ -176,7 +176,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
             "topic": "topic",
             "part": "partition",
             "from_offset": "the first offset to count",
-            "tries": "how often counting was started since it last succeeded",
+            "tries": "how many attempts began since lines were last counted",
             "problem": "why the recount was given up; NULL if it was not",
         },
     ),
