@@ -78,7 +78,7 @@ class BrokerKeys(LimitKeys):
     )  # fmt: skip
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable", ConfigType.BOOLEAN, True,
-        why="without it compacted topics, such as the committed offsets, grow for ever",
+        why="without it compacted topics, such as the committed offsets, grow forever",
     )  # fmt: skip
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", ConfigType.INT, 60_000, "ms", low=1,

@@ -293,7 +293,7 @@ class Agent:
 
         This fences the process that caused the loss. If that process is a rival (another collector
         with the same instance), this agent fences it only once and then ends. Otherwise the two
-        would fence each other for ever.
+        would fence each other forever.
         """
         logger.warning(
             "transaction lost, reading the stored positions again", extra=fields(reason=str(reason))

@@ -2,7 +2,7 @@
 
 This module is pure. A deletion cannot be undone, so it is announced. A `keep` that would delete
 existing windows takes effect a week after it was first seen (decision 0098). Until then the sinks
-merge as if these windows were kept for ever, so late lines are still added to them. A user who
+merge as if these windows were kept forever, so late lines are still added to them. A user who
 changes the `keep` to `forever` within that week has lost nothing. A `keep` that deletes nothing
 takes effect at once.
 """
@@ -40,7 +40,7 @@ class Term:
 
 
 def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int]]:
-    """Yield each metric and size that is not kept for ever, and its `keep` in seconds."""
+    """Yield each metric and size that is not kept forever, and its `keep` in seconds."""
     for definition in definitions:
         for size_s in definition.windows_s:
             keep_s = definition.keep_mysql_s.get(size_s)
@@ -62,7 +62,7 @@ def foreseen_words(term: Term) -> str:
 def unasked_words(place: Place, before_s: int | None, keep_s: int) -> str:
     """Return the notice for a shorter `keep` if MySQL could not be asked about the cells."""
     metric, size_s = place
-    before = "for ever" if before_s is None else size_text(before_s)
+    before = "forever" if before_s is None else size_text(before_s)
     return (
         f"{metric}: MySQL's {size_text(size_s)} windows were kept {before}; what is older than"
         f" the new `keep` ({size_text(keep_s)}) would be deleted a week after it is applied (MySQL"
@@ -110,7 +110,7 @@ def shortened(
 ) -> Iterator[tuple[Place, int | None, int]]:
     """Yield each metric and size whose `keep` becomes shorter: the old one, and the new one.
 
-    An old `keep` of None was for ever.
+    An old `keep` of None was forever.
     """
     known = {definition.name: definition for definition in before}
     for (name, size_s), keep_s in limits(after):
@@ -126,7 +126,7 @@ def in_force(
 ) -> dict[str, MetricDefinition]:
     """Return definitions by name, with the `keep` that is in effect now.
 
-    While no term is in effect for a size, its windows are kept for ever.
+    While no term is in effect for a size, its windows are kept forever.
     """
     found = {}
     for definition in definitions:

@@ -120,7 +120,7 @@ class MetricDefinition:
     UTC if it is None.
 
     `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end. A
-    size with None, or without an entry, is kept for ever. `definition_hash` has 16 bytes and
+    size with None, or without an entry, is kept forever. `definition_hash` has 16 bytes and
     changes with the metric's definition.
     """
 

@@ -89,7 +89,7 @@ def checks_of(
 def _words(one: Growth) -> str:
     sizes: dict[str, list[str]] = {}
     for pace in sorted(one.paces, key=lambda pace: pace.size_s or math.inf):
-        kept = "for ever" if pace.kept_days is None else f"for {pace.kept_days:g} days"
+        kept = "forever" if pace.kept_days is None else f"for {pace.kept_days:g} days"
         sizes.setdefault(kept, []).append(size_text(pace.size_s))
     kept = ", ".join(f"{', '.join(names)} {kept}" for kept, names in sizes.items())
     if len(sizes) == 1:

@@ -1,7 +1,7 @@
 """Run a container whose part the configuration leaves out: log that, and wait for SIGTERM.
 
 Compose starts the same containers for every configuration. With one broker, an existing cluster or
-no metrics, some of them have nothing to do. If they ended, compose would restart them for ever, and
+no metrics, some of them have nothing to do. If they ended, compose would restart them forever, and
 `docker compose up --wait` would call the whole mill broken.
 """
 

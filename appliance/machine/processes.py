@@ -71,7 +71,7 @@ def with_all_it_starts(
 
     Use this for every question that starts a JVM. Because of the group, a terminal's Ctrl-C reaches
     only the command, which then kills the group. A JVM whose Python is interrupted while it starts
-    would otherwise stay for ever.
+    would otherwise stay forever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:

@@ -90,7 +90,7 @@ class Housekeeping:
     def next_deadline_ms(self) -> int:
         """The time to call `run_due`, by the monotonic clock."""
         deadline_ms = self._timers.next_deadline_ms
-        assert deadline_ms is not None, "the duties repeat for ever"
+        assert deadline_ms is not None, "the duties repeat forever"
         return deadline_ms
 
     def run_due(self, now_ms: int) -> None:

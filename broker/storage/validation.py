@@ -64,7 +64,7 @@ def check_client_batch(
     if header.size_bytes != size_bytes:
         if HEADER_BYTES <= header.size_bytes < size_bytes:
             raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for one partition")
-        # Not CORRUPT_MESSAGE, because the client would retry this batch for ever.
+        # Not CORRUPT_MESSAGE, because the client would retry this batch forever.
         raise ApiError(ErrorCode.INVALID_RECORD, "the batch is longer than the data")
     check_size(size_bytes, config)
     if not check_crc(batch):

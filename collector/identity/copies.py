@@ -5,7 +5,7 @@ a file wait.
 
 A file waits while its comparison is not finished. If it were read as a new file, its lines would be
 sent twice. A comparison can take several scans. The scan that finishes a comparison must not begin
-another, because the result must be used first. Otherwise the comparison would start over for ever.
+another, because the result must be used first. Otherwise the comparison would start over forever.
 """
 
 from collector.config.settings import COPY_QUIET_MS

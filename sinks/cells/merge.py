@@ -74,17 +74,17 @@ def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None)
 
 
 def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
-    """Tell whether a window is still kept: its end is at most `keep_s` ago (None: for ever)."""
+    """Tell whether a window is still kept: its end is at most `keep_s` ago (None: forever)."""
     return size_s == ALL_WINDOW_S or keep_s is None or start_s + size_s + keep_s > now_s
 
 
 def keep_in_mysql_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """Return for how many seconds MySQL keeps a window after its end; None means for ever."""
+    """Return for how many seconds MySQL keeps a window after its end; None means forever."""
     return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s.get(size_s)
 
 
 def keep_in_redis_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """Return for how many seconds Redis keeps a window after its end; None means for ever."""
+    """Return for how many seconds Redis keeps a window after its end; None means forever."""
     return None if size_s == ALL_WINDOW_S else definition.keep_redis_s.get(size_s)
 
 

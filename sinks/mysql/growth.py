@@ -50,7 +50,7 @@ class TableSize:
 class GrowthPerDay:
     """The windows of one size: the rows added per day, and for how many days they are kept.
 
-    `kept_days` is None if the windows are kept for ever. Otherwise the rows grow until they are as
+    `kept_days` is None if the windows are kept forever. Otherwise the rows grow until they are as
     many as are added in `kept_days`. `grows_days` says how long that still takes at this pace.
     """
 
@@ -109,7 +109,7 @@ def growth_of(
     """Return every metric that has rows, those with the most rows first.
 
     `kept_s` is how long each size of each metric is kept. A size that is missing or None is kept
-    for ever.
+    forever.
     """
     by_metric: dict[str, list[SizeRows]] = {}
     for one in stored.sizes:
@@ -124,7 +124,7 @@ def growth_of(
 
 
 def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) -> float | None:
-    """Return for how many days a disk with this free space suffices; None means for ever.
+    """Return for how many days a disk with this free space suffices; None means forever.
 
     Rows with a limited `keep` grow until they equal the rows added in that time; from then on they
     are purged as fast as they are added.

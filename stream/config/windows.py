@@ -40,7 +40,7 @@ def window_s(text: str) -> int:
 
 
 def keep_s(text: str) -> int | None:
-    """Return for how many seconds a sink keeps a window after its end; None means for ever."""
+    """Return for how many seconds a sink keeps a window after its end; None means forever."""
     if text == FOREVER:
         return None
     duration_ms = parse_duration_ms(text)
@@ -65,7 +65,7 @@ def _checked(value: object) -> object:
     """Validate one duration for all window sizes, or one per size; report the first fault only."""
     for size, keep in value.items() if isinstance(value, dict) else (("1m", value),):
         if window_s(str(size)) == 0:
-            raise fault("all", "window sizes: totals since the beginning stay for ever")
+            raise fault("all", "window sizes: totals since the beginning stay forever")
         if not isinstance(keep, str):
             raise fault(repr(keep), "a duration such as 30d, or forever")
         keep_s(keep)
@@ -99,7 +99,7 @@ def over(preset: Mapping[str, str], said: Keep | None) -> Keep:
 def kept_s(
     preset: Mapping[str, str], said: Sequence[Keep | None], windows_s: Sequence[int]
 ) -> dict[int, int | None]:
-    """Return for how many seconds each window size is kept; None means for ever.
+    """Return for how many seconds each window size is kept; None means forever.
 
     The values are those of `preset`, overridden by each entry of `said` in turn.
 

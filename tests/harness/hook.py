@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Hook:
-    """Answers with the statuses in turn, the last one for ever."""
+    """Answers with the statuses in turn, the last one forever."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=lambda: [204])

@@ -166,7 +166,7 @@ class Stage:
             (
                 self.name_of(one.member_id),
                 one.group_instance_id,
-                # Kafka keeps the first client id of a static member for ever (pitfall 35).
+                # Kafka keeps the first client id of a static member forever (pitfall 35).
                 one.client_id if one.group_instance_id is None else "",
                 one.client_host,
                 bytes(one.member_metadata),

@@ -1,4 +1,4 @@
-"""Orders whose controller dies: they are carried out at most once, and no client waits for ever."""
+"""Orders whose controller dies: they are carried out at most once, and no client waits forever."""
 
 from __future__ import annotations
 

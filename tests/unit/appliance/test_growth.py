@@ -23,7 +23,7 @@ STORED = TableSize(
 
 def test_rows_bytes_and_days_are_said() -> None:
     paths, gone, table = checks_of(STORED, {"paths": {}}, NOW_S, 20_000_000_000)
-    assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept for ever"
+    assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept forever"
     assert "millrace stream forget gone" in gone.remedy
     assert table.level is CheckLevel.OK
     assert table.found.endswith("200 bytes a row; the disk holds 1,000 more days like the last")
@@ -40,7 +40,7 @@ def test_sizes_that_are_kept_for_another_time_are_told_apart() -> None:
     sizes = [SizeRows("paths", size_s, 10, 0, None) for size_s in (0, 3_600, 60)]
     kept_s = {"paths": {60: 90 * DAY_S, 3_600: None, 0: None}}
     paths, _ = checks_of(TableSize(sizes, 2_000), kept_s, NOW_S, 10**9)
-    assert paths.found.endswith("kept 1m for 90 days, 1h, all for ever")
+    assert paths.found.endswith("kept 1m for 90 days, 1h, all forever")
 
 
 def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:

@@ -37,7 +37,7 @@ def test_no_public_name_changes_unseen(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_name_is_in_the_file() -> None:
-    """A list that lost one of its sources would be green for ever."""
+    """A list that lost one of its sources would be green forever."""
     known = FILE.read_text().splitlines()
     for line in (
         "command millrace lag --watch",

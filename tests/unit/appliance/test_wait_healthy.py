@@ -44,7 +44,7 @@ def home(clock: Clock) -> Home:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
-    """The supervisor says one after the other, and then the last one for ever."""
+    """The supervisor says one after the other, and then the last one forever."""
     left = list(looks)
 
     def snapshot(home: Home) -> dict[str, Any]:

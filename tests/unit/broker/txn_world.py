@@ -238,7 +238,7 @@ class TxnWorld:
         read = ReadLog("committed", is_full=True, is_read_committed=True)
         for place in PLACES:
             log = self.rig.broker.parts.replicas.find(*place).log
-            assert log.last_stable_offset == log.log_end_offset, "something is open for ever"
+            assert log.last_stable_offset == log.log_end_offset, "something is open forever"
             read.starts[place] = 0
             for record in read_stable_records(self.rig, *place):
                 assert record.value is not None

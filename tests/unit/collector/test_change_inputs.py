@@ -98,7 +98,7 @@ def test_a_file_whose_input_says_utf_16_too_late_is_text_from_there_on(
         world.down()
         world.up()
     world.append("a", gzip.compress(second) if packed else second)
-    for _ in range(9):  # of which none may go on for ever
+    for _ in range(9):  # of which none may go on forever
         world.scan()
         world.feeder.step(world.now_ms)
     world.commit()

@@ -94,5 +94,5 @@ def test_only_a_shorter_keep_of_windows_that_there_were_deletes_something() -> N
     assert list(shortened([], [month])) == []
     assert list(shortened([replace(DEFINITION, windows_s=(0,))], [month])) == []
     assert unasked_words(("m", 3600), None, 365 * DAY_S).startswith(
-        "m: MySQL's 1h windows were kept for ever; what is older than the new `keep` (365d)"
+        "m: MySQL's 1h windows were kept forever; what is older than the new `keep` (365d)"
     )

@@ -122,7 +122,7 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> None:
-    """Its partitions would be served for ever, from folders that are gone."""
+    """Its partitions would be served forever, from folders that are gone."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     services = rig.broker.parts

@@ -146,7 +146,7 @@ def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
     for one in (damaged, batch_of([b"c"], timestamp_ms=NOW + 20)):
         answer = rig.ask(produce_request("t", one), 9).responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.NONE
-    # An answer that clients take for a passing failure would have them ask for ever.
+    # An answer that clients take for a passing failure would have them ask forever.
     (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
     assert (part.error_code, part.offset, part.timestamp) == (ErrorCode.NONE, 2, NOW + 10)
     (part,) = rig.ask(listed(NOW + 20), 7).topics[0].partitions

@@ -192,7 +192,7 @@ def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
 def test_offsets_are_listed_whatever_the_client_says_it_is(
     rig: Rig, replica_id: int, listener: str
 ) -> None:
-    """As in Kafka; a development version of kafka-python says 0, and would ask for ever."""
+    """As in Kafka; a development version of kafka-python says 0, and would ask forever."""
     produce(rig, NOW, NOW + 10)
     # Written and not committed: no client on a client listener learns of it.
     rig.send(produce_request("logs", batch_of([b"x"], timestamp_ms=NOW + 20)), 9)

@@ -18,7 +18,7 @@ from tests.unit.broker.rig import Rig
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
 def test_a_wrong_timeout_is_said_before_there_is_any_coordinator(timeout_ms: int) -> None:
-    """A retriable code would have the client ask for a coordinator for ever."""
+    """A retriable code would have the client ask for a coordinator forever."""
     request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=timeout_ms)
     assert Rig().ask(request, 4).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 

@@ -454,7 +454,7 @@ def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) 
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("left", [5, 30, 64])
 def test_a_cut_batch_is_refused_for_good(rig: Rig, left: int, version: int) -> None:
-    """CORRUPT_MESSAGE would have the client repeat it for ever."""
+    """CORRUPT_MESSAGE would have the client repeat it forever."""
     asked = rig.send(produce_request("t", batch_of([b"x"])[:left]), version)
     assert code_of(asked) is ErrorCode.INVALID_RECORD
     assert not ErrorCode.INVALID_RECORD.retriable

@@ -217,7 +217,7 @@ def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -
 def test_a_commit_under_way_is_refused_when_its_shard_is_dropped(
     rig: Rig, controller: Controller
 ) -> None:
-    """It had been unanswered for ever, and its connection's pipeline with it."""
+    """It had been unanswered forever, and its connection's pipeline with it."""
     asked = rig.send(commit_request(7), 8)
     assert not asked.is_answered()
     controller.take(controller.shard(OFFSETS_TOPIC, "g"))
@@ -396,7 +396,7 @@ def campaign(name: str, moves_count: int) -> None:
         world.finish()
         world.judge()
         for actor in world.actors:
-            assert actor.is_answered(), f"{actor.name} waits for ever"
+            assert actor.is_answered(), f"{actor.name} waits forever"
         moved += world.fault_count
         ends = [end for actor in world.actors for end in actor.log.ends.values()]
         committed += ends.count(Outcome.OK)

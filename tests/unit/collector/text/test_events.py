@@ -255,7 +255,7 @@ def test_events_that_a_limit_ends_are_counted(tmp_path: Path) -> None:
 def test_an_event_that_the_next_file_goes_on_with_is_given_however_late_that_is(
     tmp_path: Path, late_ms: int
 ) -> None:
-    """Each waits for the other; a late look must not leave the first event open for ever."""
+    """Each waits for the other; a late look must not leave the first event open forever."""
     world = World(tmp_path, **EVENTS)
     world.write(2, "a")
     world.scan()

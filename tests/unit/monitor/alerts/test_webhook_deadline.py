@@ -24,7 +24,7 @@ PATIENCE_S = 5.0
 
 @contextmanager
 def receiver(first: bytes, drip: bytes) -> Iterator[str]:
-    """A server that sends `first` after the first bytes arrive, and then `drip` for ever."""
+    """A server that sends `first` after the first bytes arrive, and then `drip` forever."""
     is_over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -73,7 +73,7 @@ def failure_of(url: str) -> WebhookFailed:
         pytest.param(b"", b"H", id="the status line drips"),
         pytest.param(b"HTTP/1.1 200 OK\r\nX-A: ", b"a", id="a header drips"),
         pytest.param(b"HTTP/1.1 200 OK\r\n", b"X-A: a\r\n", id="headers without end"),
-        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="continue, for ever"),
+        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="continue, forever"),
     ],
 )
 def test_an_answer_that_drips_ends_with_the_deadline(first: bytes, drip: bytes) -> None:

@@ -79,7 +79,7 @@ DAYS_90 = 90 * 86_400
 @pytest.mark.parametrize(
     ("defaults", "own", "kept"),
     [
-        # Without a setting the finest windows are kept 90 days, coarser ones for ever.
+        # Without a setting the finest windows are kept 90 days, coarser ones forever.
         (None, None, {10: DAYS_90, 60: DAYS_90, 300: None, 3600: None, 86_400: None, 0: None}),
         ("forever", None, dict.fromkeys((10, 60, 300, 3600, 86_400, 0))),
         ("30d", None, {**dict.fromkeys((10, 60, 300, 3600, 86_400), 30 * 86_400), 0: None}),
