@@ -103,7 +103,8 @@ class NetworkTls(_FileModel):
     )
     ca: str | None = Field(
         default=None,
-        description="the CAs by which brokers recognise each other",
+        description="the CAs that must have signed `certificate`. Each broker checks the certificate"
+        " with them before it uses it; without this key it checks all but the CA",
         examples=["certs/ca.pem"],
     )
 

@@ -55,6 +55,12 @@ def check_network(config: MillConfig, document: Document) -> None:
         if getattr(network.tls, given) and not getattr(network.tls, other):
             found = f"no {other} beside it"
             document.add(("network", "tls", given), found, "both certificate and key, or none")
+    if network.tls.ca and not (network.tls.certificate or network.tls.key):
+        expected = (
+            "certificate and key as well, or none of the three:"
+            " the mill's own certificates have its CA"
+        )
+        document.add(("network", "tls", "ca"), "no certificate beside it", expected)
     if not network.opens_kafka:
         return
     if config.cluster.bootstrap_servers is not None:

@@ -43,6 +43,11 @@ TABLE = [
         "both certificate and key, or none",
     ),
     (
+        "network: {tls: {ca: ca.pem}}",
+        "mill.yaml:1:21: network.tls.ca: found no certificate beside it",
+        "certificate and key as well, or none of the three: the mill's own certificates have its CA",
+    ),
+    (
         "network: {open: [kafka], names: [a]}\ncluster: {bootstrap_servers: 'a:1'}",
         "mill.yaml:1:17: network.open: found [kafka]",
         "the brokers of cluster.bootstrap_servers are not this mill's",
