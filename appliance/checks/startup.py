@@ -19,6 +19,8 @@ from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
 from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
 from appliance.mill.settings import Mill
+from broker.config import TlsFiles
+from broker.real.certificates import WrongCertificate, checked_contexts
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 
@@ -52,6 +54,7 @@ class Check:
 def before_start(mill: Mill) -> list[Check]:
     """Return every check that must pass while no part of the mill runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *data_ownership(mill)]
+    found += [*own_certificate(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is CheckLevel.FAILED]
 
@@ -78,6 +81,24 @@ def programs(mill: Mill) -> Iterator[Check]:
             yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
         else:
             yield Check(CheckLevel.OK, what, program)
+
+
+def own_certificate(mill: Mill) -> Iterator[Check]:
+    """Check the certificate files of the user's own, as the brokers do at their start."""
+    network, folder = mill.config.network, mill.home.folder
+    own = network.tls
+    if not network.opens_kafka or own.certificate is None or own.key is None:
+        return
+    files = TlsFiles(
+        certificate=str(folder / own.certificate),
+        key=str(folder / own.key),
+        ca=str(folder / own.ca) if own.ca else None,
+    )
+    try:
+        checked_contexts(files, network.names)
+    except WrongCertificate as error:
+        key, found, expected = error.fault
+        yield Check(CheckLevel.FAILED, f"network.{key}", f"found {found}, expected {expected}")
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:

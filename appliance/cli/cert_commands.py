@@ -8,7 +8,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.mill.certificates import WARN_DAYS, ShownCertificate, renew, shown
+from appliance.mill.certificates import ShownCertificate, renew, shown
 from appliance.mill.parts import broker_names
 from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say
 
@@ -20,7 +20,7 @@ def show(as_json: EnvelopeOption = False) -> None:
     """The certificates with their names and ends; exit code 3 when one ends within 60 days."""
     mill, _ = context.load_mill()
     now = datetime.now(UTC)
-    found = shown(mill.home, broker_names(mill.config))
+    found = shown(mill.home, mill.config)
     if not found:
         raise CommandError(
             f"this mill has no certificates; `{context.typed('cert renew')}` makes them",
@@ -31,9 +31,10 @@ def show(as_json: EnvelopeOption = False) -> None:
     else:
         heads = ["OF", "NAMES", "ENDS", "DAYS_LEFT", "FILE"]
         print_table(heads, [_cells(one, now) for one in found], right=frozenset({3}))
-    due = [one.owner for one in found if one.fault or one.days_left(now) < WARN_DAYS]
+    due = [one for one in found if one.is_due(now)]
+    for one in due:
+        say(f"due: {one.owner}; {one.remedy}")
     if due:
-        say(f"due: {', '.join(due)}; `{context.typed('cert renew')}` makes new ones")
         raise typer.Exit(Exit.CONDITION)
 
 
@@ -42,12 +43,6 @@ def renew_certificates(
     broker: Annotated[
         str | None, typer.Option("--for", help="Only this broker, such as broker-2.")
     ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name", help="A name or IP address besides those of network.names; repeatable."
-        ),
-    ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
     """Make new certificates for the brokers, and the CA if there is none; works when stopped."""
@@ -55,13 +50,17 @@ def renew_certificates(
     brokers = broker_names(mill.config)
     if not brokers:
         raise CommandError("this mill has no brokers of its own: cluster.bootstrap_servers is set")
+    if mill.config.network.tls.certificate is not None:
+        raise CommandError(
+            "the brokers use your own files (network.tls), which only you can renew: write the new"
+            " certificate and key over them, and the brokers use them without a restart"
+        )
     if broker is not None and broker not in brokers:
         raise CommandError(f"--for {broker}: expected one of {', '.join(brokers)}", Exit.USAGE)
     chosen = brokers if broker is None else (broker,)
-    names = (*mill.config.network.names, *(name or ()))
-    written = renew(mill.home, chosen, names, datetime.now(UTC))
+    written = renew(mill.home, chosen, mill.config.network.names, datetime.now(UTC))
     if as_json:
-        print_json("cert/1", [{"file": str(path)} for path in written])
+        print_json("cert-renewed/1", [{"file": str(path)} for path in written])
         return
     for path in written:
         out(str(path.relative_to(mill.home.folder)))

@@ -11,12 +11,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from appliance.checks import filling, growth, startup
+from appliance.checks import certificates, filling, growth, startup
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
@@ -76,6 +77,8 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
         yield from startup.data_ownership(mill)
+        yield from startup.own_certificate(mill)
+        yield from certificates.ends(mill, datetime.now(UTC))
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)

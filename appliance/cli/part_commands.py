@@ -11,7 +11,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
-from appliance.mill.certificates import make_missing
+from appliance.mill.certificates import make_needed
 from appliance.mill.init import give, initialise, write_shipped_config
 from appliance.mill.parts import broker_names
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
@@ -73,7 +73,7 @@ def init(
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
     made = initialise(mill.home, len(broker_names(mill.config)))
-    certificates = make_missing(mill.home, mill.config, datetime.now(UTC))
+    certificates = make_needed(mill.home, mill.config, datetime.now(UTC))
     secrets = mill.home.secrets
     names = [
         *made.names,

@@ -103,8 +103,8 @@ class NetworkTls(_FileModel):
     )
     ca: str | None = Field(
         default=None,
-        description="the CAs that must have signed `certificate`. Each broker checks the certificate"
-        " with them before it uses it; without this key it checks all but the CA",
+        description="the CAs that must have signed `certificate`. Brokers check it with them before"
+        " they use it; without this key they do not check who signed it",
         examples=["certs/ca.pem"],
     )
 

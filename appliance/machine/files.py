@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PRIVATE = 0o600
+PUBLIC = 0o644
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int = PUBLIC) -> None:
     """Write a file so that readers, and a start after a power cut, see the old content or the
     new."""
     with _named(path):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -59,7 +60,7 @@ def new_authority(cluster_id: str, now: datetime) -> KeyPair:
     public = key.public_key()
     identifier = x509.SubjectKeyIdentifier.from_public_key(public)
     builder = (
-        _dated(x509.CertificateBuilder(), now, AUTHORITY_DAYS)
+        _dated(x509.CertificateBuilder(), now, now + timedelta(days=AUTHORITY_DAYS))
         .subject_name(name)
         .issuer_name(name)
         .public_key(public)
@@ -73,19 +74,29 @@ def new_authority(cluster_id: str, now: datetime) -> KeyPair:
 
 
 def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair:
-    """Return a new certificate and key. It serves as a server and as a client."""
+    """Return a new certificate and key. It serves as a server and as a client.
+
+    It does not end later than the authority. Raises ValueError.
+    """
     signer = load_pem_private_key(authority.key, None)
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise ValueError("the key of the CA is not of an elliptic curve")
     if signer.public_key() != issuer.public_key():
         raise ValueError("the key of the CA does not belong to its certificate")
+    authority_ends = issuer.not_valid_after_utc
+    if authority_ends <= now:
+        raise ValueError(
+            f"the CA ended on {authority_ends:%Y-%m-%d}; move data/secrets/ca away to begin with"
+            " another CA, and give clients the new data/ca.pem"
+        )
+    ends_at = min(now + timedelta(days=request.days), authority_ends)
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key()
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
-        _dated(x509.CertificateBuilder(), now, request.days)
+        _dated(x509.CertificateBuilder(), now, ends_at)
         .subject_name(_name(request.common_name, request.organisation))
         .issuer_name(issuer.subject)
         .public_key(public)
@@ -102,8 +113,37 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
     return _signed(builder, key, signer)
 
 
-def _dated(builder: x509.CertificateBuilder, now: datetime, days: int) -> x509.CertificateBuilder:
-    return builder.not_valid_before(now - SKEW).not_valid_after(now + timedelta(days=days))
+def leaf_names(certificate: bytes, key: bytes, authority: bytes, now: datetime) -> set[str] | None:
+    """Return the names of a certificate; None if it cannot be used.
+
+    It must be valid now, its key must belong to it, and the authority must have signed it.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        issuer = x509.load_pem_x509_certificate(authority)
+        if load_pem_private_key(key, None).public_key() != found.public_key():
+            return None
+        found.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return None
+    if not found.not_valid_before_utc <= now < found.not_valid_after_utc:
+        return None
+    return set(names_of(found))
+
+
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the host names and IP addresses of a certificate."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(one.value) for one in found.value)
+
+
+def _dated(
+    builder: x509.CertificateBuilder, now: datetime, ends_at: datetime
+) -> x509.CertificateBuilder:
+    return builder.not_valid_before(now - SKEW).not_valid_after(ends_at)
 
 
 def _name(common_name: str, organisation: str) -> x509.Name:

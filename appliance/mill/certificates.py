@@ -7,28 +7,32 @@ key and a copy of the CA's certificate, because in containers the brokers run as
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.config.model import MillConfig, NetworkSection
 from appliance.errors import Failure
-from appliance.machine.files import PRIVATE, write_atomically
+from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import FOLDER_MODE, read_secret
-from appliance.mill.parts import LOOPBACK, broker_names
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, broker_names
 
 if TYPE_CHECKING:
     from appliance.mill.authority import KeyPair
 
 AUTHORITY = "ca"
+AUTHORITY_KEY = "ca.key"
 CERTIFICATE, KEY, TRUSTED = "tls.pem", "tls.key", "ca.pem"
 
 OWN_NAMES = (LOOPBACK, "localhost")
 """The names of a broker on its own machine, in every certificate."""
 
 WARN_DAYS = 60
+
+CA_OWNER = "CA"
+"""The owner of the CA's certificate, as `cert show` names it."""
 
 
 class CertificateFault(Failure):
@@ -44,11 +48,29 @@ class ShownCertificate:
     names: tuple[str, ...]
     ends_at: datetime
     fault: str = ""
-    """The reason why the file cannot be read; then the rest is empty."""
+    """The reason why the file cannot be read; then the names and the end are empty."""
+    is_own: bool = False
+    """Whether the file is the user's own, so that only the user can replace it."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until it ends; negative when it has ended."""
         return (self.ends_at - now).days
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it ends soon, has ended or cannot be read."""
+        return bool(self.fault) or self.days_left(now) < WARN_DAYS
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a certificate that is due."""
+        if self.is_own:
+            return f"write a new one to {self.path}; the brokers use it without a restart"
+        if self.owner == CA_OWNER:
+            return (
+                f"move {self.path.parent} away, run `./millrace cert renew`,"
+                " and give clients the new data/ca.pem"
+            )
+        return "`./millrace cert renew` makes a new one"
 
 
 def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
@@ -67,19 +89,79 @@ def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str
     return {name: str(home.folder / path) if path else None for name, path in own.items()}
 
 
-def make_missing(home: Home, config: MillConfig, now: datetime) -> list[Path]:
-    """Make the certificates that the configuration needs and that are not there.
+def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
+    """Make the certificates and the copies of the CA that the configuration needs.
 
-    Returns the files that were written. Raises CertificateFault.
+    A broker gets a new certificate if its files are missing, do not belong together, come from
+    another CA, have ended, or do not have the configured names. Returns the files that were
+    written. Raises CertificateFault.
     """
     if not config.network.opens_kafka or config.network.tls.certificate is not None:
         return []
-    lacking = [
-        broker
-        for broker in broker_names(config)
-        if not all((home.part_secrets(broker) / name).exists() for name in (CERTIFICATE, KEY))
-    ]
-    return renew(home, lacking, config.network.names, now) if lacking else []
+    brokers = broker_names(config)
+    written: list[Path] = []
+    try:
+        authority = _restore_copies(home, brokers, written)
+        due = [one for one in brokers if _is_due(home, one, config.network.names, authority, now)]
+    except OSError as error:
+        raise CertificateFault(f"the certificates cannot be checked: {error}") from error
+    return written + (renew(home, due, config.network.names, now) if due else [])
+
+
+def _restore_copies(home: Home, brokers: Sequence[str], written: list[Path]) -> bytes | None:
+    """Write the missing or old copies of the CA's certificate. Return it; None without a CA."""
+    copies = [home.data / TRUSTED, *(home.part_secrets(broker) / TRUSTED for broker in brokers)]
+    certificate = home.secrets / AUTHORITY / TRUSTED
+    source = next((path for path in (certificate, *copies) if path.exists()), None)
+    key = home.secrets / AUTHORITY / AUTHORITY_KEY
+    if source is None or (source == certificate and not key.exists() and _is_unused(home, source)):
+        return None
+    found = source.read_bytes()
+    for path in copies:
+        if not path.exists() or path.read_bytes() != found:
+            _write_copy(home, path, found, written)
+    return found
+
+
+def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path]) -> None:
+    """Write one copy of the CA's certificate. That for clients is no secret."""
+    is_public = path.parent == home.data
+    write_atomically(path, certificate, mode=PUBLIC if is_public else PRIVATE)
+    _give(path, path.parent)
+    written.append(path)
+
+
+def _is_unused(home: Home, certificate: Path) -> bool:
+    """Return whether no client and no broker has the CA of this certificate.
+
+    Then `cert renew` was killed before it had written the CA's key.
+    """
+    copies = [home.data / TRUSTED, *home.secrets.glob(f"{BROKER_PREFIX}*/{TRUSTED}")]
+    found = certificate.read_bytes()
+    return not any(path.exists() and path.read_bytes() == found for path in copies)
+
+
+def _is_due(
+    home: Home, broker: str, names: Sequence[str], authority: bytes | None, now: datetime
+) -> bool:
+    """Return whether a broker needs a new certificate."""
+    from appliance.mill.authority import leaf_names
+
+    folder = home.part_secrets(broker)
+    try:
+        pair = (folder / CERTIFICATE).read_bytes(), (folder / KEY).read_bytes()
+    except FileNotFoundError:
+        return True
+    found = None if authority is None else leaf_names(*pair, authority, now)
+    wanted = set(_all_names(broker, names))
+    if found is None or not wanted <= found:
+        return True
+    # A name too many is no reason to stop, so it needs a CA whose key is here.
+    return found != wanted and (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
+
+
+def _all_names(broker: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*names, *OWN_NAMES, broker)))
 
 
 def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetime) -> list[Path]:
@@ -97,40 +179,47 @@ def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetim
         for broker in brokers:
             cluster_id = read_secret(home, f"{broker}/cluster_id")
             number = int(broker.rpartition("-")[2])
-            all_names = tuple(dict.fromkeys((*names, *OWN_NAMES, broker)))
             days = LEAF_DAYS - STAGGER_DAYS * ((number - 1) % 3)
-            leaf = new_leaf(authority, LeafRequest(broker, cluster_id, all_names, days), now)
+            request = LeafRequest(broker, cluster_id, _all_names(broker, names), days)
+            leaf = new_leaf(authority, request, now)
             folder = home.part_secrets(broker)
-            owner = folder.stat()
-            for name, content in (
-                (TRUSTED, authority.certificate),
-                # First the key: in between, the broker keeps the old pair.
-                (KEY, leaf.key),
-                (CERTIFICATE, leaf.certificate),
-            ):
-                path = folder / name
-                write_atomically(path, content, mode=PRIVATE)
-                _give(path, owner.st_uid, owner.st_gid)
-                written.append(path)
+            _write_copy(home, folder / TRUSTED, authority.certificate, written)
+            # First the key: in between, the broker keeps the old pair.
+            for name, content in ((KEY, leaf.key), (CERTIFICATE, leaf.certificate)):
+                write_atomically(folder / name, content, mode=PRIVATE)
+                _give(folder / name, folder)
+                written.append(folder / name)
     except (OSError, ValueError) as error:
         raise CertificateFault(f"no certificate was made: {error}") from error
     return written
 
 
-def _give(path: Path, uid: int, gid: int) -> None:
-    """Give a file to the part whose folder it is in. Only root can, and only root needs to."""
-    if path.stat().st_uid != uid:
-        os.chown(path, uid, gid)
+def _give(path: Path, folder: Path) -> None:
+    """Give a file to the owner of its folder. Only root can, and only root needs to."""
+    owner = folder.stat()
+    if path.stat().st_uid != owner.st_uid:
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) -> "KeyPair":
+    """Return the CA; make it if there is none.
+
+    The certificate is written before the key, and the copies after the key. So a CA without copies
+    was not completed, and is made again.
+    """
     from appliance.mill.authority import KeyPair, new_authority
 
-    folder = home.secrets / AUTHORITY
-    key, certificate = folder / "ca.key", folder / "ca.pem"
+    folder, public = home.secrets / AUTHORITY, home.data / TRUSTED
+    key, certificate = folder / AUTHORITY_KEY, folder / TRUSTED
     if key.exists():
-        pair = KeyPair(certificate.read_bytes(), key.read_bytes())
-    elif certificate.exists():
+        kept = next((path for path in (certificate, public) if path.exists()), None)
+        if kept is None:
+            raise CertificateFault(
+                f"{certificate}, the certificate of the CA, is not here; bring it back,"
+                f" or move {folder} away to begin with another CA"
+            )
+        pair = KeyPair(kept.read_bytes(), key.read_bytes())
+    elif certificate.exists() and not _is_unused(home, certificate):
         raise CertificateFault(
             f"{key} is not here, and only it can sign certificates;"
             " bring it back, or move the folder away to begin with another CA"
@@ -138,34 +227,37 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
     else:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         pair = new_authority(cluster_id, now)
-        write_atomically(key, pair.key, mode=PRIVATE)
         write_atomically(certificate, pair.certificate, mode=PRIVATE)
-        written += [key, certificate]
-    public = home.data / "ca.pem"
+        write_atomically(key, pair.key, mode=PRIVATE)
+        written += [certificate, key]
     if not public.exists() or public.read_bytes() != pair.certificate:
-        write_atomically(public, pair.certificate)
-        written.append(public)
+        _write_copy(home, public, pair.certificate, written)
     return pair
 
 
-def shown(home: Home, brokers: Sequence[str]) -> list[ShownCertificate]:
-    """Return the CA's certificate and the brokers', as far as they are there."""
-    places = [("CA", home.secrets / AUTHORITY / "ca.pem")]
-    places += [(broker, home.part_secrets(broker) / CERTIFICATE) for broker in brokers]
+def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
+    """Return the certificates that the brokers use, and those of their CA, as far as there are any.
+
+    Those are the user's own files if the configuration names them.
+    """
+    own = config.network.tls
+    if own.certificate is not None:
+        named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
+        found = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
+        return [replace(one, is_own=True) for one in found]
+    places = [(CA_OWNER, home.secrets / AUTHORITY / TRUSTED)]
+    places += [(one, home.part_secrets(one) / CERTIFICATE) for one in broker_names(config)]
     return [_shown(owner, path) for owner, path in places if path.exists()]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:
     from cryptography import x509
 
+    from appliance.mill.authority import names_of
+
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a certificate in PEM format"
         return ShownCertificate(owner, path, (), datetime.min.replace(tzinfo=UTC), str(reason))
-    try:
-        named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names = tuple(str(one.value) for one in named)
-    except x509.ExtensionNotFound:
-        names = ()
-    return ShownCertificate(owner, path, names, found.not_valid_after_utc)
+    return ShownCertificate(owner, path, names_of(found), found.not_valid_after_utc)

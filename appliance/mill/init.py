@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import Failure
-from appliance.machine.files import create_once, write_atomically
+from appliance.machine.files import PUBLIC, create_once, write_atomically
 from appliance.mill.home import CODE, Home
 from protocol.types import random_uuid, uuid_to_base64
 
@@ -91,8 +91,8 @@ def write_shipped_config(home: Home) -> bool:
     _make_folder(home.config_file.parent, 0o755)
     for name in ("access", "json", "text"):
         _make_folder(home.folder / "watched" / name, 0o755)
-    create_once(place, schema, mode=0o644)
-    return create_once(home.config_file, shipped.read_bytes(), mode=0o644)
+    create_once(place, schema, mode=PUBLIC)
+    return create_once(home.config_file, shipped.read_bytes(), mode=PUBLIC)
 
 
 def read_secret(home: Home, name: str) -> str:

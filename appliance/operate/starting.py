@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from appliance.checks.startup import Check, before_start
 from appliance.config.load import digest_of
 from appliance.machine.files import write_atomically
-from appliance.mill.certificates import make_missing
+from appliance.mill.certificates import make_needed
 from appliance.mill.home import EDITED_VARIABLE
 from appliance.mill.init import initialise
 from appliance.mill.parts import broker_names
@@ -41,7 +41,7 @@ def start(mill: Mill, data: bytes) -> None:
     if faults := before_start(mill):
         raise StartRefused(faults)
     initialise(home, len(broker_names(mill.config)))
-    make_missing(home, mill.config, datetime.now(UTC))
+    make_needed(home, mill.config, datetime.now(UTC))
     home.run.mkdir(parents=True, exist_ok=True)
     for name in ("access", "json", "text"):
         (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)

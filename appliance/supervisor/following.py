@@ -16,7 +16,7 @@ from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import write_atomically
-from appliance.mill.certificates import make_missing
+from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Part, Placement, broker_names
@@ -131,7 +131,7 @@ class ConfigFollower:
         wanted = Mill(self._home, found, Placement())
         started = Mill(self._home, load(copy, self._home.folder).config, Placement())
         initialise(self._home, len(broker_names(wanted.config)))
-        make_missing(self._home, wanted.config, datetime.now(UTC))
+        make_needed(self._home, wanted.config, datetime.now(UTC))
         what = differences(started, wanted)
         write_atomically(copy, data)
         self.digest, self.problem = digest_of(data), None

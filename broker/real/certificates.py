@@ -109,16 +109,28 @@ class Certificates:
 
     def _load(self) -> Contexts:
         """Raises WrongCertificate."""
-        try:
-            contexts = Contexts(self._files, among_brokers=self._among_brokers)
-            _check(contexts, self._files, self._names, self._check_broker)
-        except OSError as error:
-            # A file was removed or replaced while it was read.
-            found = f"{self._files.certificate}: {error}"
-            raise WrongCertificate(
-                CERTIFICATE_KEY, found, "files that do not change while they are read"
-            ) from error
-        return contexts
+        return checked_contexts(
+            self._files, self._names, self._check_broker if self._among_brokers else None
+        )
+
+
+def checked_contexts(
+    files: TlsFiles, names: Sequence[str], check_broker: PeerCheck | None = None
+) -> Contexts:
+    """Read the files, and check them as a client of each name does. Raises WrongCertificate.
+
+    `check_broker` is given if brokers use the files among themselves.
+    """
+    try:
+        contexts = Contexts(files, among_brokers=check_broker is not None)
+        _check(contexts, files, names, check_broker)
+    except OSError as error:
+        # A file was removed or replaced while it was read.
+        found = f"{files.certificate}: {error}"
+        raise WrongCertificate(
+            CERTIFICATE_KEY, found, "files that do not change while they are read"
+        ) from error
+    return contexts
 
 
 class BrokerIdentity:
@@ -238,7 +250,7 @@ def _trust(context: ssl.SSLContext, ca: str | None) -> None:
 
 
 def _check(
-    contexts: Contexts, files: TlsFiles, names: Sequence[str], check_broker: PeerCheck
+    contexts: Contexts, files: TlsFiles, names: Sequence[str], check_broker: PeerCheck | None
 ) -> None:
     """Try a handshake in memory for each name. Raises WrongCertificate."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from appliance.checks import startup
+from appliance.checks.certificates import ends
+from appliance.checks.startup import CheckLevel
 from appliance.cli.app import main
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
-from appliance.mill.certificates import CertificateFault, make_missing, renew, shown
+from appliance.machine.files import write_atomically
+from appliance.mill import certificates
+from appliance.mill.authority import LeafRequest, new_authority, new_leaf
+from appliance.mill.certificates import CertificateFault, make_needed, renew, shown
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement
@@ -87,7 +95,7 @@ def test_a_second_time_the_ca_stays_and_the_certificates_are_new(home: Home) -> 
 
 def test_pitfall_24_they_do_not_end_together(home: Home) -> None:
     renew(home, BROKERS, (), NOW)
-    ca, *leaves = shown(home, BROKERS)
+    ca, *leaves = shown(home, load(home.config_file, home.folder, {}).config)
     assert [one.days_left(NOW) for one in leaves] == [396, 366, 336]
     assert ca.days_left(NOW) == 3_649
 
@@ -112,14 +120,15 @@ def test_the_key_of_another_ca_signs_nothing(home: Home, tmp_path: Path) -> None
 
 
 def test_the_commands(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(home)
     assert main(["cert", "show"]) == 4
     assert "`./millrace cert renew` makes them" in capsys.readouterr().err
-    assert main(["cert", "renew", "--name", "mill.example.org"]) == 0
+    assert main(["cert", "renew"]) == 0
     said = capsys.readouterr()
     assert "data/secrets/broker-3/tls.key" in said.out
     assert "clients trust" in said.err
     assert main(["cert", "show"]) == 0
-    assert "mill.example.org, 127.0.0.1, localhost, broker-2" in capsys.readouterr().out
+    assert "mill.example.org, localhost, 127.0.0.1, broker-2" in capsys.readouterr().out
     assert main(["cert", "renew", "--for", "broker-9"]) == 2
     assert "expected one of broker-1, broker-2, broker-3" in capsys.readouterr().err
 
@@ -132,22 +141,246 @@ def test_what_ends_soon_or_cannot_be_read_is_due(
     assert main(["cert", "show"]) == 3
     said = capsys.readouterr()
     assert "not a certificate in PEM format" in said.out
-    assert "due: broker-1, broker-2, broker-3" in said.err
+    for broker in BROKERS:
+        assert f"due: {broker}; `./millrace cert renew` makes a new one" in said.err
 
 
-def opened(home: Home, tls: str = "") -> Mill:
+def opened(home: Home, tls: str = "", names: str = "mill.example.org, localhost") -> Mill:
     home.config_file.write_text(
-        f"network: {{open: [kafka], names: [mill.example.org, localhost]{tls}}}\n"
-        "cluster: {brokers: 3}\n"
+        f"network: {{open: [kafka], names: [{names}]{tls}}}\ncluster: {{brokers: 3}}\n"
     )
     config = load(home.config_file, home.folder, {}).config
     return Mill(home, config, Placement())
 
 
+def changed_by(home: Home, mill: Mill, now: datetime = NOW) -> set[str]:
+    """Return the files that a start writes, below the folder `data`."""
+    return {str(path.relative_to(home.data)) for path in make_needed(home, mill.config, now)}
+
+
+PAIRS = {f"secrets/{broker}/{name}" for broker in BROKERS for name in ("tls.pem", "tls.key")}
+COPIES = {f"secrets/{broker}/ca.pem" for broker in BROKERS}
+
+
+def test_a_start_after_other_names_makes_other_certificates(home: Home) -> None:
+    make_needed(home, opened(home).config, NOW)
+    mill = opened(home, names="other.example.org")
+    assert changed_by(home, mill) == PAIRS | COPIES
+    for broker in BROKERS:
+        taken_by_its_broker(home, broker, "other.example.org")
+    assert shown(home, mill.config)[1].names[0] == "other.example.org"
+    assert changed_by(home, mill) == set()
+
+
+def test_names_too_many_do_not_stop_a_mill_without_the_key_of_its_ca(home: Home) -> None:
+    make_needed(home, opened(home).config, NOW)
+    (home.secrets / "ca" / "ca.key").unlink()
+    assert changed_by(home, opened(home, names="localhost")) == set()
+    with pytest.raises(CertificateFault, match=r"ca\.key is not here"):
+        make_needed(home, opened(home, names="other.example.org").config, NOW)
+
+
+def test_a_start_makes_what_has_ended_and_what_does_not_belong_together(home: Home) -> None:
+    mill = opened(home)
+    make_needed(home, mill.config, NOW - timedelta(days=380))
+    assert changed_by(home, mill) == {
+        f"secrets/{broker}/{name}"
+        for broker in ("broker-2", "broker-3")
+        for name in ("ca.pem", "tls.pem", "tls.key")
+    }
+    ours, other = (home.secrets / broker / "tls.key" for broker in BROKERS[:2])
+    ours.write_bytes(other.read_bytes())
+    (home.secrets / "broker-3" / "tls.pem").write_text("half")
+    assert {name.split("/")[1] for name in changed_by(home, mill)} == {"broker-1", "broker-3"}
+    for broker in BROKERS:
+        taken_by_its_broker(home, broker, "mill.example.org")
+
+
+def test_missing_and_old_copies_of_the_ca_are_written_again(home: Home) -> None:
+    mill = opened(home)
+    make_needed(home, mill.config, NOW)
+    kept = (home.secrets / "ca" / "ca.pem").read_bytes()
+    (home.data / "ca.pem").unlink()
+    (home.secrets / "broker-2" / "ca.pem").unlink()
+    (home.secrets / "broker-3" / "ca.pem").write_text("old")
+    (home.secrets / "ca" / "ca.key").unlink()
+    assert changed_by(home, mill) == {
+        "ca.pem",
+        "secrets/broker-2/ca.pem",
+        "secrets/broker-3/ca.pem",
+    }
+    assert (home.data / "ca.pem").read_bytes() == kept
+    taken_by_its_broker(home, "broker-3", "mill.example.org")
+
+
+def test_another_ca_reaches_all_files(home: Home) -> None:
+    mill = opened(home)
+    make_needed(home, mill.config, NOW)
+    before = (home.data / "ca.pem").read_bytes()
+    (home.secrets / "ca").rename(home.folder / "away")
+    assert changed_by(home, mill) == set(), "the old CA serves until `cert renew`"
+    renew(home, ("broker-1",), mill.config.network.names, NOW)
+    assert changed_by(home, mill) == {
+        f"secrets/{broker}/{name}"
+        for broker in ("broker-2", "broker-3")
+        for name in ("ca.pem", "tls.pem", "tls.key")
+    }
+    assert (home.data / "ca.pem").read_bytes() != before
+    for broker in BROKERS:
+        taken_by_its_broker(home, broker, "mill.example.org")
+
+
+class Killed(BaseException):
+    """The process ends between two files."""
+
+
+class KilledWriter:
+    """Writes so many files, and then ends the process."""
+
+    def __init__(self, files: int) -> None:
+        self.left = files
+
+    def __call__(self, path: Path, data: bytes, *, mode: int) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        write_atomically(path, data, mode=mode)
+
+
+def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a renewal with another CA. Every broker then serves with the CA that clients have."""
+    mill = opened(home)
+    for is_renewal in (False, True):
+        for steps in range(13):
+            shutil.rmtree(home.secrets / "ca", ignore_errors=True)
+            if not is_renewal:
+                for path in (home.data / "ca.pem", *home.secrets.rglob("*.pem")):
+                    path.unlink(missing_ok=True)
+            monkeypatch.setattr(certificates, "write_atomically", KilledWriter(steps))
+            if steps < 12:
+                with pytest.raises(Killed):
+                    renew(home, BROKERS, mill.config.network.names, NOW)
+            else:
+                renew(home, BROKERS, mill.config.network.names, NOW)
+            monkeypatch.setattr(certificates, "write_atomically", write_atomically)
+            make_needed(home, mill.config, NOW)
+            public = (home.data / "ca.pem").read_bytes()
+            for broker in BROKERS:
+                assert (home.secrets / broker / "ca.pem").read_bytes() == public
+                taken_by_its_broker(home, broker, "mill.example.org")
+            assert make_needed(home, mill.config, NOW) == []
+
+
+def test_a_key_without_the_certificate_of_its_ca(home: Home) -> None:
+    """The copy for clients serves as well; without one, a new CA would void what clients have."""
+    mill = opened(home)
+    make_needed(home, mill.config, NOW)
+    (home.secrets / "ca" / "ca.pem").unlink()
+    renew(home, BROKERS, mill.config.network.names, NOW)
+    (home.data / "ca.pem").unlink()
+    with pytest.raises(CertificateFault, match=r"the certificate of the CA, is not here"):
+        renew(home, BROKERS, mill.config.network.names, NOW)
+
+
+def test_no_certificate_ends_after_its_ca(home: Home) -> None:
+    mill = opened(home)
+    made_at = NOW - timedelta(days=3_600)
+    renew(home, BROKERS, mill.config.network.names, made_at)
+    renew(home, BROKERS, mill.config.network.names, NOW)
+    assert {one.ends_at.date() for one in shown(home, mill.config)} == {
+        (made_at + timedelta(days=3_650)).date()
+    }
+    with pytest.raises(CertificateFault, match=r"the CA ended on .*; move data/secrets/ca away"):
+        renew(home, BROKERS, mill.config.network.names, NOW + timedelta(days=50))
+
+
+def test_the_end_of_the_ca_is_told(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    mill = opened(home)
+    renew(home, BROKERS, mill.config.network.names, NOW - timedelta(days=3_600))
+    assert main(["cert", "show"]) == 3
+    assert "due: CA; move " in capsys.readouterr().err
+    ca, *_ = ends(mill, NOW)
+    assert (ca.level, ca.what) == (CheckLevel.WARNING, "certificate of CA")
+    assert "in 49 days" in ca.found
+    assert "give clients the new data/ca.pem" in ca.remedy
+
+
+def test_renewed_files_as_json(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cert", "renew", "--for", "broker-1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "cert-renewed/1"
+    assert len(found["data"]) == 6
+
+
+def own_files(home: Home, *names: str, days: int = 90) -> Mill:
+    """Give the mill files of the user's own, signed by another CA."""
+    mill = opened(home, ", tls: {certificate: own.pem, key: own.key, ca: own-ca.pem}", *names)
+    authority = new_authority("theirs", NOW - timedelta(days=100))
+    leaf = new_leaf(
+        authority,
+        LeafRequest("mill", "theirs", ("mill.example.org", "localhost"), days),
+        NOW - timedelta(days=50),
+    )
+    (home.folder / "own-ca.pem").write_bytes(authority.certificate)
+    (home.folder / "own.pem").write_bytes(leaf.certificate)
+    (home.folder / "own.key").write_bytes(leaf.key)
+    (home.folder / "own.key").chmod(0o600)
+    return mill
+
+
+def test_files_of_the_users_own_are_shown_and_not_renewed(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mill = own_files(home)
+    assert main(["cert", "show"]) == 3
+    said = capsys.readouterr()
+    assert "mill.example.org, localhost" in said.out
+    assert f"due: brokers; write a new one to {home.folder / 'own.pem'}" in said.err
+    assert main(["cert", "renew"]) == 1
+    assert "your own files (network.tls), which only you can renew" in capsys.readouterr().err
+    assert [check.level for check in ends(mill, NOW)] == [CheckLevel.OK, CheckLevel.WARNING]
+
+
+def test_good_files_of_the_users_own_let_a_mill_start(home: Home) -> None:
+    assert list(startup.own_certificate(own_files(home))) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "said"),
+    [
+        ("other name", "network.tls.certificate", "a certificate with other.example.org among"),
+        ("ended", "network.tls.certificate", "expected a certificate that is valid now"),
+        ("other key", "network.tls.key", "which is not the key of"),
+        ("readable", "network.tls.key", "with mode 0644, so other users can read it"),
+        ("missing", "network.tls.certificate", "own.pem: No such file or directory"),
+        ("other CA", "network.tls.certificate", "a CA of tls.ca has signed"),
+    ],
+)
+def test_wrong_files_of_the_users_own_are_a_fault_before_the_start(
+    home: Home, spoil: str, what: str, said: str
+) -> None:
+    mill = own_files(home, days=10 if spoil == "ended" else 90)
+    folder = home.folder
+    if spoil == "other name":
+        mill = own_files(home, "mill.example.org, other.example.org")
+    elif spoil == "other key":
+        (folder / "own.key").write_bytes(new_authority("x", NOW).key)
+    elif spoil == "readable":
+        (folder / "own.key").chmod(0o644)
+    elif spoil == "missing":
+        (folder / "own.pem").unlink()
+    elif spoil == "other CA":
+        (folder / "own-ca.pem").write_bytes(new_authority("x", NOW).certificate)
+    [check] = startup.own_certificate(mill)
+    assert (check.level, check.what) == (CheckLevel.FAILED, what)
+    assert said in check.found
+    assert check in startup.before_start(mill)
+
+
 def test_an_open_mill_gives_each_broker_a_listener_on_the_loopback(home: Home) -> None:
     mill = opened(home)
-    assert make_missing(home, mill.config, NOW)
-    assert make_missing(home, mill.config, NOW) == []
+    assert make_needed(home, mill.config, NOW)
+    assert make_needed(home, mill.config, NOW) == []
     for number, broker in enumerate(BROKERS):
         settings = BrokerConfig.from_json(broker_settings(mill, broker))
         net = settings.listeners["NET"]
@@ -164,7 +397,7 @@ def test_an_open_mill_gives_each_broker_a_listener_on_the_loopback(home: Home) -
 
 def test_a_mill_that_opens_nothing_has_no_listener_and_makes_no_certificates(home: Home) -> None:
     mill = Mill(home, load(home.config_file, home.folder, {}).config, Placement())
-    assert make_missing(home, mill.config, NOW) == []
+    assert make_needed(home, mill.config, NOW) == []
     settings = broker_settings(mill, "broker-1")
     assert set(settings["listeners"]) == {"HOST", "MILL", "BROKER"}
     assert settings["tls"] is None
@@ -173,7 +406,7 @@ def test_a_mill_that_opens_nothing_has_no_listener_and_makes_no_certificates(hom
 
 def test_files_of_the_users_own_are_taken_from_the_mills_folder(home: Home) -> None:
     mill = opened(home, ", tls: {certificate: own/mill.pem, key: /etc/mill.key}")
-    assert make_missing(home, mill.config, NOW) == []
+    assert make_needed(home, mill.config, NOW) == []
     assert broker_settings(mill, "broker-1")["tls"] == {
         "certificate": str(home.folder / "own" / "mill.pem"),
         "key": "/etc/mill.key",

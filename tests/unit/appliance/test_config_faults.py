@@ -45,7 +45,7 @@ TABLE = [
     (
         "network: {tls: {ca: ca.pem}}",
         "mill.yaml:1:21: network.tls.ca: found no certificate beside it",
-        "certificate and key as well, or none of the three: the mill's own certificates have its CA",
+        "certificate and key as well, or none of the three: the mill's own certificates",
     ),
     (
         "network: {open: [kafka], names: [a]}\ncluster: {bootstrap_servers: 'a:1'}",
