@@ -1,7 +1,9 @@
-"""The validation and staging of client batches, the same for every way a request is decoded.
+"""Validates and stages the batches of clients, in the same way on the fast path and the normal
+path.
 
-Room: produce. `admit` finds the partition. `append` does all that a Produce does to its log before
-the log is written. If either raises, the batch has had no effect.
+`admit` finds the partition and checks that the request may write to it. `append` validates a batch
+and stages it in the partition's log, but does not write the log. If either of them raises, the
+batch has had no effect.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from protocol.wire.compression import Codec
 from protocol.wire.records import CODEC_BITS, BatchHeader, read_header
 
 ALL_REPLICAS = -1
-"""Value of a Produce's acks: wait for every in-sync replica."""
+"""The value of `acks` with which a Produce waits for every in-sync replica."""
 
 ZSTD = int(Codec.ZSTD)
 ZSTD_SINCE = 7
@@ -36,51 +38,55 @@ OF_A_PRODUCER = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Refusals because of the producer state in a log. They stop the producer. So a leader that may
-have been replaced does not send them, because the new leader's log may have the missing batches.
+"""Errors that come from the producer state of a log, and that stop the producer.
+
+A broker does not send them if another broker can have become the leader in the meantime, because
+the log of the new leader can have the missing batches.
 """
 
 
 class Terms(Protocol):
-    """The fields of a request that apply to all its batches."""
+    """The fields of a Produce request that apply to all its batches."""
 
     @property
     def required_acks(self) -> int:
-        """0, 1 or -1."""
+        """The acknowledgement level: 0, 1 or -1."""
 
     @property
     def version(self) -> int:
-        """The version of the Produce API."""
+        """The version of the Produce request."""
 
     @property
     def transactional_id(self) -> str | None:
-        """The transaction of the request's transactional batches."""
+        """The transactional id of the request; None without a transaction."""
 
     @property
     def proofs(self) -> Proofs:
-        """Answers of a coordinator on another broker about these batches."""
+        """The answers of a coordinator on another broker about the request's transactional
+        batches."""
 
 
 REFUSED_MAX = 10_000
-"""The most partitions whose refused batches are remembered."""
+"""The largest number of partitions whose refused batches are remembered."""
 
 
 class FirstRefused:
-    """By partition, the first refused batch of each producer, which must come again first.
+    """The first refused batch of each producer in each partition, which the producer must send
+    again first.
 
-    A producer sends its batches one after the other. If the disk refuses to create a partition, the
-    first batch is refused. If the partition exists before the second batch arrives, that batch must
-    not be accepted, because otherwise the first would be appended after it.
+    A producer sends its batches one after the other. The first batch is refused if the disk refuses
+    to create the partition. The partition can exist before the second batch arrives. This second
+    batch must not be accepted, because the first one would be appended after it.
     """
 
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
         self.by_place: dict[tuple[str, int], Awaited] = {}
-        """By topic and partition index."""
+        """The refused batches, by topic and partition index."""
 
     def note(self, topic: str, index: int, batch: memoryview | None) -> None:
-        """Record the refused batch of a producer for a partition that could not be created yet."""
+        """Record a batch that was refused because its partition could not be created yet."""
         try:
             header = read_header(batch) if batch else None
         except WireError:
@@ -94,19 +100,21 @@ class FirstRefused:
         note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def hand_over(self, replica: Replica) -> None:
-        """Tell a new partition which refused batches must come first."""
+        """Give the refused batches of a new partition to its producer state, so that later batches
+        of the same producers are refused until these have come again."""
         first = self.by_place.pop((replica.topic, replica.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
             replica.log.producer_state.note_refused(producer_id, producer_epoch, sequence)
 
     def topics_removed(self, names: set[str]) -> None:
-        """Forget refusals of removed topics. A new topic with the same name starts without any."""
+        """Forget the refused batches of removed topics, because a new topic can have the same
+        name."""
         for place in [one for one in self.by_place if one[0] in names]:
             del self.by_place[place]
 
 
 class BatchValidator:
-    """Validates batches and stages them."""
+    """Validates the batches of clients and stages them in the logs."""
 
     def __init__(
         self, settings: InForce, metrics: Metrics, replicas: Replicas, verifier: Verifier
@@ -118,7 +126,7 @@ class BatchValidator:
         self.first_refused = FirstRefused()
 
     def admit(self, terms: Terms, topic: str, index: int) -> Replica:
-        """Return the partition if this request may write to it. Raises ApiError."""
+        """Return the partition if the request may write to it; raise ApiError if not."""
         replica = self._replicas.find(topic, index)
         if self.first_refused.by_place:
             self.first_refused.hand_over(replica)
@@ -128,15 +136,14 @@ class BatchValidator:
             in_sync = len(replica.state.in_sync_replicas)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{in_sync} in sync; min.insync.replicas is "
+                f"replicas in sync: {in_sync}; min.insync.replicas: "
                 f"{replica.log.config.min_insync_replicas}",
             )
         return replica
 
     def note_refusal(self, topic: str, index: int, batch: memoryview | None, code: int) -> None:
-        """Record a refused batch that its producer will send again to this leader, so that later
-        batches of the producer are not accepted first.
-        """
+        """Record a refused batch that its producer will send again to this leader, so that no later
+        batch of the producer is accepted before it."""
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.first_refused.note(topic, index, batch)
         elif code == ErrorCode.NOT_ENOUGH_REPLICAS and batch:
@@ -157,8 +164,10 @@ class BatchValidator:
         now_ms: int,
         seen: CheckedRecords | None = None,
     ) -> AppendResult:
-        """Stage one batch. Raises ApiError, WireError, or RecordsUnseen if its records must be
-        checked.
+        """Validate one batch and stage it.
+
+        Raises ApiError or WireError if the batch is refused, and RecordsUnseen if the caller must
+        first check its records and pass the result as `seen`.
         """
         if header.record_count > self._batch_records_max:
             raise ApiError(
@@ -166,7 +175,10 @@ class BatchValidator:
                 f"{header.record_count} records; max.batch.records is {self._batch_records_max}",
             )
         if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                "a zstd batch needs Produce version 7 or later",
+            )
         if header.attributes & TRANSACTIONAL:
             refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
         try:

@@ -1,15 +1,15 @@
-"""The fast path for a Produce request that resembles the one before it.
+"""The fast path for a Produce request that resembles the request before it.
 
-Room: produce. The small requests of a producer differ only in correlation id and batch. Header,
-acks, topic and partition are the same bytes each time. So a connection keeps its last such request
-as a `ProduceTemplate`: the position of the batch, the bytes before it, and the answer with three
-values to fill in. If the next frame begins with the same bytes, it is neither decoded nor is its
-answer encoded field by field. Only successful requests take the fast path. On any other outcome
-`start` declines before anything has changed, and the request takes the normal path, which handles
-every error.
+The small requests of a producer differ only in correlation id and batch. Header, acks, topic and
+partition are the same bytes each time. So a connection keeps its last such request as a
+`ProduceTemplate`. The template has the position of the batch, the bytes before it, and the encoded
+answer with three values to fill in. If the next frame begins with the same bytes, the frame is not
+decoded, and its answer is not encoded field by field. Only successful requests take the fast path.
+If anything else happens, `start` returns False before it has changed anything. The request then
+takes the normal path, which handles every error.
 
-When you add a refusal to `produces`, check that `append_quick` declines such a request.
-`tests/unit/broker/produce/test_fast_path.py` runs both paths side by side.
+When you add a reason to refuse a request to `produces`, check that `append_quick` raises for such a
+request too. `tests/unit/broker/produce/test_fast_path.py` compares the two paths.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from struct import error as StructError
 from typing import Protocol
 
 from broker.metrics.times import ApiTimes, RequestTiming
-from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of, refuse
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce, offset_key_of, refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call, RequestingSession
@@ -48,21 +48,23 @@ _CORRELATION_END = 8
 _LENGTH = Packed(">i")
 _MARK = Packed(">qqq")
 _MARKS = (0x7EADBEE1_01020301, 0x7EADBEE2_01020302, 0x7EADBEE3_01020303)
-"""Placeholders for base offset, append time and log start while the answer template is made."""
+"""Placeholders for the base offset, the append time and the log start offset. They are encoded into
+the answer of a template, so that the positions of the three values can be found."""
 
 _TAGS = b"\0\0\0"
-"""No tagged fields of the partition, of the topic, of the request."""
+"""The encoded tagged fields of the partition, the topic and the request: none each."""
 
 
 class ProduceTemplate:
-    """The bytes that stay the same from one request of a connection to the next."""
+    """The bytes that are the same in all small Produce requests of a connection, and in their
+    answers."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
                  "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
                  "version")  # fmt: skip
 
     proofs = NO_PROOFS
-    """Empty, because transactional batches take the normal path."""
+    """Empty, because requests with transactional batches take the normal path."""
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -80,14 +82,18 @@ class ProduceTemplate:
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
     def fits(self, frame: memoryview) -> bool:
-        """Return True if a frame begins like the template's, except for the correlation id."""
+        """Return True if the frame has the template's bytes before the batch, except for the
+        correlation id."""
         return (
             frame[:_KEY_AND_VERSION_BYTES] == self.head
             and frame[_CORRELATION_END : self.prefix_end] == self.prefix
         )
 
     def batch_in(self, frame: memoryview) -> memoryview | None:
-        """Return the batch of a frame that fits; None if the bytes around it are unexpected."""
+        """Return the batch of a frame for which `fits` is true.
+
+        Return None if the length before the batch or the bytes behind it are not as expected.
+        """
         position = self.prefix_end
         try:
             if self.is_flexible:
@@ -105,13 +111,13 @@ class ProduceTemplate:
 
 
 class QuickProduce:
-    """A request on the fast path, until it is answered."""
+    """A Produce request on the fast path, from the append to its answer."""
 
     __slots__ = ("_parking", "appended", "frame_start", "replica", "session", "slot",
                  "template")  # fmt: skip
 
     _parking: Parking
-    """Where it waits; set only once it waits."""
+    """The place where this request is parked. It is not set before the request must wait."""
 
     def __init__(
         self,
@@ -130,16 +136,19 @@ class QuickProduce:
         self.appended = appended
 
     def settle(self, parking: Parking) -> None:
-        """After the batch is written: answer the request, or let it wait."""
+        """Answer the request if its batch is acknowledged, else park the request.
+
+        The caller has written the batch.
+        """
         end_offset = self.appended.last_offset + 1
         template = self.template
-        line = line_of(self.replica, template.required_acks)
-        if end_offset <= line.mark:
+        key = offset_key_of(self.replica, template.required_acks)
+        if end_offset <= key.mark:
             self.complete()
             return
         self._parking = parking
         parking.count += 1
-        parking.waits.await_(line, end_offset, self, parking.deadline_ms(template.timeout_ms))
+        parking.waits.await_(key, end_offset, self, parking.deadline_ms(template.timeout_ms))
 
     def reached(self) -> None:
         self._parking.count -= 1
@@ -152,7 +161,7 @@ class QuickProduce:
         pending.complete()
 
     def complete(self) -> None:
-        """Send the answer for success."""
+        """Send the answer of a successful request, unless the connection is closed."""
         session = self.session
         if session.is_closed:
             return
@@ -169,7 +178,7 @@ class QuickProduce:
         session.answered()
 
     def as_pending(self) -> PendingProduce:
-        """Convert the request to its form on the normal path, to report an error."""
+        """Return the request in the form of the normal path, which can report an error."""
         template = self.template
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
@@ -193,19 +202,22 @@ class QuickProduce:
 
 
 class QuickAppender(Protocol):
-    """Appends batches, and answers or parks their requests (`produces`)."""
+    """Appends the batches of quick requests, and answers or parks the requests (`Produces`)."""
 
     def append_quick(
         self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, AppendResult]:
-        """Stage one batch. If an error is raised, nothing has changed."""
+        """Stage one batch. Return its partition and the result of the append.
+
+        Raises ApiError, WireError or RecordsUnseen before anything has changed.
+        """
 
     def stage(self, produce: QuickProduce) -> None:
-        """Add a request, to be answered or parked when its batch is written."""
+        """Add a request with a staged batch. It is answered or parked when the batch is written."""
 
 
 class QuickProduces:
-    """Begins Produce requests on the fast path. One object for all sessions."""
+    """Starts Produce requests on the fast path. All sessions share one object."""
 
     def __init__(self, produces: QuickAppender, times: ApiTimes) -> None:
         self._produces = produces
@@ -214,12 +226,13 @@ class QuickProduces:
     def start(
         self, session: RequestingSession, slot: Slot, frame: memoryview, template: ProduceTemplate
     ) -> bool:
-        """Stage the batch of a frame that fits its template. False: take the normal path from the
-        start.
+        """Stage the batch of a frame that fits the template of its connection.
+
+        Return False if the request must take the normal path. Nothing has changed in this case.
         """
         times = self._times
         if not (times.count + 1) & times.mask:
-            # If this declines, the normal path continues this timing.
+            # If this method returns False, the normal path continues this timing.
             slot.timing = RequestTiming(times, 0)
         batch = template.batch_in(frame)
         if batch is None:
@@ -240,7 +253,7 @@ class QuickProduces:
 
 
 def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate | None:
-    """Return a template made from this request, or None if it needs the normal path."""
+    """Return a template made from this request; None if such requests need the normal path."""
     if request.transactional_id is not None or request.acks not in (-1, 1) or frame[3] < 3:
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -253,7 +266,8 @@ def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate |
     size = len(records)
     length = encode_uvarint(size + 1) if is_flexible else _LENGTH.pack(size)
     prefix_end = end - size - len(length)
-    # Unknown tagged fields would be where the batch is expected.
+    # If the frame ends with tagged fields that are not empty, the batch is not at the expected
+    # position.
     if frame[end:] != _TAGS[: len(frame) - end] or frame[prefix_end : end - size] != length:
         return None
     if decode_request_header(frame)[1] >= prefix_end:
@@ -262,7 +276,8 @@ def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate |
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
-    """Return the bytes of a success answer, and the position of the three values in it."""
+    """Return the encoded answer of a successful request, and the position of the three values in
+    it."""
     one = PartitionProduceResponse(
         index=index,
         base_offset=_MARKS[0],
@@ -274,5 +289,6 @@ def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
     )
     answer = encode_response(response, version, 0, _PRODUCE)
     marks = _MARK.pack(*_MARKS)[: 24 if version >= _LOG_START_SINCE else 16]
-    # Search from the end, because the topic name before the placeholders may contain any bytes.
+    # Search from the end, because the topic name in front of the placeholders can contain any
+    # bytes.
     return answer, answer.rindex(marks)

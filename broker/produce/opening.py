@@ -1,12 +1,13 @@
-"""Produce requests whose batches must be decompressed, processed over several turns of the loop.
+"""Works on Produce requests whose batches must be decompressed, in several iterations of the event
+loop.
 
-Room: produce. Most batches are validated by their headers. If the records must be checked, a batch
-of a few hundred bytes can contain twenty megabytes or 100,000 records, and a request can contain
-thousands of such batches. Such a request gets a short time at once. Then it joins one queue for all
-connections. Each turn of the loop works on the queue for a short time, one batch per request in
-rotation. The whole broker has at most one batch open at a time.
-`log.append` asks for this by raising `RecordsUnseen` (decision 0014). Later requests on the same
-connection wait until all batches of the request are appended.
+Most batches are validated by their headers. `log.append` raises `RecordsUnseen` if the records of a
+batch must be checked (decision 0014). A batch of a few hundred bytes can contain twenty megabytes
+or 100,000 records, and a request can contain thousands of such batches. So such a request gets only
+`TURN_NS_MAX` at once. If it is not finished, it joins a queue that all connections share. Each
+iteration of the event loop works on the queue for the same time, one batch per request in rotation.
+The whole broker has at most one batch decompressed in part. Later requests on the same connection
+wait until all batches of the request are appended.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from broker.world import Soon
 from protocol.messages.produce import ProduceRequest
 
 TURN_NS_MAX = 20_000_000
-"""In one turn of the loop, no step begins after this much time."""
+"""The time in nanoseconds after which no more step begins in one iteration of the event loop."""
 
 Steps = Iterator[bool]
-"""The rest of a request, in steps. A step yields True when no batch of the request is open."""
+"""The remaining work of a request, in steps. A step yields True when it ends between two batches,
+and False when it ends in the middle of a batch."""
 
 
 class Unfinished(Protocol):
-    """A request of which some batches can have been appended and others not yet."""
+    """A request that can have appended some of its batches and not yet the others."""
 
     @property
     def call(self) -> Call:
-        """The call to answer."""
+        """The call that gets the answer."""
 
 
 U = TypeVar("U", bound=Unfinished)
 
 
 class Opening(Generic[U]):
-    """One request that is processed over several turns."""
+    """One request in the queue."""
 
     __slots__ = ("_steps", "call", "is_between", "is_done", "pending")
 
@@ -47,11 +49,11 @@ class Opening(Generic[U]):
         self.pending = pending
         self._steps = steps
         self.is_between = True
-        """True if the request is between two batches, not in the middle of one."""
+        """True if the last step ended between two batches, and not in the middle of a batch."""
         self.is_done = False
 
     def go_on(self, end_ns: int, turn_ns: Callable[[], int]) -> None:
-        """Work on one batch until it is done or the time is up."""
+        """Work on one batch until it is finished or the loop's clock has passed `end_ns`."""
         for is_between in self._steps:
             self.is_between = is_between
             if is_between or turn_ns() > end_ns:
@@ -60,24 +62,26 @@ class Opening(Generic[U]):
 
 
 class Openings(Generic[U]):
-    """All such requests in progress."""
+    """The queue of all requests whose batches must be decompressed."""
 
     def __init__(self, soon: Soon, turn_ns: Callable[[], int], settle: Callable[[], None]) -> None:
         self._soon = soon
         self._turn_ns = turn_ns
         self._settle = settle
-        self._line: deque[Opening[U]] = deque()
+        self._queue: deque[Opening[U]] = deque()
 
     @property
     def pending(self) -> list[U]:
-        """The requests of which some batches can have been appended and others not yet."""
-        return [opening.pending for opening in self._line]
+        """The requests that can have appended some of their batches and not yet the others."""
+        return [opening.pending for opening in self._queue]
 
     def start(self, pending: U, request: ProduceRequest, steps: Steps) -> None:
-        """Continue a request whose next batch must be opened."""
+        """Continue a request with a batch that must be decompressed. Add the request to the queue
+        unless it is finished within `TURN_NS_MAX`."""
         opening = Opening(pending, steps)
-        if not self._line:
-            # The queue is empty, so a small request is finished at once, without an extra turn.
+        if not self._queue:
+            # The queue is empty, so work on the request at once. A small request is finished
+            # without a further iteration of the event loop.
             end_ns = self._turn_ns() + TURN_NS_MAX
             while not opening.is_done and self._turn_ns() <= end_ns:
                 opening.go_on(end_ns, self._turn_ns)
@@ -85,35 +89,35 @@ class Openings(Generic[U]):
                 return
         copy_batches(request)
         pending.call.session.hold(pending.call.slot)
-        self._line.append(opening)
-        if len(self._line) == 1:
+        self._queue.append(opening)
+        if len(self._queue) == 1:
             self._soon(self._turn)
 
     def _turn(self) -> None:
-        """Work on the queue until the time is up, then write what has been appended."""
-        line = self._line
+        """Work on the queue for `TURN_NS_MAX`, then write the appended batches."""
+        queue = self._queue
         end_ns = self._turn_ns() + TURN_NS_MAX
-        while line:
-            opening = line[0]
+        while queue:
+            opening = queue[0]
             session = opening.call.session
             if not session.is_closed:
-                session.attempt(lambda: line[0].go_on(end_ns, self._turn_ns))
+                session.attempt(lambda: queue[0].go_on(end_ns, self._turn_ns))
             if session.is_closed:
-                line.popleft()
+                queue.popleft()
             elif opening.is_done:
-                line.popleft()
+                queue.popleft()
                 session.let_go(opening.call.slot)
             elif opening.is_between:
-                line.rotate(-1)
+                queue.rotate(-1)
             if self._turn_ns() > end_ns:
                 break
-        if line:
+        if queue:
             self._soon(self._turn)
         self._settle()
 
 
 def copy_batches(request: ProduceRequest) -> None:
-    """Copy the batches out of the read buffer, which will be overwritten."""
+    """Copy the batches out of the connection's read buffer, because the next read overwrites it."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             data.records = memoryview(bytearray(data.records or b""))

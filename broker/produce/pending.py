@@ -1,7 +1,7 @@
-"""A Produce request whose answer is ready but must wait.
+"""A Produce request that waits for the acknowledgement of its batches before it is answered.
 
-Room: produce. The request waits once for each partition it has written to. It is answered when the
-last of these waits has ended. Each wait ends with its own error code.
+The request waits once for each partition to which it has appended. Each wait can end with its own
+error code. The request is answered when the last wait has ended.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import read_header
 
 LEADER_ALONE = 1
-"""Value of a Produce's acks: wait only for the leader's own disk."""
+"""The value of `acks` with which a Produce waits only for the fsync on the leader's disk."""
 
 SYNC_MS_MIN = 1_000
-"""The minimum time that a Produce waits for the sync. A client's timeout is meant for followers,
-and Kafka, which does not wait for a sync on one replica, accepts 0 and -1. A client that got a
-timeout error would send the batch again.
+"""The shortest time in milliseconds for which a Produce waits for the fsync.
+
+A client sets its timeout for the time that followers need. Timeouts of 0 and -1 work with Kafka on
+one replica, because Kafka does not wait for an fsync. Without this minimum such a client would get
+a timeout error and send its batch again.
 """
 
 
 class Parking:
-    """The place where Produce requests wait."""
+    """Gives parked Produce requests their deadlines, and counts the requests."""
 
     __slots__ = ("_clock", "count", "waits")
 
@@ -41,20 +43,22 @@ class Parking:
         self.waits = waits
         self._clock = clock
         self.count = 0
-        """Number of waiting requests."""
+        """The number of parked requests."""
 
     def deadline_ms(self, timeout_ms: int) -> int:
-        """Return the deadline of a request that begins to wait now."""
+        """Return the deadline of a request that is parked now, in monotonic milliseconds."""
         return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
 
 
-def line_of(replica: Replica, required_acks: int) -> OffsetKey:
-    """Return the queue in which to wait for these `acks`."""
+def offset_key_of(replica: Replica, required_acks: int) -> OffsetKey:
+    """Return the offset that acknowledges a batch: durable on the leader for acks=1, else
+    committed."""
     return replica.durable if required_acks == LEADER_ALONE else replica.committed
 
 
 class PartitionAppend:
-    """What a request has appended to one partition; waits for its acknowledgement."""
+    """The batch that a request has appended to one partition. It waits for the acknowledgement of
+    the batch."""
 
     __slots__ = ("answer", "end_offset", "leader_epoch", "pending", "replica")
 
@@ -70,7 +74,7 @@ class PartitionAppend:
         self.answer = answer
         self.end_offset = end_offset
         self.leader_epoch = replica.leader_epoch
-        """The leader epoch in which it was appended."""
+        """The leader epoch in which the batch was appended."""
 
     def reached(self) -> None:
         self.pending.wait_ended()
@@ -81,7 +85,7 @@ class PartitionAppend:
 
 
 class PendingProduce:
-    """A Produce whose answer is ready but must wait."""
+    """A Produce request on the normal path, from the append of its batches to its answer."""
 
     __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
                  "required_acks", "response", "timeout_ms", "transactional_id",
@@ -98,21 +102,25 @@ class PendingProduce:
         self.response = ProduceResponse()
         self.appended: list[PartitionAppend] = []
         self._open_count = 0
-        """Number of waits that have not ended."""
+        """The number of waits that have not ended."""
         self._parking: Parking | None = None
 
     def settle(self, parking: Parking) -> None:
-        """After the appended batches are written: answer the request, or let it wait."""
+        """Answer the request if all its batches are acknowledged, else park it.
+
+        The caller has written the batches.
+        """
         if self.required_acks == 0:
             self._end_silently()
             return
-        # One extra wait, so that it is not answered while its waits are still being added.
+        # Count one extra wait, so that the request is not answered while the loop below still adds
+        # waits.
         self._open_count = 1 + len(self.appended)
         deadline_ms = parking.deadline_ms(self.timeout_ms)
         for one in self.appended:
             if one.replica.leads_in(one.leader_epoch):
-                line = line_of(one.replica, self.required_acks)
-                parking.waits.await_(line, one.end_offset, one, deadline_ms)
+                key = offset_key_of(one.replica, self.required_acks)
+                parking.waits.await_(key, one.end_offset, one, deadline_ms)
             else:
                 one.lost(one.replica.why_lost)
         if self._open_count > 1:
@@ -121,7 +129,8 @@ class PendingProduce:
         self.wait_ended()
 
     def _end_silently(self) -> None:
-        """Send no answer. With acks=0, closing the connection tells the client of a refusal."""
+        """Send no answer. If a batch was refused, close the connection, because with acks=0 the
+        client learns of an error in no other way."""
         for topic in self.response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
@@ -131,7 +140,7 @@ class PendingProduce:
         self.call.answer_nothing()
 
     def wait_ended(self) -> None:
-        """Count down the waits. The last one sends the answer."""
+        """End one of the request's waits. Send the answer if it was the last wait."""
         self._open_count -= 1
         if self._open_count:
             return
@@ -144,15 +153,17 @@ class PendingProduce:
         self.call.answer(self.response)
 
     def as_pending(self) -> PendingProduce:
-        """Return itself. `QuickProduce` has the same method, which converts it."""
+        """Return the request itself. The method of the same name of `QuickProduce` converts its
+        request."""
         return self
 
 
 def has_two_producers(request: ProduceRequest) -> bool:
-    """Return True if a request has transactional batches of more than one producer id.
+    """Return True if the request has transactional batches of more than one producer id.
 
-    A transactional id has only one producer. Without transactions this is normal: a producer that
-    got a new id repeats older batches under their old id.
+    This is an error, because a transactional id has only one producer at a time. Batches without a
+    transaction may have several producer ids: a producer with a new id sends older batches again
+    under its old id.
     """
     producer_ids = set()
     for topic in request.topic_data:
@@ -168,7 +179,7 @@ def has_two_producers(request: ProduceRequest) -> bool:
 
 
 def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:
-    """Write an error into a partition's part of the answer."""
+    """Write an error into the answer for one partition."""
     answer.base_offset = -1
     answer.log_append_time_ms = -1
     answer.log_start_offset = -1

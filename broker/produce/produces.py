@@ -1,9 +1,11 @@
-"""Produce: batches are appended in order of arrival, written once per read, answered when durable.
+"""Appends the batches of Produce requests in order of arrival, and answers when they are
+acknowledged.
 
-Room: produce. `append` validates each batch (`batch_validator`) and stages it. `settle`, called
-after every read, writes each changed log once. It then answers the request, or lets it wait
-(`pending`) until its batches are acknowledged. If records must be checked, `opening` schedules
-that; batches appended before are written in the meantime.
+`append` validates each batch (`batch_validator`) and stages it. The session calls `settle` after
+every read from its socket. `settle` writes each changed log once. It then answers each request, or
+parks it (`pending`) until its batches are acknowledged. If the records of a batch must be checked,
+`opening` spreads the work over several iterations of the event loop. The batches that the request
+appended before are written in the meantime.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ REQUIRED_ACKS = (-1, 0, 1)
 
 
 class Produces:
-    """All Produce requests in progress."""
+    """The Produce requests between their arrival and their answer."""
 
     def __init__(
         self,
@@ -57,27 +59,30 @@ class Produces:
         self._write_failed = write_failed
         self._staged: list[PendingProduce | QuickProduce] = []
         self._dirty: dict[Replica, None] = {}
-        """Partitions with batches that are staged and not written."""
+        """The partitions with batches that are staged but not written."""
         self._now_ms = 0
-        """The time of the first quick request of this read, used for all of them."""
+        """The wall time in milliseconds that the batches get. The quick requests of one read share
+        the time of the first of them."""
         self._parking = Parking(waits, world.clock)
         self._openings: Openings[PendingProduce] = Openings(world.soon, world.turn_ns, self.settle)
 
     @property
     def parked_count(self) -> int:
-        """Number of requests that wait for their acknowledgement."""
+        """The number of requests that wait for an acknowledgement."""
         return self._parking.count
 
     def append(self, call: Call, request: ProduceRequest) -> None:
-        """Stage the batches of one request. `settle` answers it."""
+        """Stage the batches of one request. `settle` answers the request later."""
         pending = PendingProduce(call, request)
         call.session.has_staged = True
         if request.transactional_id is None or not self._is_to_be_proven(pending, request):
             self._begin(pending, request)
 
     def _is_to_be_proven(self, pending: PendingProduce, request: ProduceRequest) -> bool:
-        """Return True if a coordinator on another broker is asked first; the request then resumes
-        later.
+        """Return True if a coordinator on another broker must answer before the batches are
+        appended.
+
+        In this case the request is continued when the answer has come.
         """
 
         def proven() -> None:
@@ -93,7 +98,8 @@ class Produces:
             self._openings.start(pending, request, steps)
 
     def _append_all(self, pending: PendingProduce, request: ProduceRequest) -> Iterator[bool]:
-        """Validate and stage every batch. Yields only if records must be checked."""
+        """Validate and stage every batch of a request. Yield after each step if records must be
+        checked."""
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
             pending.response.responses.append(answer)
@@ -113,7 +119,8 @@ class Produces:
         answer: PartitionProduceResponse,
         config: LogConfig,
     ) -> Iterator[bool]:
-        """Check the records of one batch in steps of some milliseconds, and append the batch.
+        """Check the records of one batch in steps of some milliseconds, and then append the batch.
+
         Yields after each step.
         """
         wanted: LogConfig | None = config
@@ -121,14 +128,14 @@ class Produces:
             config = wanted
             yield True
             try:
-                # Do not keep `data.records` in a local variable, because the batch can move between
-                # steps.
+                # Do not keep `data.records` in a local variable, because `copy_batches` can replace
+                # it between two steps.
                 seen = yield from look_at_records(data.records, config, self._clock.now_ms())
             except ApiError as error:
                 refuse(answer, error)
                 return
             self._now_ms = self._clock.now_ms()
-            # Repeat if the topic's settings have changed in the meantime.
+            # Check the records again if the topic's settings have changed in the meantime.
             wanted = self._append_one(pending, topic, data, answer, seen)
 
     def _append_one(
@@ -139,7 +146,8 @@ class Produces:
         answer: PartitionProduceResponse,
         seen: CheckedRecords | None = None,
     ) -> LogConfig | None:
-        """Stage or refuse one batch. Returns the settings if its records must be checked first."""
+        """Stage or refuse one batch. Return the log's settings if the records must be checked
+        first."""
         batch = data.records
         try:
             if pending.required_acks not in REQUIRED_ACKS:
@@ -147,11 +155,13 @@ class Produces:
             if pending.has_two_producers:
                 raise ApiError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                    "transactional batches of two producers in one request",
+                    "the request has transactional batches of two producers",
                 )
             replica = self._validator.admit(pending, topic, data.index)
             if not batch:
-                raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD, "the request has no record batch for this partition"
+                )
             header = read_header(batch)
             appended = self._validator.append(pending, replica, batch, header, self._now_ms, seen)
         except RecordsUnseen:
@@ -171,7 +181,10 @@ class Produces:
     def append_quick(
         self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, AppendResult]:
-        """Stage one batch of a quick request. If an error is raised, nothing has changed."""
+        """Stage the batch of a quick request. Return its partition and the result of the append.
+
+        Raises ApiError, WireError or RecordsUnseen before anything has changed.
+        """
         if not self._staged:
             self._now_ms = self._clock.now_ms()
         replica = self._validator.admit(template, template.topic, template.index)
@@ -181,11 +194,11 @@ class Produces:
         return replica, appended
 
     def stage(self, produce: QuickProduce) -> None:
-        """Add a quick request, to be answered or parked when its batch is written."""
+        """Add a quick request with a staged batch. `settle` answers or parks it."""
         self._staged.append(produce)
 
     def settle(self) -> None:
-        """Write what has been staged, one write per log, and answer or park every request."""
+        """Write the staged batches, one write for each log, and answer or park every request."""
         staged, self._staged = self._staged, []
         dirty, self._dirty = self._dirty, {}
         failed: dict[Replica, DiskError] = {}
@@ -213,7 +226,8 @@ class Produces:
         kept = []
         for one in pending.appended:
             error = failed.get(one.replica)
-            # A request that takes several turns can have written to this log earlier.
+            # A request that needs several iterations of the loop can have written other batches to
+            # this log before.
             if error is None or one.end_offset <= one.replica.log.log_end_offset:
                 kept.append(one)
                 continue

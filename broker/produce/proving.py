@@ -1,9 +1,9 @@
-"""Produce requests that wait until the coordinators of their transactions have answered.
+"""Lets Produce requests wait until the coordinators of their transactions have answered.
 
-Room: produce. A transaction's first batch in a partition waits for its coordinator if that is
-another broker. The whole request waits, with a copy of its batches, and no later request of its
-connection starts. So the batches of a producer stay in order. Nothing of the request is appended
-before the answer.
+The first batch of a transaction in a partition must be verified by the transaction's coordinator.
+If this is another broker, the whole request waits for the answer, with a copy of its batches.
+Nothing of the request is appended before the answer. No later request of the connection starts in
+the meantime, so the batches of a producer stay in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from protocol.wire.records import BatchHeader, read_header
 
 
 class Proving:
-    """All such requests in progress."""
+    """Asks coordinators on other brokers about the transactional batches of Produce requests."""
 
     def __init__(self, verifier: Verifier, replicas: Replicas) -> None:
         self._verifier = verifier
@@ -38,8 +38,9 @@ class Proving:
     def start(
         self, pending: PendingProduce, request: ProduceRequest, go_on: Callable[[], None]
     ) -> bool:
-        """Ask about a request's batches if necessary. Returns True if a question was sent; `go_on`
-        is then called later, unless the session has been closed.
+        """Ask the coordinator about a request's batches if necessary. Return True if it was asked.
+
+        In this case `go_on` is called when the answer has come, unless the session has been closed.
         """
         transactional_id = request.transactional_id
         if transactional_id is None or pending.has_two_producers:
@@ -69,7 +70,7 @@ class Proving:
         return True
 
     def _transactional(self, request: ProduceRequest) -> Iterator[tuple[Replica, BatchHeader]]:
-        """Yield the transactional batches for partitions that this broker leads."""
+        """Yield the transactional batches for partitions of this broker, with their partitions."""
         for topic in request.topic_data:
             for data in topic.partition_data:
                 replica = self._replicas.get(topic.name, data.index)

@@ -1,15 +1,16 @@
-"""Verify that a partition was added to the producer's open transaction before a write into it.
+"""Verifies that a transactional write belongs to an open transaction to which its partition was
+added.
 
-Room: produce. Kafka does this since 3.6 (KIP-890) and refuses with the same code:
-INVALID_TXN_STATE, after which every client aborts the transaction and continues. Without the check,
-a late batch would open a transaction that never ends and would hold back every read_committed
-consumer of the partition.
+Kafka has done this since 3.6 (KIP-890) and refuses other writes with the same code,
+INVALID_TXN_STATE. After this code every client aborts the transaction and continues. Without the
+check, a late batch would open a transaction that never ends. Such a transaction would stop every
+read_committed consumer of the partition.
 
-If the coordinator is on this node, the check costs two look-ups and is made for every batch. While
-the coordinator cannot answer, transactions that are open in the log continue (decision 0076). If
-the coordinator is on another broker, it is asked before the first batch of a transaction in a
-partition, and `Proof` keeps the answer. Once the transaction is open in the log, no further
-question is needed.
+If the coordinator is on this broker, the check costs two look-ups and is made for every batch.
+While the coordinator cannot answer, transactions that are open in the log continue (decision 0076).
+If the coordinator is on another broker, it is asked before the first batch of a transaction in a
+partition, and `Proof` keeps the answer. No more question is needed once the transaction is open in
+the log.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ UNANSWERED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""No coordinator can answer for now. Transactions that are open in a log continue."""
+"""The codes that say that no coordinator can answer at the moment. Transactions that are open in a
+log continue."""
 
 NOT_YET = UNANSWERED | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""Temporary errors. Producers do not know these codes in a Produce answer. So, like Kafka, the
-broker answers NOT_ENOUGH_REPLICAS: retry, without new metadata.
+"""The codes of temporary errors of a coordinator.
+
+Producers do not know these codes in a Produce answer. So the broker answers NOT_ENOUGH_REPLICAS, as
+Kafka does: the client retries without new metadata.
 """
 
 
 class Owner(NamedTuple):
-    """The producer for which something will be written."""
+    """The producer of a transactional write."""
 
     transactional_id: str
     producer_id: int
@@ -49,18 +53,21 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class Verifier(Protocol):
-    """Asks the coordinators of transactions (`shards/verifier`)."""
+    """The interface to the coordinators of transactions (`shards/verifier`)."""
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        """Return True if, by the metadata, its coordinator is not this broker."""
+        """Return True if the metadata names another broker as the coordinator of this transactional
+        id."""
 
     def refuse_outsider(
         self, owner: Owner, partition: TopicPartition, coordinator_epoch: int
     ) -> None:
-        """Raise ApiError if the coordinator is here and the write does not belong to a transaction.
+        """Raise ApiError if the coordinator on this broker knows no open transaction with this
+        partition.
 
-        `coordinator_epoch` is that of the producer's last marker in the partition, or -1. A local
-        coordinator of an earlier epoch has been replaced and does not know it yet.
+        `coordinator_epoch` is the epoch in the producer's last marker in the partition, or -1
+        without a marker. A local coordinator with an earlier epoch has been replaced but does not
+        know it yet.
         """
 
     def ask(
@@ -69,16 +76,18 @@ class Verifier(Protocol):
         partitions: Iterable[TopicPartition],
         answered: Callable[[Codes], None],
     ) -> None:
-        """Ask the coordinator on another broker about these partitions. It answers once, later."""
+        """Ask the coordinator on another broker about these partitions. `answered` is called once,
+        later."""
 
 
 class Proof:
-    """The answer of a remote coordinator about one partition, and whether it is still valid."""
+    """The answer of a coordinator on another broker about one partition, while this answer is
+    valid."""
 
     __slots__ = ("_code", "_guard", "_leader_epoch", "_replica", "owner")
 
     def __init__(self, replica: Replica, owner: Owner) -> None:
-        """Create it before the coordinator is asked."""
+        """Begin the verification. Call this before the coordinator is asked."""
         self.owner = owner
         self._replica = replica
         self._leader_epoch = replica.leader_epoch
@@ -93,7 +102,7 @@ class Proof:
             verifications.forget(self.owner.producer_id, self._guard)
 
     def check(self, replica: Replica) -> None:
-        """Raise ApiError unless the answer was positive and is still valid."""
+        """Raise ApiError unless the coordinator's answer was positive and is still valid."""
         if replica is not self._replica or not replica.leads_in(self._leader_epoch):
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed during verification"
@@ -110,7 +119,8 @@ NO_PROOFS: Proofs = {}
 
 
 def needs_proof(verifier: Verifier, owner: Owner, replica: Replica) -> bool:
-    """Return True if a coordinator on another broker must be asked before this write."""
+    """Return True if a coordinator on another broker must be asked before a write to this
+    partition."""
     is_open = owner.producer_id in replica.log.producer_state.transactions.open
     return not is_open and verifier.is_elsewhere(owner.transactional_id)
 
@@ -121,7 +131,10 @@ def prove(
     replicas: Iterable[Replica],
     proven: Callable[[Proofs], None],
 ) -> None:
-    """Ask the coordinator on another broker. `proven` is called once, later, with any outcome."""
+    """Ask the coordinator on another broker about these partitions.
+
+    `proven` is called once, later, whether the coordinator has answered or not.
+    """
     proofs = {one.topic_partition: Proof(one, owner) for one in replicas}
 
     def answered(codes: Codes) -> None:
@@ -133,7 +146,8 @@ def prove(
 
 
 def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: Proofs) -> None:
-    """Raise the coordinator's ApiError if the write does not belong to an open transaction."""
+    """Raise ApiError with the coordinator's code if a write does not belong to an open
+    transaction."""
     state = replica.log.producer_state
     is_open = owner.producer_id in state.transactions.open
     if not verifier.is_elsewhere(owner.transactional_id):
@@ -146,16 +160,21 @@ def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: 
     elif not is_open:
         proof = proofs.get(replica.topic_partition)
         if proof is None or proof.owner != owner:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, "this batch has not been verified")
+            raise ApiError(
+                ErrorCode.NOT_COORDINATOR, "the coordinator was not asked about this batch"
+            )
         proof.check(replica)
 
 
 def owner_of(transactional_id: str | None, header: BatchHeader) -> Owner:
-    """Return the owner of a transactional batch. Refuses one without a transactional id."""
+    """Return the producer of a transactional batch.
+
+    Raises ApiError if the request has no transactional id.
+    """
     if transactional_id is None:
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "a transactional batch in a request without a transactional id",
+            "the request has a transactional batch but no transactional id",
         )
     return Owner(transactional_id, header.producer_id, header.producer_epoch)
 
@@ -167,7 +186,8 @@ def refuse_batch(
     replica: Replica,
     proofs: Proofs,
 ) -> None:
-    """Refuse a transactional batch outside its transaction, with error codes for Produce."""
+    """Raise ApiError, with a code that producers know, if a batch does not belong to an open
+    transaction."""
     owner = owner_of(transactional_id, header)
     try:
         refuse_outsider(verifier, owner, replica, proofs)
