@@ -1,9 +1,9 @@
-"""Fetch: answered at once if there is enough data, else parked until there is or time is up.
+"""Answers fetches of clients: at once if there is enough data, else when there is or the wait ends.
 
-Room: fetch. `reading` reads the logs; this module decides when. A parked fetch blocks all later
-requests on its connection. If a later request is a ListOffsets for a partition of the fetch, or the
-read buffer is full, the fetch is completed early. But it first waits a few milliseconds, because
-otherwise an idle consumer that sends ListOffsets between fetches would fetch in a tight loop.
+`reading` reads the logs, and this module decides when to answer. A parked fetch blocks all later
+requests of its connection. It is completed early if a later request is a ListOffsets for one of its
+partitions, or if the read buffer is full. But it stays parked for `EARLY_AFTER_MS` first, because
+otherwise an idle consumer that sends ListOffsets between its fetches would fetch in a tight loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.types import TopicPartition
 
 EARLY_AFTER_MS = 5
-"""The least time that a fetch stays parked before a later request can end its wait."""
+"""The shortest time in milliseconds that a fetch stays parked before a later request can end its
+wait."""
 
 
 class ParkedFetch:
@@ -65,21 +66,24 @@ class ParkedFetch:
         self.deadline_ms = parked_ms + request.max_wait_ms
         self.is_hastened = False
         self.seen_count = 0
-        """How many later frames have been inspected. None of them starts while the fetch waits."""
+        """The number of later frames of the connection that were searched for a ListOffsets. These
+        frames stay in the buffer while the fetch waits."""
         self.partitions: tuple[Replica, ...] = ()
         self.thresholds: dict[OffsetKey, int] = {}
         self.entry: FirstReached | None = None
 
     def reached(self) -> None:
-        """Try again, because one of its partitions has more to read."""
+        """Read again, because one of the fetch's partitions has more to read."""
         self._fetches.try_again(self)
 
     def lost(self, code: ErrorCode) -> None:
-        """Answer with the available data: the time is up, or a partition is no longer led here."""
+        """Answer with the available data, because the wait has timed out or this broker no longer
+        leads one of the partitions."""
         self._fetches.end(self, code)
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """End the wait soon if one of these frames asks for offsets of a partition it reads.
+        """End the wait early if one of the later frames is a ListOffsets for a partition of the
+        fetch.
 
         Spark's connector sends such requests (decision 0055). Every other request after a Fetch
         waits for its answer, as in Kafka. Fetches of followers are not ended early.
@@ -93,7 +97,7 @@ class ParkedFetch:
                 return
 
     def make_way(self) -> None:
-        """End the wait soon."""
+        """End the wait early."""
         if not self.is_hastened:
             self._fetches.hasten(self)
 
@@ -102,13 +106,14 @@ class ParkedFetch:
         self._fetches.forget(self)
 
     def drop(self) -> None:
-        """Remove the fetch without an answer, and free its place in the pipeline."""
+        """Remove the fetch without an answer, so that the connection can continue with its next
+        request."""
         self._fetches.forget(self)
         self.call.answer_nothing()
 
 
 class Fetches:
-    """All Fetch requests in progress."""
+    """All fetches of clients between their arrival and their answer."""
 
     def __init__(
         self,
@@ -158,8 +163,8 @@ class Fetches:
         parked.thresholds = {}
         for one in parked.partitions:
             key = one.readable[isolation_level]
-            # One more record must be readable. An offset below the mark would end the wait, which
-            # would begin again, without end.
+            # Wait until one more record is readable. With an offset below the mark, the wait would
+            # end at once, and it would begin and end again without a pause.
             parked.thresholds[key] = max(key.mark, one.readable_end(isolation_level)) + 1
         self._enter(parked)
 
@@ -168,7 +173,7 @@ class Fetches:
         parked.entry = self._purgatory.await_first(parked.thresholds, parked, parked.deadline_ms)
 
     def try_again(self, parked: ParkedFetch) -> None:
-        """Answer a fetch if there is enough to read by now, or let it wait again."""
+        """Answer a fetch if there is enough data now, else park it again."""
         reading = self._read(parked)
         if reading.is_enough():
             self._complete(parked, reading)
@@ -183,11 +188,11 @@ class Fetches:
 
     @property
     def parked_count(self) -> int:
-        """Number of requests that wait for data."""
+        """The number of fetches that wait for data."""
         return len(self._parked)
 
     def hasten(self, parked: ParkedFetch) -> None:
-        """End the wait of a fetch as soon as it has waited a few milliseconds."""
+        """End the wait of a fetch as soon as it has been parked for `EARLY_AFTER_MS`."""
         now_ms = self._clock.monotonic_ms()
         deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
         if deadline_ms < parked.deadline_ms:
@@ -225,7 +230,7 @@ def _lists_offsets_of(parked: ParkedFetch, frame: bytes) -> bool:
             return False
         request, _ = ListOffsetsRequest.decode(frame, header.request_api_version, position)
     except WireError:
-        # The error is reported when this frame is handled.
+        # This frame gets its error when it is handled.
         return False
     read = {replica.topic_partition for replica in parked.partitions}
     return any(

@@ -1,13 +1,14 @@
-"""ListOffsets: log ends are answered at once, timestamps are searched over several loop turns.
+"""Answers ListOffsets: the ends of logs at once, timestamps after a search in a queue.
 
-Room: fetch. Searching a timestamp opens a batch, a small batch can be large when decompressed, and
-a request can name thousands of partitions. So the searches of all connections are in one queue.
-Each turn of the loop works on the queue for a short time, one partition per request in rotation,
-and all other requests are served in between. Put any work that must open
-batches into this queue, and not into a handler.
+The search for a timestamp decompresses a batch. A small batch can be large when it is decompressed,
+and a request can name thousands of partitions. So the searches of all connections are in one queue.
+Each iteration of the event loop works on the queue for `TURN_NS_MAX`, one partition per request in
+rotation. All other requests are served in between. Put any work that must decompress batches into
+this queue, and not into a handler.
 
-A client that sends a replica id is answered like any other, as in Kafka; a development version of
-kafka-python sends one. Only Fetch distinguishes replicas, because they read uncommitted data.
+A request with a replica id is answered like a request of a consumer, as in Kafka. A development
+version of kafka-python sends such requests. Only Fetch distinguishes followers, because they read
+uncommitted data.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from protocol.types import (
 )
 
 TURN_NS_MAX = 20_000_000
-"""In one turn of the loop, no search begins after this much time."""
+"""The time in nanoseconds after which no more search begins in one iteration of the event loop."""
 
 MAX_TIMESTAMP_SINCE = 7
-"""ListOffsets -3. No supported version has the special timestamps below it."""
+"""The first version with the special timestamp -3, the record with the largest timestamp. No
+supported version has a special timestamp below -3."""
 
 LEADER_EPOCH_SINCE = 4
 
@@ -56,7 +58,7 @@ class Listing:
     """One ListOffsets request, and the partitions that must still be searched."""
 
     def __init__(self, replicas: Replicas, call: Call, request: ListOffsetsRequest) -> None:
-        """Answer everything that needs no search."""
+        """Answer the partitions that need no search, and put the others into `_searches`."""
         self.call = call
         self.response = ListOffsetsResponse()
         self._replicas = replicas
@@ -88,7 +90,7 @@ class Listing:
         return not self._searches or self.call.session.is_closed
 
     def search_one(self) -> None:
-        """Answer the next partition. After the last one, send the answer."""
+        """Search in the next partition. Send the answer after the last one."""
         self._answer(*self._searches.popleft())
         if not self._searches:
             self.call.answer(self.response)
@@ -117,7 +119,7 @@ class Listing:
         timestamp = asked.timestamp
         leader_epoch = NO_LEADER_EPOCH
         if timestamp == LATEST_TIMESTAMP:
-            self._refuse_floor(partition)
+            self._refuse_unknown_end(partition)
             answer.offset = limit_offset
             leader_epoch = partition.epoch_at(limit_offset - 1)
         elif timestamp == EARLIEST_TIMESTAMP:
@@ -130,7 +132,7 @@ class Listing:
                 else log.offset_for_timestamp(timestamp, limit_offset)
             )
             if found is None:
-                self._refuse_floor(partition)
+                self._refuse_unknown_end(partition)
                 answer.offset, answer.timestamp = NO_OFFSET, NO_TIMESTAMP
                 return
             answer.offset, answer.timestamp = found.offset, found.timestamp_ms
@@ -140,10 +142,10 @@ class Listing:
         if version >= LEADER_EPOCH_SINCE:
             answer.leader_epoch = leader_epoch
 
-    def _refuse_floor(self, partition: Replica) -> None:
-        """Refuse while the previous leader can have committed more: the end could go back
-        (KIP-207).
-        """
+    def _refuse_unknown_end(self, partition: Replica) -> None:
+        """Raise ApiError while the previous leader can have committed records that this leader does
+        not yet know to be committed, because the returned end could then be lower than an earlier
+        one (KIP-207)."""
         if partition.state.is_high_watermark_floor:
             is_known = self.call.version >= NOT_AVAILABLE_SINCE
             raise ApiError(
@@ -152,36 +154,36 @@ class Listing:
 
 
 class Listings:
-    """All ListOffsets requests in progress."""
+    """The queue of all ListOffsets requests that need a search."""
 
     def __init__(self, replicas: Replicas, soon: Soon, turn_ns: Callable[[], int]) -> None:
         self._replicas = replicas
         self._soon = soon
         self._turn_ns = turn_ns
-        self._line: deque[Listing] = deque()
+        self._queue: deque[Listing] = deque()
 
     def start(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
-        """Return the answer, or None if a search is needed first."""
+        """Return the answer; None if a search is needed, which sends the answer later."""
         listing = Listing(self._replicas, call, request)
         if listing.is_done:
             return listing.response
-        self._line.append(listing)
-        if len(self._line) == 1:
+        self._queue.append(listing)
+        if len(self._queue) == 1:
             self._soon(self._turn)
         return None
 
     def _turn(self) -> None:
-        """Search until the time is up. The loop's next turn continues."""
-        line = self._line
+        """Search for `TURN_NS_MAX`. The next iteration of the event loop continues."""
+        queue = self._queue
         end_ns = self._turn_ns() + TURN_NS_MAX
         while True:
-            listing = line[0]
+            listing = queue[0]
             if not listing.is_done:
                 listing.call.session.attempt(listing.search_one)
-            line.popleft()
+            queue.popleft()
             if not listing.is_done:
-                line.append(listing)
-            if not line:
+                queue.append(listing)
+            if not queue:
                 return
             if self._turn_ns() > end_ns:
                 self._soon(self._turn)

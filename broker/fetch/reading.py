@@ -1,8 +1,8 @@
-"""One attempt to read everything that a fetch asks for, and the answer made from it.
+"""One attempt to read all partitions of a fetch, and the answer made from it.
 
-Room: fetch. Answers contain regions of files instead of bytes; the module `output` sends these
-regions. A waiting fetch is attempted several times, so nothing else changes before `finish`, when
-its answer is sent.
+Answers contain regions of files instead of bytes, and `real/output` sends these regions. A parked
+fetch is attempted several times. So an attempt changes nothing outside before `finish` is called to
+send its answer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ ZSTD_SINCE = 10
 """The first Fetch version whose clients support zstd (KIP-110)."""
 
 LISTED_BEYOND_MAX = 100
-"""With more aborted transactions than this, the list is limited to the answer's batches."""
+"""The number of aborted transactions above which an answer lists only those that begin before its
+last batch ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPorts:
-    """The objects that a reading uses."""
+    """The objects that a `FetchReading` uses."""
 
     replicas: Replicas
     metrics: Metrics
@@ -58,7 +59,7 @@ class ReadingPorts:
 
 
 class FetchReading:
-    """One attempt to read everything that a fetch asks for."""
+    """One attempt to read all partitions of a fetch."""
 
     __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_may_read",
                  "_ports", "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
@@ -67,7 +68,8 @@ class FetchReading:
     def __init__(
         self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
     ) -> None:
-        """If `session` is None, every partition in the request is read and answered."""
+        """Read the partitions. If `session` is None, read and answer every partition of the
+        request."""
         self.request = request
         self.response = FetchResponse()
         self.partitions: list[Replica] = []
@@ -84,7 +86,7 @@ class FetchReading:
         if session is None:
             self._read_all()
         else:
-            self._read_news(session)
+            self._read_changed(session)
 
     def _read_all(self) -> None:
         for topic in self.request.topics:
@@ -93,11 +95,12 @@ class FetchReading:
                 answer.partitions.append(self._read(topic.topic, asked))
             self.response.responses.append(answer)
 
-    def _read_news(self, session: FetchSession) -> None:
-        """Read only the partitions of the session that can have changed."""
+    def _read_changed(self, session: FetchSession) -> None:
+        """Read the partitions of the session, and answer only those that changed since the last
+        answer."""
         topics: dict[str, FetchableTopicResponse] = {}
         for cached in session.partitions.values():
-            if self._is_quiet(cached):
+            if self._is_unchanged(cached):
                 continue
             answer = self._read(cached.topic, cached.asked)
             if cached.is_news(answer):
@@ -107,29 +110,31 @@ class FetchReading:
                     self.response.responses.append(topic)
                 topic.partitions.append(answer)
 
-    def _is_quiet(self, cached: CachedPartition) -> bool:
-        """Return True if the reader knows the partition's state, so that it needs no answer."""
+    def _is_unchanged(self, cached: CachedPartition) -> bool:
+        """Return True if the partition is unchanged since the last answer, so that it need not be
+        read."""
         asked = cached.asked
         partition = self._ports.replicas.get(cached.topic, asked.partition)
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
             return False
         if not self._may_read:
-            # The answer must contain the error, so the partition is not quiet.
+            # Read the partition, because the answer must contain the error.
             return False
         log = partition.log
-        is_quiet = (
+        is_unchanged = (
             log.high_watermark == cached.high_watermark
             and log.log_start_offset == cached.log_start_offset
             and asked.current_leader_epoch in (-1, partition.leader_epoch)
             and partition.readable_end(self.request.isolation_level) <= asked.fetch_offset
             and asked.fetch_offset <= log.log_end_offset
         )
-        if is_quiet:
+        if is_unchanged:
             self.partitions.append(partition)
-        return is_quiet
+        return is_unchanged
 
     def finish(self, now_ms: int) -> FetchResponse:
-        """Count the bytes of the answer and record in the session what the reader now knows."""
+        """Return the answer to send. Count its bytes, and record in the session what the client
+        knows now."""
         self._ports.metrics.fetched(self._size_bytes)
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
@@ -148,11 +153,12 @@ class FetchReading:
         return self.response
 
     def is_enough(self) -> bool:
-        """Return True if the answer can be sent before the fetch's time is up.
+        """Return True if the answer can be sent before the fetch's maximum wait has passed.
 
-        An answer has whole batches of one segment per partition. So it can be smaller than
-        `min_bytes` although enough data exists. As in Kafka, the readable bytes are counted, up to
-        the size asked for. A reader that is still in a closed segment does not wait.
+        An answer has whole batches of one segment per partition, so it can be smaller than
+        `min_bytes` although there is enough data. As in Kafka, the readable bytes of each partition
+        count, up to its requested size. A client that has not read a closed segment to its end does
+        not wait.
         """
         wanted_bytes = min(self.request.min_bytes, self.request.max_bytes)
         return (
@@ -220,7 +226,10 @@ class FetchReading:
         answer.log_start_offset = log.log_start_offset
 
     def _diverges(self, partition: Replica, asked: FetchPartition, answer: PartitionData) -> bool:
-        """Return True if the client's last record differs from this log at that offset."""
+        """Return True if the client's log diverges from this log before the fetch offset.
+
+        The answer then gets the epoch and the end offset from which the client must continue.
+        """
         epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -231,10 +240,10 @@ class FetchReading:
 
 
 def aborted_in(log: Log, start_offset: int, read: ReadResult) -> list[AbortedTransaction]:
-    """Return the aborted transactions that a read-committed consumer must skip in an answer.
+    """Return the aborted transactions in an answer, which a read-committed consumer must skip.
 
-    An answer ends at the latest with its segment. Transactions listed beyond its last batch do no
-    harm, but a long list would be repeated in every answer of that segment.
+    The answer ends at the latest with its segment. Transactions that begin after its last batch do
+    no harm. But a long list of them would be repeated in every answer from this segment.
     """
     end_offset = min(read.limit_offset, log.last_stable_offset)
     found = log.aborted_transactions(start_offset, end_offset)

@@ -1,7 +1,7 @@
-"""The answer to a follower's fetch, built partition by partition.
+"""The answer to a follower's fetch, which is built partition by partition.
 
-Room: fetch. Pure. All fields of an answer except its records have the values of the moment at which
-the answer is built.
+This module is pure. All fields of an answer except its records have their values at the moment at
+which the answer is built.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from protocol.types import NO_OFFSET, Uuid
 
 
 class ReplicaFetchAnswer:
-    """An answer that is being built."""
+    """An answer to which partitions can be added."""
 
     __slots__ = ("_topics", "response", "size_bytes")
 
     def __init__(self, session_id: int) -> None:
         self.response = FetchResponse(session_id=session_id)
         self.size_bytes = 0
-        """Size of the records."""
+        """The size of the records in the answer."""
         self._topics: dict[Uuid, FetchableTopicResponse] = {}
 
     @property
@@ -35,7 +35,7 @@ class ReplicaFetchAnswer:
         return not self._topics
 
     def add(self, topic_id: Uuid, data: PartitionData) -> None:
-        """Add the answer of one partition."""
+        """Add the answer for one partition."""
         topic = self._topics.get(topic_id)
         if topic is None:
             topic = self._topics[topic_id] = FetchableTopicResponse(topic_id=topic_id)
@@ -45,7 +45,8 @@ class ReplicaFetchAnswer:
 
 
 def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> PartitionData:
-    """Return one partition's answer without records. Errors contain the log start offset too."""
+    """Return the answer for one partition without records. An error has the log start offset
+    too."""
     return PartitionData(
         partition_index=index,
         error_code=code,
@@ -56,7 +57,8 @@ def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> Part
 
 
 def refused_data(replica: Replica, heard: FetchVerdict) -> PartitionData:
-    """Return the error for one partition, with the point to which the follower must truncate."""
+    """Return the error for one partition, or the offset to which the follower must truncate its
+    log."""
     data = partition_data(replica.index, replica, heard.code)
     if heard.diverging is not None:
         data.diverging_epoch = EpochEndOffset(

@@ -1,7 +1,7 @@
-"""Reads of a leader's log by followers, up to the last written batch.
+"""Reads a leader's log for its followers, up to the last written batch.
 
-Room: fetch. Records can have been deleted up to the middle of a batch. An empty follower log must
-begin with the whole batch, so such a follower may read from below the log start offset.
+A deletion of records can end in the middle of a batch. The log of an empty follower must begin with
+the whole batch, so such a follower may read from below the log start offset.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ NO_LIMIT = 2**63 - 1
 
 
 def leader_log(replica: Replica, asked: FetchPartition) -> LeaderLog:
-    """Return the log's state at the moment of a fetch.
+    """Return the state of the log at the moment of a fetch.
 
-    Raises DiskError, CorruptionError or WireError if its first batch cannot be read.
+    Raises DiskError, CorruptionError or WireError if the first batch of the log cannot be read.
     """
     log = replica.log
-    # A log that is not led here can be in truncation, so it is not read.
+    # A log that this broker does not lead can be truncated at this moment, so it is not read.
     start_offset = _start(log, asked) if replica.is_led else log.log_start_offset
     return LeaderLog(log.leader_epochs, start_offset, log.written_end_offset)
 
 
 def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
-    """Return whole batches from the end of a follower's log. ApiError if the leader has none."""
+    """Return whole batches from the follower's fetch offset on.
+
+    Raises ApiError if the leader does not have this offset.
+    """
     offset = asked.fetch_offset
     if _start(log, asked) <= offset < log.log_start_offset:
         end_offset = log.written_end_offset
@@ -38,7 +41,7 @@ def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool
 
 
 def _start(log: Log, asked: FetchPartition) -> int:
-    """Return the lowest offset from which a follower can read."""
+    """Return the lowest offset from which the follower may read."""
     start_offset = log.log_start_offset
     if asked.fetch_offset < start_offset and asked.last_fetched_epoch == NO_LEADER_EPOCH:
         return first_batch_offset(log.segments, start_offset)
