@@ -1,7 +1,7 @@
-"""One broker: the only place that creates all its parts.
+"""One broker. No other room creates the parts of a broker.
 
-Room: node. `start` goes from the data folder to open listeners, `stop` goes back. The process
-around it is `real/process`.
+`start` takes the broker from its data folder to open listeners. `hand_over`, `stop_serving` and
+`close` stop it in this order. The process around the broker is `real/process`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from broker.metrics.metrics import Metrics
 from broker.node.joining import ClusterJoin, OwnDisk
 from broker.node.leaving import ClusterLeave
 from broker.node.listeners import Listeners
-from broker.node.parts import BrokerParts, put_together
+from broker.node.parts import BrokerParts, create_parts
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
 from broker.node.serving import Serving
@@ -59,16 +59,15 @@ from protocol.types import NO_BROKER_EPOCH, random_uuid
 logger = logging.getLogger(__name__)
 
 METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
-"""The node's settings are for client data. A segment is removed when two snapshots are above it.
-Its age does not count, because quorum records have no timestamps.
-"""
+"""The settings of the metadata log. A segment is removed when two snapshots are above it, and not
+by its age, because the records of the quorum have no timestamps."""
 
 
 class Broker:
-    """All parts of one node."""
+    """One broker, with all its parts."""
 
     def __init__(self, config: BrokerConfig, world: World, disk: Disk) -> None:
-        """Binds the listeners. Raises PortTaken."""
+        """Bind the listeners. Raises PortTaken if a port is in use."""
         self.config = config
         self.clock = world.clock
         self._world = world
@@ -80,41 +79,42 @@ class Broker:
         self._metadata_worker = world.jobs("metadata", self.disk_failed)
         self.flusher = Flusher(
             world,
-            lambda error: self._disk_died(f"sync failed: {error}"),
+            lambda error: self._end_process(f"sync failed: {error}"),
             self.metrics.flushes.add,
             lambda log, error: self.write_failed(log.topic_partition, error, self.clock.now_ms()),
         )
         self.alarm = Alarm(
             world, lambda now_ms: self.serving.on_time(now_ms), self.metrics.loop_lateness.add
         )
-        self.write_failed = note_refusals(self.metrics, self._disk_died)
+        self.write_failed = note_refusals(self.metrics, self._end_process)
         self.is_serving = False
         self.joining: ClusterJoin | None = None
         self._metadata: Metadata | None = None
         self._replication: Replication | None = None
-        """None for a broker without others."""
+        """None for a broker that is configured alone."""
         self._transacting: Transacting | None = None
         self._is_starting = False
-        self._are_clients_in = False
+        self._is_open_to_clients = False
         self._broker_epoch = NO_BROKER_EPOCH
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
 
     @property
     def joined(self) -> Metadata | None:
-        """The cluster metadata; None before the broker has joined."""
+        """The metadata of the cluster; None before the broker has joined."""
         return self._metadata
 
     @property
     def metadata(self) -> Metadata:
-        """The cluster metadata. The broker must have joined."""
+        """The metadata of the cluster. The broker must have joined."""
         assert self._metadata is not None, "not joined yet"
         return self._metadata
 
     # Starting.
 
     def recover(self) -> OpenReport:
-        """Lock the data folder and open every log in it. Call it in a thread: it can take long."""
+        """Lock the data folder and open every log in it. This can take long, so call it in a
+        thread."""
         new_directory_id = random_uuid(self._world.chance.randbytes(16))
         self._logs = LogManager(self._disk, self.config, new_directory_id)
         report = self._logs.open_all(self.clock.now_ms())
@@ -122,8 +122,8 @@ class Broker:
         if known and METADATA_PARTITION not in known:
             raise FolderError(
                 self.config.log_dir,
-                "there are partitions but no __cluster_metadata-0, which lists their topics; "
-                "put it back, or use an empty folder",
+                "the folder has partitions but no __cluster_metadata-0, which lists their topics; "
+                "put that folder back, or use an empty data folder",
             )
         self._metadata_log = self._logs.create(
             METADATA_PARTITION, METADATA_TOPIC_ID, METADATA_CONFIG, self.clock.now_ms()
@@ -133,8 +133,8 @@ class Broker:
     def start(self, report: OpenReport, ready: Callable[[], None] = lambda: None) -> None:
         """Join the cluster, register, open all partitions and the listeners, then call `ready`.
 
-        A broker that is configured alone is ready when this returns. Raises the error that prevents
-        the start. If a broker of a cluster is refused later, its process ends.
+        Without other brokers this method calls `ready`. It raises the error that prevents the
+        start. If the cluster refuses the broker later, the process ends.
         """
         assert self._logs is not None and self._metadata_log is not None
         self._report, self._ready = report, ready
@@ -156,7 +156,7 @@ class Broker:
             self._joined,
             self,
         )
-        # Do this first, because no cluster can begin unless the brokers reach each other.
+        # Open this listener first, because a cluster begins only when its brokers reach each other.
         self.listeners.serve_brokers(quorum_table(joining.messenger, joining.birth))
         self.listeners.open_to_brokers()
         self._is_starting = True
@@ -164,7 +164,7 @@ class Broker:
         self._is_starting = False
 
     def _joined(self, metadata: Metadata) -> None:
-        """Continue with the metadata, which are known up to the last commit."""
+        """Continue the start. The metadata have been replayed up to the last commit."""
         self._metadata = metadata
         reconfigure(self.config, metadata.image, self.settings, self._controller)
         assert self.joining is not None
@@ -174,14 +174,14 @@ class Broker:
             return
         registered = metadata.submit_now(Registration(self.joining.registration()))
         self._serve(registered.broker_epoch)
-        self._let_clients_in()
+        self._open_to_clients()
         self._ready()
 
-    # Notifications about membership, for a broker of a cluster.
+    # Notifications about the membership of a broker in a cluster with other brokers.
 
     def registered(self, broker_epoch: int) -> None:
-        """The broker is registered, and the metadata refer to this process."""
-        # Continue in the next turn, because the caller must first finish its own state.
+        """Start to serve other brokers, because the controller has registered this process."""
+        # Continue in the next iteration of the event loop, because the caller must first finish.
         self._world.soon(self._serve_as_member, broker_epoch)
 
     def _serve_as_member(self, broker_epoch: int) -> None:
@@ -191,25 +191,25 @@ class Broker:
         try:
             self._logs.marks.running(broker_epoch)
         except DiskError as error:
-            # Continue: without this mark the next start only trusts less data.
+            # Continue, because without this mark the next start only trusts less of the data.
             if error.is_final:
                 self.disk_failed(error)
         self._replication.start()
         self.joining.membership.ready()
 
     def unfenced(self) -> None:
-        """The broker is in service: open the client listeners."""
-        self._let_clients_in()
+        """Open the client listeners, because the controller has unfenced this broker."""
+        self._open_to_clients()
         ready, self._ready = self._ready, lambda: None
         ready()
 
     def fenced(self) -> None:
-        """The broker was taken out of service. Others lead its partitions."""
+        """Log that the controller has fenced this broker, so others lead its partitions."""
         level = logging.INFO if self._leaving.has_begun else logging.WARNING
         logger.log(level, "taken out of service", extra=fields(node_id=self.config.node_id))
 
     def may_stop(self) -> None:
-        """The broker may stop, because no other broker depends on it."""
+        """Let the broker stop, because no other broker needs its leaderships any more."""
         self._leaving.may_stop()
 
     @property
@@ -218,18 +218,18 @@ class Broker:
         return self.joining.leaving
 
     def refused(self, text: str) -> None:
-        """The cluster refuses this process: end it."""
+        """End the process, because the cluster refuses it. During `start`, raise FolderError."""
         if self._is_starting:
             raise FolderError(self.config.log_dir, text)
         self._world.die(f"{self.config.log_dir}: {text}")
 
     def _serve(self, broker_epoch: int) -> None:
-        """Open all partitions, and get ready for clients."""
+        """Open all partitions, and start all that serves clients except their listeners."""
         self._broker_epoch = broker_epoch
-        report, parts = self._report, self._put_together(broker_epoch)
+        report, parts = self._report, self._create_parts(broker_epoch)
         reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
         dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
-        self._keep_house(parts)
+        self._start_housekeeping(parts)
         for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
             self.housekeeping.unlink(files)
         parts.groups.follow()
@@ -238,22 +238,22 @@ class Broker:
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
 
-    def _let_clients_in(self) -> None:
+    def _open_to_clients(self) -> None:
         """Open the client listeners once, unless the broker is already stopping.
 
-        A broker of a cluster does so only when it is in service. After all brokers have died, each
-        is fenced until then, so Metadata would name none. librdkafka (2.16) forgets brokers that an
-        answer does not name, and would then never connect again.
+        A broker of a cluster is unfenced first. When all brokers have been restarted, all are
+        fenced, so Metadata would name none, and librdkafka (2.16) would never connect to them
+        again.
         """
-        if self.is_serving and not self._are_clients_in:
-            self._are_clients_in = True
+        if self.is_serving and not self._is_open_to_clients:
+            self._is_open_to_clients = True
             parts = self.parts
             self.listeners.open_to_clients(
                 client_table(parts), self.fast_path, parts.produces.settle
             )
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
-        """Set up the replication between brokers, before any partition is opened."""
+        """Create the replication between brokers. This happens before any partition is opened."""
         assert self.joining is not None
         replication = self._replication = Replication(
             FollowerIdentity(self.config.node_id, broker_epoch),
@@ -268,8 +268,8 @@ class Broker:
         )
         self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 
-    def _put_together(self, broker_epoch: int) -> BrokerParts:
-        """Create everything that serves clients."""
+    def _create_parts(self, broker_epoch: int) -> BrokerParts:
+        """Create the parts that serve clients."""
         assert self._logs is not None
         world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
         metadata = self.metadata
@@ -292,7 +292,7 @@ class Broker:
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         peers = None if membership is None else self.joining.peers
         transacting = self._transacting = Transacting(ports, settings, groups, world, peers)
-        self.parts = put_together(
+        self.parts = create_parts(
             settings,
             world,
             metrics,
@@ -315,7 +315,7 @@ class Broker:
             self.listeners.serve_brokers(transacting.handlers())
         return self.parts
 
-    def _keep_house(self, parts: BrokerParts) -> None:
+    def _start_housekeeping(self, parts: BrokerParts) -> None:
         house = self.housekeeping = Housekeeping(
             self.settings,
             self._world,
@@ -328,13 +328,13 @@ class Broker:
         )
         self.serving.keep(house)
 
-    # Internal failures.
+    # Failures of the disk.
 
     def disk_failed(self, error: Exception) -> None:
-        """End the process after a failed sync or a dead disk, so that no answer follows."""
-        self._disk_died(f"the disk has failed: {error}")
+        """End the process after a failed fsync or disk, so that it acknowledges nothing more."""
+        self._end_process(f"the disk has failed: {error}")
 
-    def _disk_died(self, reason: str) -> NoReturn:
+    def _end_process(self, reason: str) -> NoReturn:
         if self._logs is not None:
             self._logs.marks.distrust_cache()
         self._world.die(reason)
@@ -342,8 +342,9 @@ class Broker:
     # Stopping.
 
     def hand_over(self, done: Callable[[], None]) -> None:
-        """Hand over the leaderships while still serving, then call `done`: at once without other
-        brokers, after a few seconds if no other broker can take them.
+        """Let other brokers take this broker's leaderships while it still serves, then call `done`.
+
+        Without other brokers this is at once; if none can take over, after some seconds.
         """
         leaving = self.joining.leaving if self.joining is not None else None
         if leaving is None or not self.is_serving:
@@ -352,7 +353,8 @@ class Broker:
             leaving.begin(done)
 
     def stop_serving(self) -> None:
-        """Accept and read nothing more, and answer parked fetches and waiting group members."""
+        """Accept no more connections or requests, and end the waits of fetches and group
+        members."""
         was_serving, self.is_serving = self.is_serving, False
         self.listeners.close()
         if not was_serving:
@@ -363,7 +365,7 @@ class Broker:
 
     @property
     def is_quiet(self) -> bool:
-        """True if everything accepted has been synced and answered."""
+        """True if every accepted request is answered and all written data is fsynced."""
         return (
             self.flusher.is_idle
             and (self._metadata is None or self._metadata.is_quiet)
@@ -371,7 +373,7 @@ class Broker:
         )
 
     def close(self) -> None:
-        """Close the connections, write checkpoints and the marker of a clean stop."""
+        """Close the connections, and write the checkpoints and the marker of a clean stop."""
         self.alarm.stop()
         for session in list(self.listeners.sessions.open):
             session.close("the broker stops", is_logged=False)
@@ -388,8 +390,8 @@ class Broker:
             self._metadata_worker.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
         )
         if not is_synced:
-            # Clients can no longer get the errors. A marker would claim that all is durable.
-            self._disk_died("a sync has failed, or did not end, while the broker stopped")
+            # Write no marker of a clean stop, because it says that all data is durable.
+            self._end_process("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
             self._logs.close_clean(self._broker_epoch)
             logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

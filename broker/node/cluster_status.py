@@ -1,7 +1,7 @@
 """The state of the cluster and of this broker's replicas, for `/status` and `/metrics`.
 
-Room: node. Computed on demand and never while a request is served, from the image, the quorum's
-core and the partition states. Ages are in lived milliseconds: the time that the node was running.
+The state is computed when it is requested, from the metadata image, the quorum and the partition
+states. Ages are in *lived* milliseconds, which do not include stalls of this broker's event loop.
 """
 
 from __future__ import annotations
@@ -26,31 +26,35 @@ _ROLES: Mapping[type, str] = {
 }
 
 FOLLOWED_ROWS_MAX = 200
-"""Partitions whose followers are listed, those furthest behind first. A broker has thousands, is
-asked every two seconds, and serves no request while it answers.
+"""The largest number of partitions whose followers are listed. Those whose followers are furthest
+behind come first.
+
+A broker can have thousands of partitions. It gets this request every two seconds, and serves no
+other request while it answers.
 """
 
 NEEDED_NAMED_MAX = 10
-"""Partitions named for each needed broker."""
+"""The largest number of partitions that are named for each needed broker."""
 
 Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
-"""The state of each follower, by partition that is led here and has followers."""
+"""The state of each follower of the partitions that this broker leads and that have followers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """Kafka's counts, for the partitions led here; `offline` is for the whole cluster."""
+    """Kafka's counts for the partitions that this broker leads. `offline` counts those of the whole
+    cluster."""
 
     leads: int
     under_replicated: int
     under_min_isr: int
     offline: int
     follower_lag_max: int
-    """Offsets that the furthest follower is behind; 0 if none is behind."""
+    """The number of offsets by which the slowest follower is behind; 0 if no follower is behind."""
 
 
 def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
-    """Return the followers of all partitions led here; `now_ms` is in lived milliseconds."""
+    """Return the followers of all partitions that this broker leads. `now_ms` is lived time."""
     return {
         one.topic_partition: followers
         for one in replicas
@@ -61,7 +65,7 @@ def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
 def tally_of(
     image: MetadataImage, replicas: Iterable[Replica], followed: Followed
 ) -> PartitionCounts:
-    """Count the partitions."""
+    """Return the counts of the given replicas and of the cluster's offline partitions."""
     led = [one for one in replicas if one.is_led]
     return PartitionCounts(
         leads=len(led),
@@ -81,8 +85,8 @@ def tally_of(
 def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, object]:
     """Return how many partitions have a replica that is not in sync, and which brokers are needed.
 
-    A broker is needed if without it a partition would refuse writes with acks=all, or have no
-    leader. A partition that always needs all its replicas names no broker.
+    A broker is needed if a partition would refuse writes with acks=all, or would have no leader,
+    when this broker stops. A partition that always needs all its replicas makes no broker needed.
     """
     not_in_sync = 0
     needed: dict[int, list[str]] = {}
@@ -112,7 +116,7 @@ def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, obje
 
 
 def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:
-    """Return the brokers of the cluster, this broker's membership, and the quorum's state."""
+    """Return the brokers of the cluster, this broker's registration, and the quorum's state."""
     quorum = metadata.quorum
     own = metadata.image.brokers.get(node_id)
     leader_id = quorum.leader_id
@@ -145,7 +149,8 @@ def _broker(broker: BrokerImage) -> dict[str, object]:
 
 
 def _quorum(metadata: Metadata) -> dict[str, object] | None:
-    """Return the position of each replica of the metadata log. Only the leader knows it."""
+    """Return the end offset of each replica of the metadata log; None if this node does not lead
+    it."""
     status = metadata.quorum.status()
     if status is None:
         return None
@@ -175,29 +180,32 @@ def _quorum(metadata: Metadata) -> dict[str, object] | None:
 def partition_details(
     image: MetadataImage, replicas: Iterable[Replica], followed: Followed
 ) -> dict[str, object]:
-    """Return every partition with a replica here, and the followers of up to `FOLLOWED_ROWS_MAX`.
+    """Return all replicas of this broker, and the followers of up to `FOLLOWED_ROWS_MAX`
+    partitions.
 
-    `followers_left_out` is the number of led partitions whose followers are not listed.
+    `followers_left_out` is the number of partitions led by this broker whose followers are not
+    listed.
     """
-    worst = sorted(followed, key=lambda one: (_ease(followed[one]), one))[:FOLLOWED_ROWS_MAX]
+    worst = sorted(followed, key=lambda one: (_sort_key(followed[one]), one))[:FOLLOWED_ROWS_MAX]
     shown = {one: followed[one] for one in worst}
     return {
         "partition_list": [
-            _partition(one, _seen(image, one), shown.get(one.topic_partition, ()))
+            _partition(one, _partition_image(image, one), shown.get(one.topic_partition, ()))
             for one in sorted(replicas, key=lambda one: one.topic_partition)
         ],
         "followers_left_out": len(followed) - len(shown),
     }
 
 
-def _ease(followers: Iterable[FollowerStatus]) -> tuple[int, int]:
-    """Return a sort key: partitions with the lowest key are listed first."""
+def _sort_key(followers: Iterable[FollowerStatus]) -> tuple[int, int]:
+    """Return the key by which partitions are sorted. The lowest keys come first: they have the most
+    replicas out of sync, and then the largest lag."""
     outsiders = [one for one in followers if not one.is_in_sync]
     return -len(outsiders), -max((one.lag or 0 for one in followers), default=0)
 
 
-def _seen(image: MetadataImage, replica: Replica) -> PartitionImage | None:
-    """Return the partition in the image, or None if it has been removed."""
+def _partition_image(image: MetadataImage, replica: Replica) -> PartitionImage | None:
+    """Return the partition in the image; None if its topic has been removed."""
     topic = image.topics.get(replica.topic)
     if topic is None or replica.index >= len(topic.partitions):
         return None

@@ -1,8 +1,8 @@
-"""Joins a broker to its cluster: reads its disk, gets the first voter set, starts the quorum and
-registers.
+"""Joins a broker to its cluster.
 
-Room: node. A broker that is configured alone has joined when `start` returns, without threads and
-without membership. A broker of a cluster waits for others, and always accesses its disk in threads.
+The steps read the disk, get the first voter set, start the quorum and register the broker. A broker
+that is configured alone has joined when `start` returns. It needs no threads and no membership. A
+broker of a cluster waits for other brokers, and always writes to its disk in threads.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ from protocol.types import random_uuid
 
 @dataclass(frozen=True, slots=True)
 class OwnDisk:
-    """The objects of a node for its own disk: the folder, the logs, and the threads that wait for
-    the disk.
-    """
+    """The objects with which a node uses its disk: the folder, the logs, and the threads for disk
+    work."""
 
     disk: Disk
     logs: LogManager
@@ -61,9 +60,7 @@ class OwnDisk:
 
 
 class ClusterJoin:
-    """Runs the steps of joining for one process. `joined(metadata)` or `refused(why)` is called
-    once.
-    """
+    """Runs the steps of joining for one process, and calls either `joined` or `refused` once."""
 
     def __init__(
         self,
@@ -72,10 +69,12 @@ class ClusterJoin:
         own: OwnDisk,
         controller: Controller,
         joined: Callable[[Metadata], None],
-        told: MembershipListener,
+        listener: MembershipListener,
     ) -> None:
-        """`joined` is called with the metadata once they are known. `told` is notified about the
-        membership, and why this process is refused. Raises FolderError for a damaged disk.
+        """Read the state of the quorum from the disk. Raises FolderError if the disk is damaged.
+
+        `joined` is called with the metadata when they have been replayed. `listener` is notified of
+        the membership, and of the reason if the cluster refuses this process.
         """
         config = self._config = settings.config
         self._settings = settings
@@ -90,7 +89,7 @@ class ClusterJoin:
             for node_id, where in config.voters.items()
             if node_id != config.node_id
         }
-        # Other brokers identify the links of one broker by this name.
+        # Other brokers recognise the connections of this broker by this name.
         self.peers = Peers(world, f"broker-{config.node_id}", others, self._link_ended)
         self.probes = Probes(world)
         self.messenger = LinkMessenger(self.peers, world.clock)
@@ -107,23 +106,24 @@ class ClusterJoin:
             world,
             AtOnce() if self._is_alone else own.hands.own,
             partial(quorum_state.keep, own.disk, own.metadata_log),
-            self._born,
-            told.refused,
+            self._voters_known,
+            listener.refused,
         )
         self.membership: MembershipDriver | None = None
         self.liveness: LivenessDriver | None = None
-        """Used while this node is the controller; None for a broker without others."""
+        """The watch over brokers while this node is the controller; None if it is configured
+        alone."""
         self.leaving: ClusterLeave | None = None
-        """The stop procedure; None for a broker without others to hand over to."""
-        self._told = told
+        """The stop procedure; None for a broker that is configured alone."""
+        self._listener = listener
         self._watcher: LeaderWatcher | None = None
 
     def start(self) -> None:
-        """Begin to join."""
+        """Start the first step."""
         self.birth.start()
 
     def stop(self) -> None:
-        """Stop joining, and close all links to other brokers."""
+        """Stop the steps, and close all links to other brokers."""
         self.birth.stop()
         for part in (self._watcher, self.liveness, self.membership):
             if part is not None:
@@ -131,7 +131,7 @@ class ClusterJoin:
         self.probes.close()
         self.peers.close()
 
-    def _born(self, voters: Voters) -> None:
+    def _voters_known(self, voters: Voters) -> None:
         own, world = self._own, self._world
         log = own.metadata_log
         state = self._state or quorum_state.recover(own.disk, log)
@@ -167,7 +167,8 @@ class ClusterJoin:
         self._joined(metadata)
 
     def _become_member(self, metadata: Metadata, watcher: LeaderWatcher) -> None:
-        """Set up the membership of a broker in a cluster, where any node can be the controller."""
+        """Create the membership of a broker in a cluster, in which any node can become the
+        controller."""
         config, driver, controller = self._config, metadata.quorum, metadata.controller
         orders = OrderForwarder(
             controller, lambda: driver.leader_id, self.peers, self._world, self._settings
@@ -181,14 +182,14 @@ class ClusterJoin:
             self._world,
         )
         membership = self.membership = MembershipDriver(
-            self.registration(), self._told, controller, liveness, self.peers, self._world
+            self.registration(), self._listener, controller, liveness, self.peers, self._world
         )
 
         leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
         metadata.join(orders, _ClusterMember(watcher, membership, leaving, orders, self._world))
 
     def registration(self) -> BrokerRegistrationRequest:
-        """Return this process's registration for the controller, with a new incarnation id."""
+        """Return the registration request of this process, with a new incarnation id."""
         config = self._config
         level = METADATA_LEVEL
         return BrokerRegistrationRequest(
@@ -219,7 +220,7 @@ class ClusterJoin:
 
 @dataclass(frozen=True, slots=True)
 class _ClusterMember:
-    """The parts of a broker in a cluster that follow the quorum's leader and the image."""
+    """The parts of a broker in a cluster that are notified of the quorum's leader and the image."""
 
     watcher: LeaderWatcher
     membership: MembershipDriver
@@ -231,7 +232,8 @@ class _ClusterMember:
         self.watcher.role(role)
         self.membership.role(role)
         self.leaving.role(role)
-        # Do this in the next turn, when the quorum knows the leader.
+        # Notify the orders in the next iteration of the event loop, when the quorum knows the
+        # leader.
         self.world.soon(self.orders.leader_changed)
 
     def image_moved(self, image: MetadataImage) -> None:

@@ -1,10 +1,10 @@
-"""How a broker leaves its cluster: other brokers take its leaderships before it stops.
+"""Lets other brokers take this broker's leaderships before it stops.
 
-Room: node. There are two steps. First the controller moves this broker's leaderships, and this
-broker tells its clients. The step ends when all other brokers have learned the new leaders
-(`cluster/membership`). Then, if this node leads the quorum, it resigns (EndQuorumEpoch) and stays
-until another node leads, because its vote can be needed. During both steps it serves other brokers
-and clients.
+There are two steps, and the broker serves clients and other brokers during both. First the
+controller moves this broker's leaderships, and this broker's clients get the new leaders. The step
+ends when all other brokers know the new leaders (`cluster/membership`). In the second step, a
+broker that leads the quorum resigns (EndQuorumEpoch). It stays until another node leads the quorum,
+because its vote can be needed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.world import Cancel, World
 
 SUCCESSOR_MS_MAX = 1_000
-"""How long a resigned quorum leader waits for a new one. If none can lead, it stops anyway."""
+"""The longest time in milliseconds that a resigned quorum leader waits for a new leader before it
+stops."""
 
 
 class ClusterLeave:
-    """The stop of one process. It begins only when the process is asked to stop."""
+    """The stop of one process. It begins when the process receives the signal to stop."""
 
     def __init__(
         self, own_id: int, membership: MembershipDriver, quorum: QuorumDriver, world: World
@@ -33,20 +34,21 @@ class ClusterLeave:
         self._world = world
         self._done: Callable[[], None] | None = None
         self._patience: Cancel | None = None
-        """The timer that limits the wait for a new quorum leader."""
+        """The timer that ends the wait for a new quorum leader."""
 
     @property
     def has_begun(self) -> bool:
-        """True if this broker is leaving."""
+        """True if the stop has begun."""
         return self._done is not None
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Begin to leave. `done` is called once, in a later turn of the event loop."""
+        """Begin the stop. `done` is called once, in a later iteration of the event loop."""
         self._done = done
         self._membership.want_stop()
 
     def may_stop(self) -> None:
-        """Finish, because no other broker depends on this broker's leaderships."""
+        """Begin the second step, because no other broker needs this broker's leaderships any
+        more."""
         if self._quorum.leader_id != self._own_id:
             self._finish()
             return

@@ -1,7 +1,8 @@
-"""The listeners of one broker: bound at the start, and opened when their requests can be served.
+"""The listeners of one broker. They are bound at the start, and open when their requests can be
+served.
 
-Room: node. All listeners but one are for clients and share one table of handlers. Other brokers
-use BROKER, whose table grows while this broker joins the cluster.
+The listener BROKER is for other brokers. It gets more handlers while this broker joins the cluster.
+All other listeners are for clients and share one table of handlers.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
 
 
 class Listeners:
-    """All configured listeners."""
+    """All configured listeners of one broker."""
 
     def __init__(self, settings: InForce, world: World, metrics: Metrics) -> None:
-        """Binds them. Raises PortTaken."""
+        """Bind the listeners. Raises PortTaken if a port is in use."""
         self.sessions = Sessions(settings)
         self.receptions: dict[str, Reception] = {}
         self.clients = Dispatcher({}, {}, metrics, template_of)
-        """Serves the clients, from `open_to_clients` on."""
+        """Serves the requests of clients after `open_to_clients`."""
         self._brokers = Dispatcher({}, {}, metrics, template_of)
         self._settings = settings
         self._world = world
@@ -45,11 +46,11 @@ class Listeners:
         return Session(self.receptions[listener])
 
     def serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
-        """Serve other brokers with these handlers too."""
+        """Add handlers for requests of other brokers."""
         self._brokers.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
 
     def open_to_brokers(self) -> None:
-        """Open the listener for other brokers, if there is one."""
+        """Open the listener for other brokers, if one is configured."""
         if BROKER_LISTENER in self._listening:
             self._open(
                 BROKER_LISTENER, self._brokers, NoFastPath(), lambda: None, UnlimitedBudget()
@@ -90,6 +91,6 @@ class Listeners:
         self._listening[name].open()
 
     def close(self) -> None:
-        """Accept no more connections. Open connections stay."""
+        """Accept no more connections. The open connections stay open."""
         for listening in self._listening.values():
             listening.close()

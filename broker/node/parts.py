@@ -1,7 +1,7 @@
 """The parts of one broker that serve requests.
 
-Room: node. Only `broker` creates them. `serving`, `tables` and `status` take from here what they
-need and give each handler only what it uses.
+`broker` creates them. `serving`, `tables` and `status` use them, and give each handler only the
+parts that it needs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from broker.world import Clock, World
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """The parts that `put_together` has created."""
+    """The parts that `create_parts` has created."""
 
     settings: InForce
     clock: Clock
@@ -56,7 +56,7 @@ class BrokerParts:
     lost_leaders: LostLeaders
 
 
-def put_together(
+def create_parts(
     settings: InForce,
     world: World,
     metrics: Metrics,
@@ -70,9 +70,9 @@ def put_together(
     write_failed: WriteFailed,
     peers: Peers | None,
 ) -> BrokerParts:
-    """Create the parts that write and read records, around the given partitions.
+    """Create the parts that serve requests for the given partitions.
 
-    `peers` has the links to other brokers; None for a broker without others.
+    `peers` has the links to other brokers. It is None for a broker that is configured alone.
     """
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)

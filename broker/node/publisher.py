@@ -1,7 +1,4 @@
-"""Apply committed metadata on this node: settings, partitions and coordinators follow them.
-
-Room: node.
-"""
+"""Applies committed metadata to the settings, the partitions and the coordinators of this node."""
 
 from __future__ import annotations
 
@@ -25,25 +22,25 @@ logger = logging.getLogger(__name__)
 
 
 class NodePublisher:
-    """Applies commits on this node."""
+    """Applies the commits of the metadata log to one node."""
 
     def __init__(
         self, own_config: BrokerConfig, controller: Controller, parts: BrokerParts
     ) -> None:
-        """`own_config` is the configuration with which the node was started."""
+        """`own_config` is the configuration file's content at the start of the node."""
         self._own_config = own_config
         self._controller = controller
         self._parts = parts
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Bring the partitions of a commit into service, then call `done`."""
+        """Give the partitions of a commit their new roles, logs and settings, then call `done`."""
         self._parts.replicas.apply(delta, image, done)
 
     def published(self, delta: MetadataDelta) -> None:
-        """Follow the new image after this delta was applied."""
+        """Update settings and coordinators, because the image with this delta is now in force."""
         parts = self._parts
         if delta.changes_nodes:
-            self._warn_of_foreign(delta.base, parts.metadata.image)
+            self._warn_of_unknown(delta.base, parts.metadata.image)
             reconfigure(self._own_config, parts.metadata.image, parts.settings, self._controller)
             parts.replicas.reconfigure(parts.metadata.image)
         if delta.removed:
@@ -58,8 +55,8 @@ class NodePublisher:
             parts.transactions.moved()
             parts.lost_leaders.give_due()
 
-    def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
-        """Warn about keys set for this node that the broker does not know, as they can be typos."""
+    def _warn_of_unknown(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Warn about settings of this node with unknown keys, because a key can be misspelled."""
         for name in ("", str(self._own_config.node_id)):
             known = before.settings(BROKER_RESOURCE, name)
             for key in image.settings(BROKER_RESOURCE, name):
@@ -76,7 +73,7 @@ class NodePublisher:
 def reconfigure(
     own_config: BrokerConfig, image: MetadataImage, settings: InForce, controller: Controller
 ) -> None:
-    """Apply the node's configuration with the overriding settings from the metadata."""
+    """Apply the node's configuration file and the settings in the metadata, which override it."""
     settings.config = controller.config = own_config.with_dynamic(
         image.settings(BROKER_RESOURCE, ""),
         image.settings(BROKER_RESOURCE, str(own_config.node_id)),

@@ -1,6 +1,6 @@
-"""The replication of partitions, in a broker of a cluster.
+"""The replication of partitions between the brokers of a cluster.
 
-Room: node. It is created before the partitions are opened, because they notify it of their roles.
+It is created before the partitions are opened, because they notify it of their roles.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 class Replication:
-    """Followers, the serving of followers, and proposals of in-sync replicas."""
+    """Fetches from leaders, serves followers, and proposes in-sync replicas."""
 
     def __init__(
         self,
@@ -42,7 +42,8 @@ class Replication:
         write_failed: WriteFailed,
         trim: Callable[[Log, int, Callable[[], None]], None],
     ) -> None:
-        """`me` is this registered process. `files` and `trim` are as in `FollowerPorts`."""
+        """`me` identifies this process to leaders and to the controller. `files` and `trim` are as
+        in `FollowerPorts`."""
         self._isr = IsrDriver(
             world, me, replicas, membership.ask_controller, lambda: membership.lived_ms
         )
@@ -60,7 +61,7 @@ class Replication:
         replicas.listen(self._followers, self._fetches, damage)
 
     def start(self) -> None:
-        """Begin to propose in-sync replicas for the partitions led here."""
+        """Begin to propose in-sync replicas for the partitions that this broker leads."""
         self._isr.start()
 
     def complete_all(self) -> None:
@@ -68,12 +69,12 @@ class Replication:
         self._fetches.complete_all()
 
     def stop(self) -> None:
-        """Stop following and proposing."""
+        """Stop the fetches from leaders and the proposals."""
         self._isr.stop()
         self._followers.stop()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """Return the handlers for other brokers. Fetches of the metadata log go to the quorum."""
+        """Return the handlers for other brokers. The quorum answers fetches of the metadata log."""
 
         def fetch(call: Call, request: FetchRequest) -> FetchResponse | None:
             if any(topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):

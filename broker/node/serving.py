@@ -1,7 +1,7 @@
-"""A serving broker: its periodic work, and what happens when it loses a leadership.
+"""The periodic work of a serving broker, and its reaction to the loss of a leadership.
 
-Room: node. `broker` starts and closes the parts. While the broker runs, this module does the work
-that concerns several parts.
+`broker` starts and closes the parts. While the broker runs, this module does the work that concerns
+several parts.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from protocol.errors import ErrorCode
 SESSION_SWEEP_MS = 1_000
 
 RETRY_MS = 2_000
-"""How often refused disk work is tried again: shards, folders, markers and tombstones."""
+"""The interval in milliseconds at which work is retried that the disk has refused: shards, folders,
+markers and tombstones."""
 
 
 class Serving:
-    """The parts of one broker at work."""
+    """One serving broker."""
 
     _house: Housekeeping
-    """Set by `keep`."""
+    """The periodic jobs. `keep` sets them."""
 
     def __init__(
         self, parts: BrokerParts, listeners: Listeners, replication: Replication | None
     ) -> None:
-        """`replication` is None if the cluster has no other broker."""
+        """`replication` is None for a broker that is configured alone."""
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
         parts.replicas.report_to(self)
 
     def keep(self, house: Housekeeping) -> None:
-        """Register the periodic jobs, once all partitions are open."""
+        """Register the periodic jobs. Call this when all partitions are open."""
         self._house = house
         parts = self._parts
         parts.metadata.snapshotter.trim_with(house)
@@ -59,22 +60,24 @@ class Serving:
         )
 
     def _retry(self) -> None:
-        """Try again the work that the disk has refused."""
+        """Retry the work that the disk has refused."""
         parts = self._parts
         parts.groups.load_again()
         parts.transactions.load_again()
         parts.groups.retry()
         parts.transactions.retry()
-        # The created partitions can include shards.
+        # A created partition can belong to a coordinator, so `led_late` follows.
         parts.replicas.retry(lambda: parts.metadata.image, self.led_late)
 
     def led_late(self) -> None:
-        """Update the coordinators after partitions became led here without a metadata commit."""
+        """Update the coordinators, because this broker began to lead partitions without a metadata
+        commit."""
         self._parts.groups.follow()
         self._parts.transactions.follow()
 
     def lost(self, replica: Replica) -> None:
-        """Stop serving a partition that is no longer led here, within the same turn."""
+        """End the coordinator and the waiting fetches of a partition that this broker no longer
+        leads."""
         parts = self._parts
         if replica.topic == OFFSETS_TOPIC:
             parts.groups.resigned(replica)
@@ -84,7 +87,7 @@ class Serving:
             readers.lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_time(self, now_ms: int) -> int:
-        """Run the jobs that are due by the monotonic clock. Return the next deadline."""
+        """Run the jobs that are due at `now_ms` (monotonic). Return the next deadline."""
         parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
         parts.groups.on_time(now_ms)
@@ -97,7 +100,8 @@ class Serving:
         return min(one for one in deadlines if one is not None)
 
     def stop(self) -> None:
-        """Read nothing more, answer parked fetches and waiting group members, and sync."""
+        """Read no more requests, answer parked fetches and waiting group members, and fsync all
+        logs."""
         for session in list(self._listeners.sessions.open):
             session.stop_reading()
         self._parts.fetches.complete_all()

@@ -1,7 +1,4 @@
-"""The broker's answers to `/healthz`, `/status` and `/metrics`.
-
-Room: node.
-"""
+"""The broker's answers to `/healthz`, `/status` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -24,32 +21,32 @@ from protocol.types import NO_NODE, TopicPartition
 if TYPE_CHECKING:
     from broker.node.broker import Broker
 
-RATE_MARK_MS = 1_000
-RATE_MARK_COUNT = 5
-"""Rates span this many samples, which are at least RATE_MARK_MS apart."""
+RATE_SAMPLE_MS = 1_000
+RATE_SAMPLE_COUNT = 5
+"""The number of counter samples that a rate covers. Samples are at least RATE_SAMPLE_MS apart."""
 
 REFUSAL_SHOWN_MS = 30_000
-"""How long after a refused write it is shown as a problem."""
+"""The time in milliseconds for which a refused write is shown as a problem."""
 
 
-class _Mark(NamedTuple):
-    """A sample of counters at one moment."""
+class _Sample(NamedTuple):
+    """The values of the counters at one monotonic time."""
 
     at_ms: int
     counts: dict[str, int]
 
 
 class BrokerStatus:
-    """Reads the broker's state when asked."""
+    """Reads the state of one broker on each request."""
 
     def __init__(self, broker: Broker, started_at_ms: int) -> None:
         self.state = PartState.STARTING
         self._broker = broker
         self._started_at_ms = started_at_ms
-        self._marks: deque[_Mark] = deque(maxlen=RATE_MARK_COUNT)
+        self._samples: deque[_Sample] = deque(maxlen=RATE_SAMPLE_COUNT)
 
     def status(self) -> PartStatus:
-        """Return the current state."""
+        """Return the current state of the broker."""
         broker = self._broker
         problems = (*self._waits(), *(self._problems() if broker.is_serving else ()))
         state = self.state
@@ -58,7 +55,7 @@ class BrokerStatus:
         return PartStatus(
             part=broker.config.part,
             state=state,
-            # A broker of a cluster opens its listeners before it is in service.
+            # A broker of a cluster serves other brokers before it is in service for clients.
             ready=broker.is_serving and self.state is not PartState.STARTING,
             started_at_ms=self._started_at_ms,
             now_ms=broker.clock.now_ms(),
@@ -67,7 +64,7 @@ class BrokerStatus:
         )
 
     def _waits(self) -> list[Problem]:
-        """Return which brokers this broker waits for, if it is one of a cluster."""
+        """Return the problem that this broker waits for others; empty if it is configured alone."""
         broker = self._broker
         joining = broker.joining
         if joining is None or len(broker.config.configured_ids) == 1:
@@ -90,12 +87,12 @@ class BrokerStatus:
         problems += [
             Problem(
                 "partition_damaged",
-                f"{one.topic_partition}: {reason}; what can be read is served, for "
+                f"{one.topic_partition}: {reason}; the broker still serves the readable records, "
                 + (
-                    "no other broker is in sync: start those that have a copy"
+                    "because no other broker is in sync: start the brokers that have a copy"
                     if one.is_shared
-                    else "this is the only copy: copy from it what it still gives, or put an "
-                    "undamaged copy of the folder in its place while the broker is stopped"
+                    else "because this is the only copy: copy the readable records to another "
+                    "topic, or stop the broker and replace the folder by an undamaged copy"
                 ),
             )
             for one, reason in sorted(
@@ -103,16 +100,21 @@ class BrokerStatus:
             )
         ]
         if own is None or own.is_fenced:
-            problems.append(Problem("fenced", "out of service: others lead what it led"))
+            problems.append(
+                Problem(
+                    "fenced", "this broker is out of service: other brokers lead its partitions"
+                )
+            )
         refused = self._broker.parts.metrics.last_write_failure
         if refused is not None and self._broker.clock.now_ms() - refused[0] < REFUSAL_SHOWN_MS:
             problems.append(
-                Problem("write_refused", f"{refused[1]}; producers retry until there is room")
+                Problem("write_refused", f"{refused[1]}; producers retry until the disk has room")
             )
         return tuple(problems)
 
     def _damaged(self) -> dict[TopicPartition, str]:
-        """Return partitions whose log cannot be opened: why, and what to do."""
+        """Return the partitions whose logs cannot be opened, each with the reason and what to
+        do."""
         parts, me = self._broker.parts, self._broker.config.node_id
         image, offline = parts.metadata.image, dict(parts.replicas.logs.offline)
         for topic, index in offline if len(image.brokers) > 1 else ():
@@ -121,13 +123,14 @@ class BrokerStatus:
                 continue
             if known.partitions[index].leader in (NO_NODE, me):
                 offline[TopicPartition(topic, index)] += (
-                    "; it is kept as it is, for no other broker leads a copy: start those that "
-                    "have one, or put an undamaged copy of the folder in its place and restart"
+                    "; the folder is kept unchanged, because no other broker leads a copy: start "
+                    "the brokers that have one, or replace the folder by a good copy and restart"
                 )
         return offline
 
     def _quorum(self) -> dict[str, object]:
-        """Return the state of the cluster, or the brokers without which it cannot begin."""
+        """Return the state of the cluster. Before the broker has joined, return the brokers it
+        waits for."""
         joining = self._broker.joining
         if joining is None:
             return {}
@@ -138,7 +141,8 @@ class BrokerStatus:
 
     @property
     def _lived_ms(self) -> int:
-        """The clock by which followers are late."""
+        """The clock for the progress of followers, without the stalls of this broker's event
+        loop."""
         joining = self._broker.joining
         membership = None if joining is None else joining.membership
         return self._broker.clock.monotonic_ms() if membership is None else membership.lived_ms
@@ -175,7 +179,8 @@ class BrokerStatus:
         }
 
     def _topics(self) -> dict[str, dict[str, int]]:
-        """Return per topic, over all its partitions here: bytes in, bytes out, and size."""
+        """Return the bytes in, bytes out and size of each topic, over its partitions on this
+        broker."""
         topics: dict[str, dict[str, int]] = {}
         for one in sorted(self._broker.parts.replicas, key=lambda one: one.topic_partition):
             counts = {
@@ -189,7 +194,7 @@ class BrokerStatus:
         return topics
 
     def _coordinators(self) -> dict[str, int]:
-        """Return the counts of groups, members and transactions."""
+        """Return the numbers of groups, group members and transactions."""
         parts = self._broker.parts
         rosters = [
             group.roster
@@ -212,7 +217,7 @@ class BrokerStatus:
         }
 
     def _rates(self) -> dict[str, float]:
-        """Return rates per second since an earlier sample; empty at the first."""
+        """Return rates per second since the oldest kept sample; empty for the first sample."""
         metrics = self._broker.parts.metrics
         now_ms = self._broker.clock.monotonic_ms()
         counts = {
@@ -221,12 +226,12 @@ class BrokerStatus:
             "bytes_out": metrics.bytes_out,
         }
         rates: dict[str, float] = {}
-        if self._marks and now_ms > self._marks[0].at_ms:
-            since_ms, earlier = self._marks[0]
+        if self._samples and now_ms > self._samples[0].at_ms:
+            since_ms, earlier = self._samples[0]
             for name, value in counts.items():
                 rates[f"{name}_per_s"] = (value - earlier[name]) * 1000 / (now_ms - since_ms)
-        if not self._marks or now_ms - self._marks[-1].at_ms >= RATE_MARK_MS:
-            self._marks.append(_Mark(now_ms, counts))
+        if not self._samples or now_ms - self._samples[-1].at_ms >= RATE_SAMPLE_MS:
+            self._samples.append(_Sample(now_ms, counts))
         return rates
 
     def metrics(self) -> str:
@@ -259,7 +264,8 @@ class BrokerStatus:
         )
 
     def _cluster_gauges(self) -> dict[str, int]:
-        """Return this broker's cluster and partition gauges, under the names of Kafka's metrics."""
+        """Return the gauges of the cluster and the partitions, under the names of Kafka's
+        metrics."""
         broker, metadata = self._broker, self._broker.parts.metadata
         own = metadata.image.brokers.get(broker.config.node_id)
         replicas = broker.parts.replicas

@@ -1,7 +1,4 @@
-"""The tables of handlers, for clients and for other brokers: everything that a broker answers.
-
-Room: node.
-"""
+"""The tables that map each request to its handler, for clients and for other brokers."""
 
 from __future__ import annotations
 
@@ -34,12 +31,12 @@ from protocol.messages.api import ApiKey
 
 
 def client_table(parts: BrokerParts) -> Mapping[ApiKey, Handler]:
-    """Return the handlers for clients and for the mill's parts."""
+    """Return the handlers for clients. The other parts of the mill are clients too."""
     return {**_of_records(parts), **_of_groups(parts), **_of_cluster(parts)}
 
 
 def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
-    """Produce, fetch and transactions."""
+    """Return the handlers for Produce, Fetch and transactions."""
     records = RecordHandlers(parts.replicas, parts.checkpoints, parts.waits, parts.clock)
     transactions = TransactionHandlers(
         parts.producer_ids,
@@ -70,7 +67,7 @@ def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
 
 
 def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
-    """Consumer groups and their offsets."""
+    """Return the handlers for consumer groups and their offsets."""
     group_admin = GroupAdminHandlers(parts.groups, parts.metadata)
     group_membership = MembershipHandlers(parts.groups)
     groups = OffsetHandlers(parts.groups)
@@ -89,7 +86,7 @@ def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
 
 
 def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
-    """Topics, brokers, leaders and settings."""
+    """Return the handlers for topics, brokers, leaders and settings."""
     admin = TopicHandlers(parts.metadata)
     cluster = ClusterHandlers(
         parts.metadata, parts.settings, parts.groups, parts.transactions, parts.lost_leaders
@@ -128,7 +125,8 @@ def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey
 
 
 def controller_table(metadata: Metadata, liveness: LivenessDriver) -> Mapping[ApiKey, Handler]:
-    """Return the handlers of the controller; on other nodes they name the controller."""
+    """Return the handlers of the controller. Nodes that are not the controller answer
+    NOT_CONTROLLER."""
     return {
         **envelope_handlers(metadata),
         **membership_handlers(liveness, metadata.controller),

@@ -1,6 +1,6 @@
-"""The transactions of one broker: coordinators, markers, and questions to other coordinators.
+"""The parts of one broker that serve transactions: coordinators, markers and verification.
 
-Room: node. A broker without others sends no questions and no markers.
+A broker that is configured alone sends no markers and no verification requests to other brokers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.messages.api import ApiKey
 
 
 class Transacting:
-    """All of these parts, connected."""
+    """The parts of one broker that serve transactions."""
 
     def __init__(
         self,
@@ -33,7 +33,8 @@ class Transacting:
         world: World,
         peers: Peers | None,
     ) -> None:
-        """`peers` has the links to other brokers; None for a broker without others."""
+        """`peers` has the links to other brokers. It is None for a broker that is configured
+        alone."""
         self.groups = groups
         self._ports = ports
         self.markers = Markers(ports, groups)
@@ -54,6 +55,6 @@ class Transacting:
         return transaction_handlers(ports.replicas, self.markers, self.transactions, ports.clock)
 
     def stop(self) -> None:
-        """Stop sending markers."""
+        """Stop to send markers to other brokers."""
         if self._sender is not None:
             self._sender.stop()

@@ -1,7 +1,5 @@
-"""Sentences that say which brokers a broker waits for, before it joins or without a quorum.
-
-Room: node. Computed on demand, like the rest of the status.
-"""
+"""Problem texts that say which brokers this broker waits for, before it joins or without a
+quorum."""
 
 from __future__ import annotations
 
@@ -16,20 +14,20 @@ from protocol.status import Problem
 from protocol.types import NO_NODE
 
 _WORDS = {
-    End.REFUSED: "refuses",
+    End.REFUSED: "refuses connections",
     End.TIMED_OUT: "gives no answer",
     End.UNREACHABLE: "cannot be reached",
     End.UNRESOLVED: "has a host name that cannot be resolved",
-    End.EOF: "has closed the connection",
-    End.RESET: "has closed the connection",
+    End.EOF: "closed the connection and has not answered again",
+    End.RESET: "closed the connection and has not answered again",
 }
-"""How the last link to a node ended."""
+"""The text for the way in which the last link to a node ended."""
 
 
 def waits(
     joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
 ) -> list[Problem]:
-    """Return what keeps this broker of a cluster from working; empty if all is well.
+    """Return the problem that keeps this broker of a cluster from working; empty if there is none.
 
     `now_ms` is monotonic. `metadata` is None before the broker has joined. A serving broker is not
     reported as waiting during a short election.
@@ -40,7 +38,7 @@ def waits(
         if not missing:
             return []
         text = (
-            "a new cluster begins when all of its brokers are up; waits for "
+            "a new cluster begins when all of its brokers are up; this broker waits for "
             f"{_each(missing, peers, now_ms)}"
         )
         return [Problem("waits_for_brokers", text)]
@@ -52,7 +50,9 @@ def waits(
         return [_no_quorum(voters, silent, peers, now_ms)] if is_short or not is_serving else []
     if not is_serving:
         who = f"the controller, broker {metadata.quorum.leader_id}"
-        return [Problem("waits_for_controller", f"waits for {who}, to take it into service")]
+        return [
+            Problem("waits_for_controller", f"this broker waits until {who}, takes it into service")
+        ]
     return []
 
 
@@ -61,15 +61,18 @@ def _majority(voters: Sized) -> int:
 
 
 def _is_silent(silence: Silence | None, is_serving: bool) -> bool:
-    # While there is a leader, followers have no requests for each other.
+    # Voters that are not the leader send each other no requests, so a serving broker ignores a
+    # voter that it never reached.
     return silence is not None and not (is_serving and silence.end is None)
 
 
 def _no_quorum(voters: list[int], silent: list[int], peers: Peers, now_ms: int) -> Problem:
     named = f"{_majority(voters)} of the voters {listed(sorted(voters))}"
     if not silent:
-        return Problem("no_quorum", f"no controller: {named} are about to elect one")
-    return Problem("no_quorum", f"no controller: waits for {named}: {_each(silent, peers, now_ms)}")
+        return Problem("no_quorum", f"no controller: {named} will elect one soon")
+    return Problem(
+        "no_quorum", f"no controller: this broker waits for {named}: {_each(silent, peers, now_ms)}"
+    )
 
 
 def _each(node_ids: Iterable[int], peers: Peers, now_ms: int) -> str:
@@ -77,7 +80,10 @@ def _each(node_ids: Iterable[int], peers: Peers, now_ms: int) -> str:
 
 
 def _of_node(node_id: int, peers: Peers, now_ms: int) -> str:
-    """Return a text such as `2 at 127.0.0.1:29093 refuses, for 12 s`; also for reachable nodes."""
+    """Return a text such as `2 at 127.0.0.1:29093 refuses connections (for 12 s)`.
+
+    For a node that answers, the text is only its id and address.
+    """
     address = peers.address_of(node_id)
     where = f"{node_id}" if address is None else f"{node_id} at {address.host}:{address.port}"
     silence = peers.silence_of(node_id)
@@ -85,5 +91,9 @@ def _of_node(node_id: int, peers: Peers, now_ms: int) -> str:
 
 
 def _how(silence: Silence, now_ms: int) -> str:
-    said = "has not been reached" if silence.end is None else _WORDS.get(silence.end, "is silent")
-    return f"{said}, for {max(now_ms - silence.since_ms, 0) // 1000} s"
+    said = (
+        "has not been reached"
+        if silence.end is None
+        else _WORDS.get(silence.end, "gives no answer")
+    )
+    return f"{said} (for {max(now_ms - silence.since_ms, 0) // 1000} s)"

@@ -36,8 +36,8 @@ def test_who_is_not_born_names_the_missing_and_what_is_heard_of_them() -> None:
     assert [problem.code for problem in told.problems] == ["waits_for_brokers"]
     # This is what `/healthz` answers, and so what the supervisor shows.
     assert told.reason_not_ready() == (
-        "waits_for_brokers: a new cluster begins when all of its brokers are up; waits for "
-        f"3 at n3:{BETWEEN_PORT} refuses, for 5 s"
+        "waits_for_brokers: a new cluster begins when all of its brokers are up; "
+        f"this broker waits for 3 at n3:{BETWEEN_PORT} refuses connections (for 5 s)"
     )
     # The second one waits for the first, which answers.
     assert f"waits for 1 at n1:{BETWEEN_PORT}" in status(two).reason_not_ready()
@@ -57,8 +57,9 @@ def test_who_comes_back_alone_names_the_voters_that_a_quorum_lacks() -> None:
     told = status(two)
     assert not told.ready
     assert told.reason_not_ready() == (
-        "no_quorum: no controller: waits for 2 of the voters 1, 2, 3: "
-        f"1 at n1:{BETWEEN_PORT} refuses, for 7 s, 3 at n3:{BETWEEN_PORT} refuses, for 7 s"
+        "no_quorum: no controller: this broker waits for 2 of the voters 1, 2, 3: "
+        f"1 at n1:{BETWEEN_PORT} refuses connections (for 7 s), "
+        f"3 at n3:{BETWEEN_PORT} refuses connections (for 7 s)"
     )
     three.start()
     cluster.run_until(lambda: two.is_ready and three.is_ready, 20_000, "two are enough")
@@ -76,7 +77,7 @@ def test_the_last_one_says_so_while_it_serves() -> None:
     told = status(one)
     assert (told.ready, told.state) == (True, PartState.DEGRADED)
     text = next(problem.text for problem in told.problems if problem.code == "no_quorum")
-    assert text.startswith("no controller: waits for 2 of the voters 1, 2, 3: 2 at n2:")
+    assert text.startswith("no controller: this broker waits for 2 of the voters 1, 2, 3: 2 at n2:")
     two.start()
     cluster.run_until(lambda: two.is_ready, 20_000, "two are enough")
     cluster.run_for(1_000)
