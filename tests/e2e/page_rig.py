@@ -149,7 +149,7 @@ class Rig:
 
 
 def is_success(command: str, done: subprocess.CompletedProcess[str]) -> bool:
-    """Whether a command succeeded; one that reports may also have found something."""
+    """Whether a command succeeded. A command of `REPORTS` may also have found something."""
     return done.returncode == 0 or (
         done.returncode == CONDITION and re.match(REPORTS, command) is not None
     )
