@@ -351,7 +351,7 @@ def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
     cluster.network.cut(leader.host, second.host)
     assert leader.write(0, b"on its way") is not None
     cluster.pass_time(20)
-    call = leader.fetches._lines[second.node_id].call
+    call = leader.fetches._peers[second.node_id].call
     assert call is not None
     was_closed = call.session.is_closed
     cluster.controller.prefer(0, third.node_id)
