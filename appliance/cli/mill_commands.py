@@ -1,6 +1,8 @@
 """The commands for the whole mill: up, down, restart, start, stop."""
 
+import math
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,11 +147,13 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
         raise CommandError("nothing was changed")
 
 
-def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None) -> dict[str, Any]:
+def _wait_healthy(
+    home: Home, timeout: float, verb: str, parts: Collection[str] | None = None
+) -> dict[str, Any]:
     try:
         with progress_line() as line:
             return lifecycle.wait_healthy(
-                home, timeout, lambda progress: line.show(_text_of(verb, progress)), part
+                home, timeout, lambda progress: line.show(_text_of(verb, progress)), parts
             )
     except TimeoutError as error:
         raise CommandError(f"{error}; `./millrace logs PART` shows more", Exit.TIMEOUT) from error
@@ -206,12 +210,37 @@ def _down(timeout: float) -> bool:
 
 
 def restart(
-    part: Annotated[str | None, typer.Argument(help="Only this part.")] = None,
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]", help="Only this part.")
+    ] = None,
+    rolling: Annotated[
+        bool,
+        typer.Option(
+            "--rolling",
+            help="The brokers, or those that are named, one after the other without an outage.",
+        ),
+    ] = False,
     force: ForceOption = False,
-    timeout: TimeoutOption = UP_TIMEOUT_S,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", help="Seconds to wait: 300, with --rolling without limit.", min=0.1
+        ),
+    ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
     """Stop and start the mill with the configuration as it is now, or one part as it was."""
+    if rolling:
+        if force:
+            raise CommandError("--rolling and --force exclude each other", Exit.USAGE)
+        _restart_in_turns(parts or [], math.inf if timeout is None else timeout, as_json)
+        return
+    if len(parts or ()) > 1:
+        raise CommandError("name one part, or restart brokers with --rolling", Exit.USAGE)
+    _restart(parts[0] if parts else None, force, timeout or UP_TIMEOUT_S, as_json)
+
+
+def _restart(part: str | None, force: bool, timeout: float, as_json: bool) -> None:
     if part is None:
         # A configuration that cannot run must not stop what runs.
         mill, loaded = context.load_mill()
@@ -222,6 +251,36 @@ def restart(
     if not force:
         refuse_needed_broker(context.home(), part, "restarted")
     tell(f"{part} was restarted", "part/1", _start_part(part, timeout), as_json)
+
+
+def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
+    """Restart brokers one after the other, and wait until all of them had their turn."""
+    home = context.home()
+    began_s = time.monotonic()
+    answer = control.ask(home.socket, {"command": "restart-in-turns", "parts": names})
+    if not answer["ok"]:
+        raise _no_rolling_restart(answer["unknown"], answer["brokers"])
+    try:
+        found = _wait_healthy(home, timeout, "restarted", names or answer["brokers"])
+    except KeyboardInterrupt:
+        say("\nthe supervisor continues; the same command shows its progress")
+        raise
+    seconds = round(time.monotonic() - began_s, 1)
+    rows = [one for one in found["parts"] if one["part"] in (names or answer["brokers"])]
+    words = f"{', '.join(one['part'] for one in rows)}: restarted one after the other ({seconds} s)"
+    tell(words, "rolling-restart/1", {"elapsed_s": seconds, "parts": rows}, as_json)
+
+
+def _no_rolling_restart(unknown: list[str], brokers: list[str]) -> CommandError:
+    if not brokers:
+        return CommandError(
+            "a rolling restart needs three brokers (cluster.brokers), so that others work while one"
+            " restarts; `./millrace restart PART` restarts one part",
+            Exit.CONDITION,
+        )
+    found = ", ".join(repr(name) for name in unknown)
+    known = ", ".join(brokers)
+    return CommandError(f"no broker {found}; --rolling restarts {known}", Exit.NOT_FOUND)
 
 
 def start(
@@ -241,7 +300,7 @@ def _start_part(part: str, timeout: float) -> dict[str, Any]:
     home = context.home()
     if not control.ask(home.socket, {"command": "restart", "part": part})["ok"]:
         raise _no_such_part(home, part)
-    found = _wait_healthy(home, timeout, f"starting {part}", part)
+    found = _wait_healthy(home, timeout, f"starting {part}", [part])
     return next(entry for entry in found["parts"] if entry["part"] == part)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,9 @@ def wait_healthy(
     home: Home,
     timeout_s: float,
     on_progress: Callable[[MillProgress], None] | None = None,
-    part: str | None = None,
+    parts: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Wait until every part (or the named one) is healthy and return the last snapshot.
+    """Wait until every part (or the named ones) is healthy and return the last snapshot.
 
     Raises StartFailed when a part has given up, crashes repeatedly or has waited for lost data for
     `IN_VAIN_S`. Raises TimeoutError when time is up. All parts that run keep running.
@@ -90,7 +90,7 @@ def wait_healthy(
             found = snapshot(home)
         except control.NoSupervisor as error:
             raise StartFailed(f"the supervisor has ended: {error}") from error
-        entries = [entry for entry in found["parts"] if part in (None, entry["part"])]
+        entries = [entry for entry in found["parts"] if parts is None or entry["part"] in parts]
         if crashes is None:
             # Do not count the crashes before this call, because they do not belong to this start.
             crashes = {entry["part"]: entry["restarts"] for entry in entries}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.mill.parts import BROKER_PREFIX
+from appliance.supervisor.effects import Readiness
 from protocol.status import StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 2.0
@@ -73,20 +74,24 @@ def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
     )
 
 
-def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
-    """Return how many partitions are out of sync.
+def readiness(addresses: Addresses) -> Readiness:
+    """Return how many partitions are out of sync, and which part is the active controller.
 
-    Returns None and the reason unless all of these brokers have answered, because a broker that did
-    not answer can have newer metadata.
+    The number is unknown unless all of these brokers have answered, because a broker that did not
+    answer can have newer metadata.
     """
-    told = statuses(addresses)
-    for part, one in told.items():
+    known = {}
+    for part, one in statuses(addresses).items():
         if isinstance(one, StatusUnavailable):
-            return None, f"the status of {part} ({one})"
+            return Readiness(None, f"the status of {part} ({one})")
         if "copies" not in one:
-            return None, f"{part}, which does not serve"
-    found = copies_by(one for one in told.values() if not isinstance(one, StatusUnavailable))
-    return (None, "brokers") if found is None else (found.not_in_sync, "")
+            return Readiness(None, f"{part}, which does not serve")
+        known[part] = one
+    found = copies_by(known.values())
+    if found is None:
+        return Readiness(None, "brokers")
+    active = [part for part, one in known.items() if one["is_controller"]]
+    return Readiness(found.not_in_sync, "", active[0] if len(active) == 1 else None)
 
 
 def copies(addresses: Addresses) -> ReplicaReport | None:

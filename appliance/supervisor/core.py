@@ -32,6 +32,7 @@ from appliance.supervisor.effects import (
     PartPhase,
     ProbePart,
     ProbeResult,
+    Readiness,
 )
 from appliance.supervisor.one_part import PROBE_STARTING_MS
 from appliance.supervisor.part_state import PartEntry
@@ -102,7 +103,8 @@ class Supervisor:
         entry.probe_at_ms = entry.act_at_ms = entry.silent_since_ms = None
         ended = exit_text(code)
         if entry.is_changing and not self.is_stopping:
-            effects.append(Note(name, f"stopped for another configuration ({ended})"))
+            why = "its turn to restart" if entry.awaits_its_turn else "another configuration"
+            effects.append(Note(name, f"stopped for {why} ({ended})"))
             self._exchange(entry)
         elif was is PartPhase.STOPPING and not entry.starts_again:
             entry.state, entry.reason = PartPhase.STOPPED, ""
@@ -150,19 +152,14 @@ class Supervisor:
         effects.extend(self.tick(now_ms))
         return effects
 
-    def on_copies(
-        self, number: int, not_in_sync: int | None, why: str, now_ms: int
-    ) -> list[Effect]:
-        """Handle the answer to an `AskReplicas`.
-
-        `not_in_sync` is None if the number is unknown. Then `why` is the reason.
-        """
+    def on_copies(self, number: int, ready: Readiness, now_ms: int) -> list[Effect]:
+        """Handle the answer to an `AskReplicas`."""
         if self.is_stopping:
             return []
         effects: list[Effect] = []
         was_over = self.turns.is_over
-        if self.turns.found(number, not_in_sync, why, now_ms):
-            effects += one_part.begin_stop(self._awaiting_turns()[0], now_ms)
+        if self.turns.found(number, ready, now_ms):
+            effects += one_part.begin_stop(self._awaiting_turns(ready.controller)[0], now_ms)
         elif self.turns.is_over and not was_over:
             effects.append(Note(self._awaiting_turns()[0].part.name, self.round_ended, True))
         effects.extend(self.tick(now_ms))
@@ -257,6 +254,20 @@ class Supervisor:
                 self.parts[name] = PartEntry(part)
         return self.tick(now_ms)
 
+    def restart_in_turns(self, names: Collection[str], now_ms: int) -> list[Effect]:
+        """Restart these parts one after the other, while the others do their work.
+
+        If a round runs, or has ended before all parts had their turn, it continues with the parts
+        that still wait, and no part is added.
+        """
+        if self.is_stopping:
+            return []
+        self.turns.begin()
+        if not self._awaiting_turns():
+            for name in names:
+                self.parts[name].successor = self.parts[name].part
+        return self.tick(now_ms)
+
     def _exchange(self, entry: PartEntry) -> None:
         """Replace or remove a part that has no process."""
         if entry.is_leaving:
@@ -322,13 +333,17 @@ class Supervisor:
             if not (entry.part.takes_turns and self._is_a_turn_taken()):
                 effects += one_part.begin_stop(entry, now_ms)
 
-    def _awaiting_turns(self) -> list[PartEntry]:
+    def _awaiting_turns(self, controller: str | None = None) -> list[PartEntry]:
         """Return parts that will restart while others do their work.
 
-        Parts that are not healthy come first, because their new settings can heal them.
+        Parts that are not healthy come first, because their new settings can heal them. The active
+        controller comes last, so that the controller changes only once.
         """
         waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
-        return sorted(waiting, key=lambda one: one.state is PartPhase.HEALTHY)
+        return sorted(
+            waiting,
+            key=lambda one: (one.state is PartPhase.HEALTHY, one.part.name == controller),
+        )
 
     def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
         """Restart the next part whose turn has come.

@@ -23,7 +23,7 @@ from appliance.machine.processes import record_of
 from appliance.mill.home import Home
 from appliance.mill.parts import Part
 from appliance.supervisor import children, control
-from appliance.supervisor.copies import not_in_sync
+from appliance.supervisor.copies import readiness
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
@@ -211,8 +211,8 @@ class Driver:
     async def _look(self, names: tuple[str, ...], number: int) -> None:
         parts = [self.core.parts[name].part for name in names if name in self.core.parts]
         addresses = {part.name: (part.host, part.port) for part in parts}
-        count, why = await asyncio.to_thread(not_in_sync, addresses)
-        self._enqueue(self.core.on_copies(number, count, why, self._now_ms()))
+        ready = await asyncio.to_thread(readiness, addresses)
+        self._enqueue(self.core.on_copies(number, ready, self._now_ms()))
 
     def _terminate(self, name: str, force: bool) -> None:
         process = self._processes.get(name)
@@ -297,10 +297,21 @@ class Driver:
         if command == "restart" and name in self.core.parts:
             self._enqueue(self.core.restart(str(name), self._now_ms()))
             return {"ok": True}
+        if command == "restart-in-turns":
+            return self._restart_in_turns(request.get("parts") or [])
         if command == "stop-part" and name in self.core.parts:
             self._enqueue(self.core.stop_part(str(name), self._now_ms()))
             return {"ok": True}
         return {"ok": False, "error": f"not understood: {request!r}"}
+
+    def _restart_in_turns(self, names: list[str]) -> dict[str, Any]:
+        """Restart brokers one after the other; all of them if none is named."""
+        brokers = [name for name, one in self.core.parts.items() if one.part.takes_turns]
+        unknown = [name for name in names if name not in brokers]
+        if unknown or not brokers:
+            return {"ok": False, "unknown": unknown, "brokers": brokers}
+        self._enqueue(self.core.restart_in_turns(names or brokers, self._now_ms()))
+        return {"ok": True, "brokers": brokers}
 
     async def _apply(self, sha256: str | None) -> dict[str, Any]:
         """Apply the edited file, and restart the parts that it concerns."""

@@ -1,4 +1,4 @@
-"""The effects of the supervisor's core: the state of a part, the result of a probe, what to do.
+"""The inputs and effects of the supervisor's core: states of parts, results, what to do.
 
 This module has only data classes.
 """
@@ -33,6 +33,18 @@ class ProbeResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the next broker of a rolling restart can stop."""
+
+    not_in_sync: int | None
+    """The number of partitions of which not all replicas are in sync; None if it is unknown."""
+    why: str = ""
+    """What did not answer, if the number is unknown."""
+    controller: str | None = None
+    """The part that is the active controller; None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start this part's process; the driver answers with `on_started` or `on_exit`."""
 
@@ -48,7 +60,7 @@ class ProbePart:
 
 @dataclass(frozen=True, slots=True)
 class AskReplicas:
-    """Ask these parts how many partitions are out of sync.
+    """Ask these parts how many partitions are out of sync, and which is the controller.
 
     The driver answers with `on_copies` and this number.
     """

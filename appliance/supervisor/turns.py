@@ -7,7 +7,7 @@ are asked (`AskReplicas`) until no partition is out of sync. A round that makes 
 reports that, because more restarts would only make the cause worse (decision 0069).
 """
 
-from appliance.supervisor.effects import AskReplicas
+from appliance.supervisor.effects import AskReplicas, Readiness
 
 LOOK_EVERY_MS = 1_000
 IN_SYNC_MS = 300_000
@@ -61,14 +61,12 @@ class RestartTurns:
         self.number += 1
         return [AskReplicas(parts, self.number)]
 
-    def found(self, number: int, not_in_sync: int | None, why: str, now_ms: int) -> bool:
-        """Take an answer. Return whether the next part can stop now.
-
-        `not_in_sync` is the number of partitions out of sync, None if unknown for the reason `why`.
-        """
+    def found(self, number: int, ready: Readiness, now_ms: int) -> bool:
+        """Take an answer. Return whether the next part can stop now."""
         if number != self.number or self.is_over:
             return False
         self._is_looking = False
+        not_in_sync = ready.not_in_sync
         if not_in_sync == 0:
             self.hold("")
             return True
@@ -78,7 +76,7 @@ class RestartTurns:
             self._since_ms = now_ms
         if fewest is None or has_fewer:
             self._fewest = not_in_sync
-        self.waits_for = why if not_in_sync is None else not_in_sync_text(not_in_sync)
+        self.waits_for = ready.why if not_in_sync is None else not_in_sync_text(not_in_sync)
         self.is_over = now_ms - self._since_ms >= IN_SYNC_MS
         self._look_at_ms = None if self.is_over else now_ms + LOOK_EVERY_MS
         return False

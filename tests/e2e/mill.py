@@ -64,17 +64,26 @@ class TempMill:
 
     def run(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S) -> "Result":
         """One command; its output and exit code."""
+        with self.begin(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except BaseException:
+                process.kill()
+                raise
+        return Result(process.returncode, out, err)
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """Begin one command."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
-        done = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-m", "appliance", *arguments],
             cwd=CODE,
             env={**environ, "MILLRACE_HOME": str(self.home.folder), **self.environ},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout_s,
         )
-        return Result(done.returncode, done.stdout, done.stderr)
 
     def up(self) -> "Result":
         """Start it, and fail with everything the parts said when that does not work."""

@@ -294,7 +294,7 @@ def test_a_restart_after_many_crashes_is_not_held_against_the_part(tmp_path: Pat
             )
         before = mill.entry()["pid"]
         assert control.ask(mill.home.socket, {"command": "restart", "part": "a"})["ok"]
-        lifecycle.wait_healthy(mill.home, DEADLINE_S, part="a")
+        lifecycle.wait_healthy(mill.home, DEADLINE_S, parts=["a"])
         assert mill.entry()["pid"] != before
 
 

@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from appliance.machine.processes import read_record
 from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
+from appliance.supervisor.copies import readiness
 from appliance.supervisor.effects import PartPhase
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.harness.collector import TopicReader
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -101,11 +104,11 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
     before = {name: row["pid"] for name, row in mill.status().items()}
     mill.write_config(THREE.replace("num.partitions: 3", "num.partitions: 5"))
     assert "restart one after the other with `./millrace up --apply`" in mill.run("up").err
+    last = controller(mill)
     with watched(mill, *NOT_SERVING) as away:
         applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
-    turns = [found for found in away if found]
-    assert turns == [{"broker-1"}, {"broker-2"}, {"broker-3"}]
+    assert [found for found in away if found] == turns_that_end_with(last)
     after = {name: row["pid"] for name, row in mill.status().items()}
     assert after["monitor"] == before["monitor"]
     assert not {after[name] for name in BROKERS} & {before[name] for name in BROKERS}
@@ -117,6 +120,107 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
         assert mill.run("restart", "broker-2").code == 0
     assert {"broker-2"} in away
     assert set().union(*away) == {"broker-2"}
+
+
+def controller(mill: TempMill) -> str:
+    """The broker that is the active controller."""
+
+    def active() -> str | None:
+        addresses = {
+            row["part"]: ("127.0.0.1", int(row["address"].rpartition(":")[2]))
+            for row in lifecycle.snapshot(mill.home)["parts"]
+            if row["part"] in BROKERS
+        }
+        return readiness(addresses).controller
+
+    wait_until(lambda: active() is not None, DEADLINE_S, "an active controller")
+    found = active()
+    assert found is not None
+    return found
+
+
+def turns_that_end_with(last: str) -> list[set[str]]:
+    return [*({name} for name in BROKERS if name != last), {last}]
+
+
+class Writer(threading.Thread):
+    """Writes numbers with acks=all until it is stopped; keeps what went wrong."""
+
+    def __init__(self, mill: TempMill, topic: str) -> None:
+        super().__init__()
+        self.written = 0
+        self.errors: list[str] = []
+        self._topic = topic
+        self._ends = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap(mill), "enable.idempotence": True, "linger.ms": 0}
+        )
+
+    def run(self) -> None:
+        while not self._ends.wait(0.002):
+            self._producer.produce(self._topic, str(self.written), on_delivery=self._delivered)
+            self._producer.poll(0)
+            self.written += 1
+        assert self._producer.flush(DEADLINE_S) == 0
+
+    def _delivered(self, error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join()
+
+
+def test_a_rolling_restart_takes_one_broker_at_a_time_and_no_client_sees_it(
+    mill: TempMill,
+) -> None:
+    mill.up()
+    before = {name: row["pid"] for name, row in mill.status().items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin.create_topics([NewTopic("rolled", 1, -1)])["rolled"].result(30)
+    last = controller(mill)
+    writer = Writer(mill, "rolled")
+    writer.start()
+    with watched(mill, *NOT_SERVING) as away:
+        rolled = mill.run("restart", "--rolling")
+    writer.stop()
+    assert rolled.code == 0, rolled.err
+    assert "restarted one after the other" in rolled.err
+    assert [found for found in away if found] == turns_that_end_with(last)
+    after = {name: row["pid"] for name, row in mill.status().items()}
+    assert [name for name in after if after[name] != before[name]] == list(BROKERS)
+    assert writer.errors == []
+    assert writer.written > 0
+    reader = TopicReader(bootstrap(mill), "rolled", [0])
+    assert reader.values(writer.written) == [b"%d" % one for one in range(writer.written)]
+    reader.close()
+
+
+def test_a_rolling_restart_of_named_brokers_leaves_the_others_alone(mill: TempMill) -> None:
+    mill.up()
+    refused = mill.run("restart", "--rolling", "monitor", "broker-4")
+    assert refused.code == 4
+    assert "no broker 'monitor', 'broker-4'; --rolling restarts broker-1, broker-2" in refused.err
+    assert mill.run("restart", "broker-1", "broker-2").code == 2
+    assert mill.run("restart", "--rolling", "--force").code == 2
+    with watched(mill, *NOT_SERVING) as away:
+        assert mill.run("restart", "--rolling", "broker-2").code == 0
+    assert set().union(*away) == {"broker-2"}
+
+
+def test_a_rolling_restart_goes_on_when_its_command_is_killed(mill: TempMill) -> None:
+    mill.up()
+    log = mill.home.part_log("supervisor")
+    before = len(log.read_text())
+    with mill.begin("restart", "--rolling") as command:
+        wait_until(lambda: set(states(mill).values()) != {"healthy"}, DEADLINE_S, "a turn")
+        command.kill()
+    # The same command follows the round. It restarts no broker a second time.
+    followed = mill.run("restart", "--rolling")
+    assert followed.code == 0, followed.err
+    turns = [line for line in log.read_text()[before:].splitlines() if "its turn" in line]
+    assert len(turns) == len(BROKERS), turns
 
 
 def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> None:

@@ -13,7 +13,8 @@ from appliance.mill.home import Home, find_home
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit
 from appliance.supervisor import copies as asked
-from appliance.supervisor.copies import NeededReplicas, ReplicaReport, copies_by, not_in_sync
+from appliance.supervisor.copies import NeededReplicas, ReplicaReport, copies_by, readiness
+from appliance.supervisor.effects import Readiness
 from protocol.status import StatusUnavailable
 
 THREE = ("broker-1", "broker-2", "broker-3")
@@ -24,10 +25,11 @@ TWO_NEEDED = ReplicaReport(
 )
 
 
-def told(offset: int, count: int, **needs: int) -> dict[str, Any]:
+def told(offset: int, count: int, *, controls: bool = False, **needs: int) -> dict[str, Any]:
     """A broker's details, with so many partitions out of sync."""
     return {
         "metadata_offset": offset,
+        "is_controller": controls,
         "copies": {
             "not_in_sync": count,
             "needed": {
@@ -48,14 +50,16 @@ def test_the_newest_metadata_count() -> None:
 
 def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, Any] = dict.fromkeys(THREE, told(7, 0))
+    answers["broker-2"] = told(7, 0, controls=True)
     monkeypatch.setattr(asked, "statuses", lambda addresses: answers)
-    assert not_in_sync(ADDRESSES) == (0, "")
-    answers["broker-3"] = told(9, 5)
-    assert not_in_sync(ADDRESSES) == (5, "")
+    assert readiness(ADDRESSES) == Readiness(0, "", "broker-2")
+    # A former controller does not know yet that another one is active.
+    answers["broker-3"] = told(9, 5, controls=True)
+    assert readiness(ADDRESSES) == Readiness(5, "", None)
     answers["broker-1"] = {"cluster_waits_for": [3]}
-    assert not_in_sync(ADDRESSES) == (None, "broker-1, which does not serve")
+    assert readiness(ADDRESSES) == Readiness(None, "broker-1, which does not serve")
     answers["broker-1"] = StatusUnavailable("no answer within 2 s")
-    assert not_in_sync(ADDRESSES) == (None, "the status of broker-1 (no answer within 2 s)")
+    assert readiness(ADDRESSES) == Readiness(None, "the status of broker-1 (no answer within 2 s)")
 
 
 class Mill:

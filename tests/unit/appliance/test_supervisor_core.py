@@ -18,6 +18,7 @@ from appliance.supervisor.effects import (
     PartPhase,
     ProbePart,
     ProbeResult,
+    Readiness,
     Start,
     Terminate,
 )
@@ -303,7 +304,9 @@ class World:
             if kind == "copies":
                 counts = [0] if self.is_calm else [0, 0, 1, 3, None]
                 count = self.chance.choice(counts)
-                self.perform(self.mill.on_copies(generation, count, "brokers", self.now_ms))
+                self.perform(
+                    self.mill.on_copies(generation, Readiness(count, "brokers"), self.now_ms)
+                )
                 return
             if self.running.get(name) != generation:
                 return

@@ -13,6 +13,7 @@ from appliance.supervisor.effects import (
     PartPhase,
     ProbePart,
     ProbeResult,
+    Readiness,
     Start,
     Terminate,
 )
@@ -104,12 +105,17 @@ def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
 
 
 def turn(
-    mill: Supervisor, effects: list[Effect], now_ms: int, count: int | None = 0
+    mill: Supervisor,
+    effects: list[Effect],
+    now_ms: int,
+    count: int | None = 0,
+    controller: str | None = None,
 ) -> list[Effect]:
     """The look that these effects ask for finds so many partitions out of sync; what follows."""
+    ready = Readiness(count, "the status of b3", controller)
     (look,) = (one for one in effects if isinstance(one, AskReplicas))
     assert look.parts == ("b1", "b2", "b3")
-    return deeds(mill.on_copies(look.number, count, "the status of b3", now_ms))
+    return deeds(mill.on_copies(look.number, ready, now_ms))
 
 
 def test_brokers_start_together_and_stop_one_after_the_other() -> None:
@@ -265,7 +271,7 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
     (look,) = exchange(mill, BROKERS, {"b1", "b2"}, 10)
     assert isinstance(look, AskReplicas)
     mill.on_exit("b3", -9, 20)
-    assert deeds(mill.on_copies(look.number, 0, "", 30)) == []
+    assert deeds(mill.on_copies(look.number, Readiness(0), 30)) == []
     assert mill.reason_of(mill.parts["b1"]) == "restarts in its turn; waits for b3"
     (restarted,) = [
         one for one in mill.tick(20 + one_part.BACK_OFF_MS_MAX) if isinstance(one, Start)
@@ -282,7 +288,7 @@ def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
         (look,) = (one for one in effects if isinstance(one, AskReplicas))
-        effects = mill.on_copies(look.number, 2, "", now_ms)
+        effects = mill.on_copies(look.number, Readiness(2), now_ms)
         assert not [one for one in effects if isinstance(one, Terminate)]
         if not mill.turns.is_over:
             now_ms += LOOK_EVERY_MS
@@ -334,5 +340,55 @@ def test_a_stop_of_everything_waits_for_no_copies() -> None:
     (look,) = exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10)
     assert isinstance(look, AskReplicas)
     assert deeds(mill.stop(20)) == [Terminate("b1", False)]
-    assert mill.on_copies(look.number, 0, "", 30) == []
+    assert mill.on_copies(look.number, Readiness(0), 30) == []
     assert deeds(mill.on_exit("b1", 0, 40)) == [Terminate("b2", False)]
+
+
+def test_a_rolling_restart_leaves_the_active_controller_to_the_end() -> None:
+    mill = cluster(part("collector", 1, 0))
+    looked = deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10))
+    assert turn(mill, looked, 10, controller="b1") == [Terminate("b2", False)]
+    assert turn(mill, comes_back(mill, "b2", 20), 25, controller="b1") == [Terminate("b3", False)]
+    assert turn(mill, comes_back(mill, "b3", 30), 35, controller="b1") == [Terminate("b1", False)]
+    assert comes_back(mill, "b1", 40) == []
+    assert mill.is_healthy
+    assert deeds(mill.tick(41)) == []
+
+
+def test_a_broker_that_is_unwell_restarts_before_the_controller_is_asked_for() -> None:
+    mill = cluster()
+    for _ in range(one_part.FAILURES_TO_UNHEALTHY):
+        mill.on_probe("b3", ProbeResult.NOT_READY, "no majority", 5)
+    assert deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10)) == [Terminate("b3", False)]
+
+
+def test_a_rolling_restart_of_one_broker_leaves_the_others_alone() -> None:
+    mill = cluster()
+    assert turn(mill, deeds(mill.restart_in_turns(["b2"], 10)), 10) == [Terminate("b2", False)]
+    assert comes_back(mill, "b2", 20) == []
+    assert mill.is_healthy
+
+
+def test_a_rolling_restart_that_is_asked_for_again_restarts_no_broker_twice() -> None:
+    mill = cluster()
+    turn(mill, deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10)), 10)
+    looked = comes_back(mill, "b1", 20)
+    looked = deeds(mill.restart_in_turns(["b1", "b2", "b3"], 25)) or looked
+    assert turn(mill, looked, 30) == [Terminate("b2", False)]
+    assert turn(mill, comes_back(mill, "b2", 40), 45) == [Terminate("b3", False)]
+    assert comes_back(mill, "b3", 50) == []
+
+
+def test_a_rolling_restart_continues_where_it_waited_in_vain() -> None:
+    mill = cluster()
+    _, now_ms = waiting_in_vain(mill)
+    looked = deeds(mill.restart_in_turns(["b1", "b2", "b3"], now_ms))
+    assert mill.round_ended == ""
+    assert turn(mill, looked, now_ms) == [Terminate("b1", False)]
+
+
+def test_a_mill_that_stops_begins_no_rolling_restart() -> None:
+    mill = cluster()
+    mill.stop(10)
+    assert mill.restart_in_turns(["b1"], 20) == []
+    assert not mill.parts["b1"].is_changing
