@@ -30,6 +30,7 @@ PURE = {
         "world",
     },
     "protocol": {
+        "security",
         "wire",
         "messages",
         "client/fetch_core",

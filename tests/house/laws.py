@@ -63,7 +63,7 @@ BROKER_FLOORS = {
     "node": 10,
     "real": 11,
 }
-PROTOCOL_FLOORS = {"": 0, "wire": 1, "messages": 2, "client": 3}
+PROTOCOL_FLOORS = {"": 0, "security": 1, "wire": 1, "messages": 2, "client": 3}
 # What stands in no folder puts the others together.
 COLLECTOR_FLOORS = {
     "config": 0,
