@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from broker.metadata.broker_image import BrokerImage as BrokerImage
+from broker.metadata.broker_image import registered
 from broker.metadata.features import check_level
 from broker.metadata.names import normalised
 from broker.metadata.records import (
@@ -56,29 +58,6 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 class ImpossibleRecord(Exception):
     """The error for a record that contradicts earlier records. The image is unchanged."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
-    """One registered broker. `listeners` maps a listener's name to the broker's advertised address.
-
-    `directory_ids` are its log directories; empty if the record of the broker has none.
-    """
-
-    node_id: int
-    incarnation_id: Uuid
-    broker_epoch: int
-    listeners: Mapping[str, tuple[str, int]]
-    rack: str | None
-    is_fenced: bool
-    is_stopping: bool = False
-    """True during a controlled shutdown: the broker leads no partition and is in no ISR."""
-    directory_ids: tuple[Uuid, ...] = ()
-
-    @property
-    def is_active(self) -> bool:
-        """True if the broker may lead partitions and be in sync."""
-        return not (self.is_fenced or self.is_stopping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +200,7 @@ class MetadataDelta:
             case ConfigRecord():
                 self._set_config(record)
             case RegisterBrokerRecord():
-                self._brokers[record.broker_id] = _registered(record)
+                self._brokers[record.broker_id] = registered(record)
             case UnregisterBrokerRecord():
                 self._registered_as(record.broker_id, record.broker_epoch)
                 del self._brokers[record.broker_id]
@@ -382,16 +361,3 @@ class MetadataDelta:
             self.touched.add(record.resource_name)
         elif record.resource_type == BROKER_RESOURCE:
             self.changes_nodes = True
-
-
-def _registered(record: RegisterBrokerRecord) -> BrokerImage:
-    return BrokerImage(
-        record.broker_id,
-        record.incarnation_id,
-        record.broker_epoch,
-        {one.name: (one.host, one.port) for one in record.end_points},
-        record.rack,
-        record.fenced,
-        record.in_controlled_shutdown,
-        tuple(record.log_dirs),
-    )
