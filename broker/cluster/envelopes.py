@@ -38,6 +38,7 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.DESCRIBE_QUORUM,
             ApiKey.UNREGISTER_BROKER,
             ApiKey.UPDATE_FEATURES,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         )
     }
 )

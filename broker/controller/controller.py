@@ -13,6 +13,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
+from broker.controller.credentials import alter_credentials
 from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
 from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
@@ -27,6 +28,7 @@ from protocol.messages.elections import ElectLeadersRequest
 from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.messages.scram import AlterUserScramCredentialsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -58,6 +60,7 @@ ControllerInput = (
     | ElectLeadersRequest
     | UnregisterBrokerRequest
     | UpdateFeaturesRequest
+    | AlterUserScramCredentialsRequest
     | AllocateProducerIds
 )
 
@@ -101,6 +104,8 @@ class Controller:
                 return unregister(order, image)
             case UpdateFeaturesRequest():
                 return update_features(order, image)
+            case AlterUserScramCredentialsRequest():
+                return alter_credentials(order, image)
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 

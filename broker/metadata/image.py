@@ -36,13 +36,19 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from protocol.security.scram import Mechanism, ScramCredential
 from protocol.types import TopicPartition, Uuid
 
 T = TypeVar("T")
+
+CredentialKey = tuple[str, Mechanism]
+"""A user's name, and the mechanism of one of the user's credentials."""
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -139,6 +145,8 @@ class MetadataImage:
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     """The level of each feature. A missing feature has level 0."""
+    credentials: Mapping[CredentialKey, ScramCredential] = field(default_factory=dict)
+    """The credentials of users, by name and mechanism."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -161,13 +169,15 @@ class MetadataImage:
 class MetadataDelta:
     """The records between two images, and the differences that they make. `removed`: topics of the
     old image that do not exist any more, by id. `touched`: names of topics whose partitions or
-    settings differ in the new image. `changes_nodes`: True if settings of brokers differ."""
+    settings differ in the new image. `changes_nodes`: True if settings of brokers differ.
+    `credentials`: the credentials that were written or removed."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
         self.removed: list[TopicImage] = []
         self.touched: set[str] = set()
         self.changes_nodes = False
+        self.credentials: set[CredentialKey] = set()
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
         self._topic_names = dict(base.topic_names)
@@ -175,6 +185,7 @@ class MetadataDelta:
         self._configs = dict(base.configs)
         self._next_producer_id = base.next_producer_id
         self._features = dict(base.features)
+        self._credentials = dict(base.credentials)
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
@@ -216,6 +227,15 @@ class MetadataDelta:
                 pass
             case ProducerIdsRecord():
                 self._next_producer_id = record.next_producer_id
+            case UserScramCredentialRecord():
+                self._set_credential(
+                    record,
+                    ScramCredential(
+                        record.salt, record.stored_key, record.server_key, record.iterations
+                    ),
+                )
+            case RemoveUserScramCredentialRecord():
+                self._set_credential(record, None)
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image after all replayed records. `end_offset` is the end offset of their
@@ -234,6 +254,7 @@ class MetadataDelta:
             configs=self._configs,
             next_producer_id=self._next_producer_id,
             features=self._features,
+            credentials=self._credentials,
         )
 
     def _registered_as(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -361,3 +382,18 @@ class MetadataDelta:
             self.touched.add(record.resource_name)
         elif record.resource_type == BROKER_RESOURCE:
             self.changes_nodes = True
+
+    def _set_credential(
+        self,
+        record: UserScramCredentialRecord | RemoveUserScramCredentialRecord,
+        credential: ScramCredential | None,
+    ) -> None:
+        try:
+            key = record.name, Mechanism(record.mechanism)
+        except ValueError as error:
+            raise ImpossibleRecord(f"mechanism {record.mechanism} is not known") from error
+        if credential is not None:
+            self._credentials[key] = credential
+        elif self._credentials.pop(key, None) is None:
+            raise ImpossibleRecord(f"user '{record.name}' has no credential for {key[1].sasl_name}")
+        self.credentials.add(key)

@@ -19,6 +19,7 @@ from protocol.wire.schema import (
     Struct,
     array,
     boolean,
+    bytes_,
     int8,
     int16,
     int32,
@@ -181,6 +182,17 @@ class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
     topic_id: Uuid = uuid_()
 
 
+class UserScramCredentialRecord(Message, api_key=11, versions=(0, 0), flexible=0):
+    """A user has this credential for one mechanism. It replaces an earlier one."""
+
+    name: str = string()
+    mechanism: int = int8()
+    salt: bytes = bytes_()
+    stored_key: bytes = bytes_()
+    server_key: bytes = bytes_()
+    iterations: int = int32()
+
+
 class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
     """From this record on, the cluster has this level of a feature. Level 0 removes the feature."""
 
@@ -210,6 +222,13 @@ class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
     """A record without effect. When it is committed, the leader has shown that it can commit."""
 
 
+class RemoveUserScramCredentialRecord(Message, api_key=22, versions=(0, 0), flexible=0):
+    """A user has no credential for this mechanism any more."""
+
+    name: str = string()
+    mechanism: int = int8()
+
+
 MetadataRecord = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -220,10 +239,12 @@ MetadataRecord = (
     | FenceBrokerRecord
     | UnfenceBrokerRecord
     | RemoveTopicRecord
+    | UserScramCredentialRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
     | BrokerRegistrationChangeRecord
     | NoOpRecord
+    | RemoveUserScramCredentialRecord
 )
 
 _CLASSES: dict[int, type[Message]] = {cls.api_key: cls for cls in get_args(MetadataRecord)}

@@ -19,6 +19,7 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from protocol.types import NO_NODE
 
@@ -36,6 +37,15 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
+    for (name, mechanism), one in image.credentials.items():
+        yield UserScramCredentialRecord(
+            name=name,
+            mechanism=mechanism,
+            salt=one.salt,
+            stored_key=one.stored_key,
+            server_key=one.server_key,
+            iterations=one.iterations,
+        )
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=image.next_producer_id)
 
@@ -90,6 +100,11 @@ def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
         or image.settings(TOPIC_RESOURCE, topic.name) != base.settings(TOPIC_RESOURCE, topic.name)
     }
     delta.changes_nodes = _settings_of_nodes(base) != _settings_of_nodes(image)
+    delta.credentials = {
+        key
+        for key in base.credentials.keys() | image.credentials.keys()
+        if base.credentials.get(key) != image.credentials.get(key)
+    }
     return delta
 
 

@@ -11,6 +11,7 @@ from broker.cluster.metadata import Metadata
 from broker.handlers.admin import TopicHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.configs import ConfigHandlers
+from broker.handlers.credentials import CredentialHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.group_membership import MembershipHandlers
 from broker.handlers.groups import OffsetHandlers
@@ -95,6 +96,7 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
     quorum = QuorumHandlers(parts.metadata)
     topic_pages = TopicPageHandlers(parts.metadata)
+    credentials = CredentialHandlers(parts.metadata)
     return {
         ApiKey.METADATA: cluster.metadata,
         ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
@@ -110,6 +112,8 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.describe,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.alter,
         ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
         ApiKey.UPDATE_FEATURES: quorum.update_features,
         ApiKey.UNREGISTER_BROKER: quorum.unregister_broker,

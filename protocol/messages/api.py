@@ -137,6 +137,8 @@ _MODULES = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.OFFSET_DELETE: "offsets",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "scram",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "scram",
     ApiKey.VOTE: "quorum",
     ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
     ApiKey.END_QUORUM_EPOCH: "quorum",

@@ -50,12 +50,17 @@ class Mechanism(IntEnum):
     sasl_name: str
     digest: str
 
-    def __new__(cls, number: int, sasl_name: str, digest: str) -> Mechanism:
+    def __new__(cls, number: int, sasl_name: str = "", digest: str = "") -> Mechanism:
         member = int.__new__(cls, number)
         member._value_ = number
         member.sasl_name = sasl_name
         member.digest = digest
         return member
+
+    @property
+    def digest_bytes(self) -> int:
+        """The size of its keys."""
+        return hashlib.new(self.digest).digest_size
 
     SHA_256 = 1, "SCRAM-SHA-256", "sha256"
     SHA_512 = 2, "SCRAM-SHA-512", "sha512"

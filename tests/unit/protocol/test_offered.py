@@ -16,15 +16,15 @@ from protocol.messages.api import (
 )
 from tests.unit.broker.rig import Rig
 
-# The column "offer first" of the protocol's facts: key, first and last version. What needs security
-# or a cluster is not in it.
+# The column "offer first" of the protocol's facts: key, first and last version. What needs SASL,
+# ACLs or quotas is not in it.
 OFFERED = {
     0: (0, 9), 1: (4, 12), 2: (1, 7), 3: (0, 12), 8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9),
     12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 5), 16: (0, 4), 18: (0, 4), 19: (2, 7), 20: (1, 6),
     21: (0, 2), 22: (0, 4), 23: (2, 4), 24: (0, 3), 25: (0, 3), 26: (0, 3), 27: (1, 1), 28: (0, 3),
     32: (1, 4), 33: (0, 2), 34: (1, 2), 35: (1, 4), 37: (0, 3), 42: (0, 2), 43: (0, 2), 44: (0, 1),
-    45: (0, 0), 46: (0, 0), 47: (0, 0), 55: (0, 2), 57: (0, 1), 60: (0, 1), 61: (0, 0), 64: (0, 0),
-    65: (0, 0), 66: (0, 1), 74: (0, 0), 75: (0, 0),
+    45: (0, 0), 46: (0, 0), 47: (0, 0), 50: (0, 0), 51: (0, 0), 55: (0, 2), 57: (0, 1), 60: (0, 1),
+    61: (0, 0), 64: (0, 0), 65: (0, 0), 66: (0, 1), 74: (0, 0), 75: (0, 0),
 }  # fmt: skip
 
 # What only brokers ask, in the one version that they speak (decision 0031).

@@ -22,6 +22,7 @@ from protocol.messages import (
     metadata,
     offsets,
     produce,
+    scram,
     topics,
     transactions,
     voters,
@@ -255,6 +256,16 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
             feature_updates=[features.FeatureUpdateKey(feature=NAME, max_version_level=1)]
         ),
         {ErrorCode.INVALID_UPDATE_VERSION},
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        lambda _: scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=NAME)]),
+        {ErrorCode.RESOURCE_NOT_FOUND, NONE},
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
+        lambda _: scram.AlterUserScramCredentialsRequest(
+            deletions=[scram.ScramCredentialDeletion(name=NAME, mechanism=1)]
+        ),
+        {ErrorCode.RESOURCE_NOT_FOUND},
     ),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         lambda _: metadata.DescribeTopicPartitionsRequest(

@@ -21,10 +21,12 @@ from broker.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnknownMetadataRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode_record,
     encode_record,
 )
@@ -99,6 +101,8 @@ def test_what_the_first_release_wrote_is_written_again_to_the_byte() -> None:
         (UnfenceBrokerRecord(broker_id=1, broker_epoch=5), 0),
         (FeatureLevelRecord(name="metadata.version", feature_level=1), 0),
         (NoOpRecord(), 0),
+        (UserScramCredentialRecord(name="shop", mechanism=1, iterations=4_096), 0),
+        (RemoveUserScramCredentialRecord(name="shop", mechanism=2), 0),
     ],
 )
 def test_a_record_takes_the_oldest_version_that_carries_it(
@@ -107,6 +111,23 @@ def test_a_record_takes_the_oldest_version_that_carries_it(
     value = encode_record(record)
     assert value[VERSION_AT] == version
     assert decode_record(value) == record
+
+
+def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
+    """Kafka's UserScramCredentialRecord and RemoveUserScramCredentialRecord, version 0."""
+    record = UserScramCredentialRecord(
+        name="shop",
+        mechanism=2,
+        salt=b"\x01\x02",
+        stored_key=b"\x03",
+        server_key=b"\x04",
+        iterations=4_096,
+    )
+    assert encode_record(record).hex(" ") == (
+        "01 0b 00 05 73 68 6f 70 02 03 01 02 02 03 02 04 00 00 10 00 00"
+    )
+    removal = RemoveUserScramCredentialRecord(name="shop", mechanism=2)
+    assert encode_record(removal).hex(" ") == "01 16 00 05 73 68 6f 70 02 00"
 
 
 def test_a_change_stands_in_the_log_as_kafka_writes_it() -> None:

@@ -1,7 +1,9 @@
 """An image written as records and replayed on an empty one gives the same image."""
 
+import pytest
+
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.metadata.image import MetadataDelta, MetadataImage
+from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
 from broker.metadata.records import (
     BROKER_RESOURCE,
     IN_CONTROLLED_SHUTDOWN,
@@ -15,11 +17,14 @@ from broker.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_record,
     encode_record,
 )
 from broker.metadata.snapshot import between, records_of
+from protocol.security.scram import Mechanism
 from protocol.types import NO_NODE, Uuid
 from tests.harness.seed import seeded
 from tests.unit.broker.cluster.kit import Cluster
@@ -77,12 +82,57 @@ def everything() -> list[MetadataRecord]:
             for kind, name in named
         ),
         ProducerIdsRecord(broker_id=3, broker_epoch=9, next_producer_id=4_000),
+        credential("shop", 1),
+        credential("shop", 2),
+        credential("gone", 1),
+        RemoveUserScramCredentialRecord(name="gone", mechanism=1),
     ]
+
+
+def credential(name: str, mechanism: int, salt: bytes = b"salt") -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=name,
+        mechanism=mechanism,
+        salt=salt,
+        stored_key=b"stored",
+        server_key=b"server",
+        iterations=4_096,
+    )
+
+
+def test_the_credentials_of_a_delta() -> None:
+    """A session ends because its credential is among them, also after a snapshot."""
+    base = image_of([credential("kept", 1), credential("other", 1), credential("gone", 2)], 3)
+    removal = RemoveUserScramCredentialRecord(name="gone", mechanism=2)
+    changes: list[MetadataRecord] = [
+        credential("other", 1, b"other"),
+        removal,
+        credential("new", 2),
+    ]
+    delta = MetadataDelta(base).replay_all(changes)
+    image = delta.image(6)
+    assert delta.credentials == {("other", 1), ("gone", 2), ("new", 2)}
+    assert between(base, image).credentials == delta.credentials
+    assert between(image, image).credentials == set()
+    assert ("kept", Mechanism.SHA_256) in image.credentials
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (RemoveUserScramCredentialRecord(name="shop", mechanism=1), "has no credential"),
+        (credential("shop", 3), "mechanism 3 is not known"),
+    ],
+)
+def test_impossible_credentials(record: MetadataRecord, why: str) -> None:
+    with pytest.raises(ImpossibleRecord, match=why):
+        MetadataDelta(MetadataImage()).replay(record)
 
 
 def test_every_field_of_an_image_comes_back() -> None:
     image = image_of(everything(), 60)
-    assert image.features and image.configs and image.next_producer_id == 4_000
+    assert image.features and image.configs and len(image.credentials) == 2
+    assert image.next_producer_id == 4_000
     assert image.brokers[3].is_stopping and image.brokers[3].is_fenced
     assert comes_back(image)
     assert comes_back(MetadataImage())

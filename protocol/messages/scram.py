@@ -1,0 +1,91 @@
+"""The SCRAM credentials of users: list them and change them (KIP-554).
+
+This module has only data classes. `mechanism` is 1 for SCRAM-SHA-256 and 2 for SCRAM-SHA-512.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import Message, Struct, array, bytes_, int8, int16, int32, string
+
+
+class UserName(Struct):
+    """The name of a user."""
+
+    name: str = string()
+
+
+class DescribeUserScramCredentialsRequest(
+    Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
+    """Ask which credentials users have. None and an empty list ask for all users."""
+
+    users: list[UserName] | None = array(UserName, nullable=0, default=None)
+
+
+class CredentialInfo(Struct):
+    """One credential of a user, without its secrets."""
+
+    mechanism: int = int8()
+    iterations: int = int32()
+
+
+class DescribeUserScramCredentialsResult(Struct):
+    """The credentials of one user."""
+
+    user: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    credential_infos: list[CredentialInfo] = array(CredentialInfo)
+
+
+class DescribeUserScramCredentialsResponse(
+    Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
+    """The credentials of the users that were asked for."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    results: list[DescribeUserScramCredentialsResult] = array(DescribeUserScramCredentialsResult)
+
+
+class ScramCredentialDeletion(Struct):
+    """A credential that will be deleted."""
+
+    name: str = string()
+    mechanism: int = int8()
+
+
+class ScramCredentialUpsertion(Struct):
+    """A credential that will be written. The salted password is worth as much as the password."""
+
+    name: str = string()
+    mechanism: int = int8()
+    iterations: int = int32()
+    salt: bytes = bytes_()
+    salted_password: bytes = bytes_()
+
+
+class AlterUserScramCredentialsRequest(
+    Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
+    """Delete and write credentials. A user can be named once."""
+
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
+
+
+class AlterUserScramCredentialsResult(Struct):
+    """The result for one user."""
+
+    user: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+
+
+class AlterUserScramCredentialsResponse(
+    Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
+):
+    """The results by user."""
+
+    throttle_time_ms: int = int32()
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)
