@@ -31,6 +31,7 @@ from broker.metadata.records import (
     PartitionChangeRecord,
 )
 from protocol.errors import ApiError, ErrorCode
+from protocol.reassignment import effective_min_isr
 from protocol.types import NO_NODE, Uuid
 
 Brokers = Mapping[int, BrokerImage]
@@ -100,6 +101,27 @@ def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
     return partition.directories[partition.replicas.index(node_id)]
 
 
+def directories_for(
+    replicas: Sequence[int], brokers: Brokers, partition: PartitionImage | None = None
+) -> tuple[Uuid, ...]:
+    """Return the directories of replicas, in their order: those that `partition` has, and for its
+    other replicas the first directory of each broker.
+
+    Empty if the directory of one replica is unknown, because its broker registered without any or
+    is not registered any more.
+    """
+    known: dict[int, Uuid] = {}
+    if partition is not None and partition.directories:
+        known = dict(zip(partition.replicas, partition.directories, strict=True))
+    for node_id in replicas:
+        broker = brokers.get(node_id)
+        if node_id not in known and broker is not None and broker.directory_ids:
+            known[node_id] = broker.directory_ids[0]
+    if any(node_id not in known for node_id in replicas):
+        return ()
+    return tuple(known[node_id] for node_id in replicas)
+
+
 def elect(
     partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
 ) -> ElectionResult:
@@ -124,7 +146,7 @@ def elect(
 def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
     """Return the topic's `min.insync.replicas`.
 
-    The minimum of a partition is at most its number of replicas.
+    The minimum of a partition is `effective_min_isr`.
     """
     settings = image.settings(TOPIC_RESOURCE, topic.name)
     return config.log_config(settings).min_insync_replicas
@@ -145,7 +167,7 @@ def change(
     0048).
 
     The record can change nothing except the partition epoch; use `differs` to avoid such records.
-    `min_isr` is the topic's setting. The minimum of a partition is at most its number of replicas.
+    `min_isr` is the topic's setting. The minimum of a partition is `effective_min_isr`.
     """
     after = _settled(partition, wanted, min_isr)
     elected = elect(after, brokers, wanted.election, wanted.chosen)
@@ -219,7 +241,7 @@ def _with_eligible(
     A replica that leaves the in-sync replicas is eligible only if fewer than the minimum remain.
     Otherwise records are committed that this replica lacks.
     """
-    if len(in_sync) >= min(min_isr, len(partition.replicas)):
+    if len(in_sync) >= effective_min_isr(min_isr, partition.replicas, partition.adding_replicas):
         return in_sync, (), ()
     left = [
         node_id

@@ -24,6 +24,7 @@ from protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from protocol.reassignment import original_replicas
 from protocol.types import ZERO_UUID, Uuid
 
 
@@ -134,7 +135,8 @@ def _growth(
             f"{topic.count} would not be an increase.",
         )
     added = topic.count - old_count
-    factor = len(known.partitions[0].replicas)
+    first = known.partitions[0]
+    factor = len(original_replicas(first.replicas, first.adding_replicas))
     if topic.assignments is None:
         broker_ids = candidates(factor, image)
         budget.take(0, added)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
+from broker.controller.leadership import directories_for
 from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
 from broker.metadata.configs import created_configs
@@ -134,6 +135,7 @@ def new_partition(
         leader=in_sync[0],
         leader_epoch=0,
         partition_epoch=0,
+        directories=list(directories_for(replicas, image.brokers)),
     )
 
 

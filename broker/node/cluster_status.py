@@ -17,6 +17,7 @@ from broker.quorum.quorum_status import QuorumReplicaStatus
 from broker.replicas.replica import Replica
 from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole
 from broker.replication.progress import FollowerStatus
+from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
 from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
 _ROLES: Mapping[type, str] = {
@@ -69,7 +70,7 @@ def tally_of(
     led = [one for one in replicas if one.is_led]
     return PartitionCounts(
         leads=len(led),
-        under_replicated=sum(one.state.has_outsiders for one in led),
+        under_replicated=sum(one.state.is_under_replicated for one in led),
         under_min_isr=sum(one.state.is_under_min_isr for one in led),
         offline=sum(
             partition.leader == NO_NODE
@@ -83,7 +84,7 @@ def tally_of(
 
 
 def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, object]:
-    """Return how many partitions have a replica that is not in sync, and which brokers are needed.
+    """Return how many partitions are under-replicated, and which brokers are needed.
 
     A broker is needed if a partition would refuse writes with acks=all, or would have no leader,
     when this broker stops. A partition that always needs all its replicas makes no broker needed.
@@ -94,14 +95,15 @@ def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, obje
         lagging = [
             (number, one)
             for number, one in enumerate(topic.partitions)
-            if len(one.in_sync_replicas) < len(one.replicas)
+            if is_under_replicated(one.replicas, one.adding_replicas, one.in_sync_replicas)
         ]
         if not lagging:
             continue
         not_in_sync += len(lagging)
-        least = min_in_sync_replicas(topic, image, config)
+        min_isr = min_in_sync_replicas(topic, image, config)
         for number, one in lagging:
-            if len(one.replicas) <= least:
+            least = effective_min_isr(min_isr, one.replicas, one.adding_replicas)
+            if len(original_replicas(one.replicas, one.adding_replicas)) <= least:
                 continue
             for node_id in one.replicas:
                 if len(set(one.in_sync_replicas) - {node_id}) < least:

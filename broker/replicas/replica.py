@@ -192,6 +192,7 @@ class Replica:
             replicas=seen.replicas,
             in_sync_replicas=seen.in_sync_replicas,
             min_in_sync_replicas=min_in_sync_replicas,
+            adding_replicas=seen.adding_replicas,
             is_recovering=seen.leader_recovery_state != RECOVERED,
         )
         self.is_shared = len(seen.replicas) > 1

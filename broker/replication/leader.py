@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from broker.replication.isr import Isr, IsrProposal
 from broker.replication.progress import NO_BROKER_EPOCH, FollowerProgress, FollowerStatus
 from protocol.errors import ErrorCode
+from protocol.reassignment import effective_min_isr, is_under_replicated
 from protocol.types import NO_OFFSET
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
@@ -44,6 +45,8 @@ class Assignment:
     in_sync_replicas: tuple[int, ...]
     min_in_sync_replicas: int
     """The topic's setting, whatever the number of replicas."""
+    adding_replicas: tuple[int, ...] = ()
+    """The replicas that a reassignment adds. They do not count for the minimum."""
     is_recovering: bool = False
     """Whether the leader was elected uncleanly and has not taken over yet. No replica can join
     then.
@@ -65,6 +68,7 @@ class LeaderLedger:
     """The state of one leader epoch. Read `high_watermark` after every call."""
 
     __slots__ = (
+        "_adding",
         "_brokers",
         "_counting",
         "_is_recovering",
@@ -108,6 +112,7 @@ class LeaderLedger:
         self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
+        self._adding: tuple[int, ...] = ()
         self.progress: dict[int, FollowerProgress] = {}
         self.isr = Isr(seen.in_sync_replicas, seen.partition_epoch)
         self._node_id = node_id
@@ -123,6 +128,13 @@ class LeaderLedger:
         self._counting: tuple[FollowerProgress, ...] = ()
         """The followers whose durable ends limit the high watermark."""
         self.assigned(seen, now_ms)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """True if an original replica is not in sync. Replicas that a reassignment adds do not
+        count (KIP-352).
+        """
+        return is_under_replicated(self.replicas, self._adding, self.isr.committed)
 
     @property
     def low_watermark(self) -> int:
@@ -154,6 +166,7 @@ class LeaderLedger:
     def assigned(self, seen: Assignment, now_ms: int) -> None:
         """Apply the metadata within the epoch: other replicas, in-sync replicas or minimum."""
         self.replicas = seen.replicas
+        self._adding = seen.adding_replicas
         self._is_recovering = seen.is_recovering
         before = self.progress
         self.progress = {}
@@ -162,7 +175,9 @@ class LeaderLedger:
                 self.progress[node_id] = before.get(node_id) or self._newcomer(node_id, seen)
         if seen.partition_epoch > self.isr.partition_epoch:
             self._settle(seen, now_ms)
-        min_in_sync = min(len(seen.replicas), seen.min_in_sync_replicas)
+        min_in_sync = effective_min_isr(
+            seen.min_in_sync_replicas, seen.replicas, seen.adding_replicas
+        )
         self.is_under_min_isr = len(self.isr.committed) < min_in_sync
         self._judge_joiners(now_ms)
         self._recount()

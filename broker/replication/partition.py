@@ -146,6 +146,11 @@ class PartitionState:
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """On a leader: whether an original replica is not in sync by the replayed log."""
+        return self._leading is not None and self._leading.is_under_replicated
+
     def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
         """On a leader: the state of each follower. Empty on other brokers."""
         return () if self._leading is None else self._leading.followers(now_ms)

@@ -132,6 +132,7 @@ GROUND_MODULES = {
         "types",
         "errors",
         "units",
+        "reassignment",
         "log",
         "control",
         "own_command",

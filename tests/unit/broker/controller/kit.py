@@ -57,6 +57,8 @@ def partition(
     leader: int = ONE,
     replicas: Sequence[int] = NODES,
     recovery: int = RECOVERED,
+    adding: Sequence[int] = (),
+    removing: Sequence[int] = (),
 ) -> PartitionImage:
     return PartitionImage(
         replicas=tuple(replicas),
@@ -67,6 +69,8 @@ def partition(
         eligible_leader_replicas=tuple(elr),
         last_known_elr=tuple(known),
         leader_recovery_state=recovery,
+        removing_replicas=tuple(removing),
+        adding_replicas=tuple(adding),
         directories=tuple(disk(node_id) for node_id in replicas),
     )
 
@@ -76,8 +80,9 @@ def image_of(
     min_isr: int = 2,
     active: Sequence[int] = NODES,
     settings: dict[str, str] | None = None,
+    nodes: Sequence[int] = NODES,
 ) -> MetadataImage:
-    """One topic `logs` with these partitions; brokers have the epochs 0, 1 and 2."""
+    """One topic `logs` with these partitions; brokers have the epochs 0, 1, 2 and so on."""
     records: list[MetadataRecord] = [
         RegisterBrokerRecord(
             broker_id=node_id,
@@ -86,7 +91,7 @@ def image_of(
             fenced=node_id not in active,
             log_dirs=[disk(node_id)],
         )
-        for node_id in NODES
+        for node_id in nodes
     ]
     records.append(TopicRecord(name="logs", topic_id=TOPIC_ID))
     records += [
@@ -95,6 +100,8 @@ def image_of(
             topic_id=TOPIC_ID,
             replicas=list(one.replicas),
             isr=list(one.in_sync_replicas),
+            removing_replicas=list(one.removing_replicas),
+            adding_replicas=list(one.adding_replicas),
             leader=one.leader,
             leader_epoch=one.leader_epoch,
             partition_epoch=one.partition_epoch,

@@ -1,0 +1,27 @@
+"""The replicas that count while a partition is reassigned (KIP-455).
+
+This module is pure and used by all rooms. A reassignment adds replicas at its start and takes the
+old ones away at its end. Until then the added replicas only copy records. So they count neither for
+`min.insync.replicas` nor for the question whether a partition is under-replicated (KIP-352). The
+other replicas are the *original* ones.
+"""
+
+from collections.abc import Collection, Sequence
+
+
+def original_replicas(replicas: Sequence[int], adding: Collection[int]) -> tuple[int, ...]:
+    """Return the replicas that the reassignment did not add, in the order of the assignment."""
+    return tuple(one for one in replicas if one not in adding)
+
+
+def effective_min_isr(min_isr: int, replicas: Sequence[int], adding: Collection[int]) -> int:
+    """Return how many in-sync replicas a commit needs: `min.insync.replicas`, and at most the
+    number of original replicas."""
+    return min(min_isr, len(original_replicas(replicas, adding)))
+
+
+def is_under_replicated(
+    replicas: Sequence[int], adding: Collection[int], in_sync: Collection[int]
+) -> bool:
+    """Return whether an original replica is not in sync."""
+    return any(one not in in_sync for one in original_replicas(replicas, adding))

@@ -1,0 +1,43 @@
+"""A leader while replicas are added by a reassignment: they do not count for the minimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.replication.partition import PartitionState
+from tests.unit.broker.replication.kit import ASSIGNED, ME, ONE, TWO, Scene
+
+GROWING = replace(
+    ASSIGNED,
+    replicas=(ME, ONE, TWO),
+    adding_replicas=(ONE, TWO),
+    in_sync_replicas=(ME,),
+    min_in_sync_replicas=2,
+)
+"""From one replica to three."""
+
+
+def test_guard_48_the_minimum_counts_the_original_replicas() -> None:
+    """With all replicas counted, the high watermark would stand still until the copy is done."""
+    scene = Scene(GROWING)
+    scene.state.advance_durable_end(10)
+    assert not scene.state.is_under_min_isr
+    assert scene.state.high_watermark == 10
+
+
+def test_the_minimum_counts_all_replicas_when_the_reassignment_is_complete() -> None:
+    scene = Scene(GROWING)
+    scene.state.advance_durable_end(10)
+    scene.log_says(adding_replicas=())
+    assert scene.state.is_under_min_isr
+    scene.state.advance_durable_end(20)
+    assert scene.state.high_watermark == 10
+
+
+def test_kip_352_only_original_replicas_out_of_sync_are_reported() -> None:
+    scene = Scene(GROWING)
+    assert not scene.state.is_under_replicated
+    assert scene.state.has_outsiders, "an added replica can still join"
+    scene.log_says(adding_replicas=(TWO,))
+    assert scene.state.is_under_replicated
+    assert not PartitionState(ME, 10).is_under_replicated, "it leads nothing"

@@ -1,0 +1,29 @@
+"""The replicas that count while a partition is reassigned."""
+
+import pytest
+
+from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "originals"),
+    [((1, 2), (), (1, 2)), ((3, 1, 2), (3,), (1, 2)), ((3, 4, 1), (4, 3), (1,))],
+)
+def test_original_replicas(
+    replicas: tuple[int, ...], adding: tuple[int, ...], originals: tuple[int, ...]
+) -> None:
+    assert original_replicas(replicas, adding) == originals
+
+
+def test_the_minimum_is_at_most_the_number_of_original_replicas() -> None:
+    assert effective_min_isr(2, (1, 2, 3), ()) == 2
+    assert effective_min_isr(7, (1, 2, 3), ()) == 3
+    # From one replica to three: until the copy is complete, one replica commits.
+    assert effective_min_isr(2, (1, 2, 3), (2, 3)) == 1
+
+
+def test_kip_352_an_added_replica_does_not_make_a_partition_under_replicated() -> None:
+    assert not is_under_replicated((1, 2, 3), (3,), (1, 2))
+    assert is_under_replicated((1, 2, 3), (), (1, 2))
+    # An added replica that is in sync does not stand in for an original one.
+    assert is_under_replicated((1, 2, 3), (3,), (1, 3))
