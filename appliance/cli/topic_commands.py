@@ -28,6 +28,7 @@ from appliance.output import CommandError, Exit, counted, say, tell
 if TYPE_CHECKING:
     from appliance.kafka.topics import DescribedTopic
     from protocol.client.cluster import Cluster
+    from protocol.client.topic_details import TopicDetails
 
 app = group_of_commands("Topics of the cluster.")
 
@@ -50,8 +51,11 @@ def list_topics(
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """The topics, with partitions and replicas."""
-    from appliance.kafka.topics import Matcher
-    from protocol.client.topic_details import list_topics as ask
+    from appliance.kafka.topics import Matcher, with_reassignments
+    from protocol.client.topic_details import list_topics as ask_topics
+
+    async def ask(cluster: "Cluster") -> dict[str, "TopicDetails"]:
+        return await with_reassignments(cluster, await ask_topics(cluster))
 
     matches = Matcher(regex)
     found = with_cluster(bootstrap, timeout, ask)
@@ -62,9 +66,7 @@ def list_topics(
             "topic": name,
             "partitions": len(topic.partitions),
             "replicas": topic.replication_factor,
-            "under_replicated": sum(
-                len(one.in_sync_replicas) < len(one.replicas) for one in topic.partitions
-            ),
+            "under_replicated": sum(one.is_under_replicated for one in topic.partitions),
             "internal": topic.is_internal,
         }
         for name, topic in sorted(found.items())

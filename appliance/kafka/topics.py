@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.output import CommandError, Exit
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigEntry, ConfigResource
 from protocol.client.cluster import Cluster
+from protocol.client.reassignment_admin import list_reassignments
 from protocol.client.topic_details import (
     PartitionDetails,
     TopicDetails,
@@ -15,7 +16,7 @@ from protocol.client.topic_details import (
     list_topics,
 )
 from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID, uuid_to_base64
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_base64
 
 MIN_ISR = "min.insync.replicas"
 
@@ -59,9 +60,9 @@ class PartitionFilter:
     def has(self, partition: PartitionDetails, min_isr: int | None, live: Collection[int]) -> bool:
         """Return whether a partition has one of the wanted problems."""
         in_sync = len(partition.in_sync_replicas)
-        least = 0 if min_isr is None else min_isr
+        least = 0 if min_isr is None else partition.effective_min_isr(min_isr)
         return (
-            (self.under_replicated and in_sync < len(partition.replicas))
+            (self.under_replicated and partition.is_under_replicated)
             or (
                 self.unavailable
                 and (partition.leader_id is None or partition.leader_id not in live)
@@ -104,7 +105,7 @@ class Matcher:
 
 async def views(cluster: Cluster, wanted: Sequence[str]) -> list[DescribedTopic]:
     """Return these topics with their settings, in this order; deleted ones are left out."""
-    details = await describe_topics(cluster, wanted)
+    details = await with_reassignments(cluster, await describe_topics(cluster, wanted))
     there = [name for name in wanted if name in details and not details[name].error]
     settings = await settings_of(cluster, there)
     return [
@@ -119,6 +120,25 @@ async def views(cluster: Cluster, wanted: Sequence[str]) -> list[DescribedTopic]
         )
         for name in there
     ]
+
+
+async def with_reassignments(
+    cluster: Cluster, details: Mapping[str, TopicDetails]
+) -> dict[str, TopicDetails]:
+    """Return the topics with the replicas that reassignments add and remove."""
+    moving = await list_reassignments(cluster)
+
+    def with_own(topic: str, one: PartitionDetails) -> PartitionDetails:
+        found = moving.get(TopicPartition(topic, one.partition))
+        # The two answers are of different moments, so the reassignment can be over or replaced.
+        if found is None or set(found.replicas) != set(one.replicas):
+            return one
+        return replace(one, adding_replicas=found.adding, removing_replicas=found.removing)
+
+    return {
+        name: replace(topic, partitions=tuple(with_own(name, one) for one in topic.partitions))
+        for name, topic in details.items()
+    }
 
 
 async def settings_of(

@@ -170,6 +170,12 @@ def topic_line(view: DescribedTopic) -> str:
 def partition_line(topic: str, partition: PartitionDetails) -> str:
     """Return a partition's line of `--describe`."""
     leader = "none" if partition.leader_id is None else str(partition.leader_id)
+    moves: tuple[str, ...] = ()
+    if partition.adding_replicas or partition.removing_replicas:
+        moves = (
+            f"Adding Replicas: {_ids(partition.adding_replicas)}",
+            f"Removing Replicas: {_ids(partition.removing_replicas)}",
+        )
     return "\t".join(
         (
             f"\tTopic: {topic}",
@@ -177,6 +183,7 @@ def partition_line(topic: str, partition: PartitionDetails) -> str:
             f"Leader: {leader}",
             f"Replicas: {_ids(partition.replicas)}",
             f"Isr: {_ids(partition.in_sync_replicas)}",
+            *moves,
             f"Elr: {_ids(partition.eligible_leader_replicas)}",
             f"LastKnownElr: {_ids(partition.last_known_elr)}",
         )

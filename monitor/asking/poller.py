@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.group import fetch_offsets_of_groups
 from protocol.client.metadata import ClusterMetadata
 from protocol.client.quorum_admin import QuorumInfo
+from protocol.client.reassignment_admin import Reassignment, list_reassignments
 from protocol.errors import ErrorCode
 from protocol.log import fields
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
@@ -106,6 +108,7 @@ class Poller:
         self._turns = Turns()
         self._rested: frozenset[str] = frozenset()
         self._times = RecordTimes()
+        self._moving: Mapping[TopicPartition, Reassignment] = {}
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
         self._nodes: dict[int, str] = {}
@@ -198,7 +201,7 @@ class Poller:
         metadata = await cluster.metadata(refresh=True)
         quorum = await ask_quorum(cluster, self._timeout_ms)
         self._heard(isinstance(quorum, QuorumInfo))
-        topics = _topics(metadata)
+        topics = _topics(metadata, await self._reassignments(cluster))
         widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
         # Read the commits before the ends, so that records that are read in between can only
         # overstate a lag.
@@ -228,6 +231,12 @@ class Poller:
             quorum_error=quorum if isinstance(quorum, str) else None,
             rested=self._rested,
         )
+
+    async def _reassignments(self, cluster: Cluster) -> Mapping[TopicPartition, Reassignment]:
+        """Return the reassignments under way; without an answer, the last known ones."""
+        with suppress(*FAILURES):
+            self._moving = await list_reassignments(cluster, timeout_ms=self._timeout_ms)
+        return self._moving
 
     async def _read_nodes(
         self,
@@ -360,8 +369,11 @@ def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) 
     return PartAnswer(name, address, status)
 
 
-def _topics(metadata: ClusterMetadata) -> tuple[TopicReading, ...]:
+def _topics(
+    metadata: ClusterMetadata, moving: Mapping[TopicPartition, Reassignment]
+) -> tuple[TopicReading, ...]:
     """Return the topics in metadata's order."""
+    added = {partition: one.adding for partition, one in moving.items()}
     return tuple(
         TopicReading(
             name=name,
@@ -373,6 +385,7 @@ def _topics(metadata: ClusterMetadata) -> tuple[TopicReading, ...]:
                     None if part.leader_id < 0 else part.leader_id,
                     tuple(part.replicas),
                     tuple(part.isr),
+                    added.get(TopicPartition(name, index), ()),
                 )
                 for index, part in sorted(topic.partitions.items())
             ),

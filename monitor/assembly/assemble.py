@@ -32,6 +32,7 @@ from monitor.state.snapshot import (
 )
 from monitor.state.watches import StillFile
 from monitor.views import render
+from protocol.reassignment import original_replicas
 from protocol.types import TopicPartition
 
 COLUMNS_FROM = 500
@@ -292,7 +293,12 @@ def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView
     parts = [part for topic in kafka.topics for part in topic.partitions]
     leads = Counter(part.leader for part in parts)
     replicas = Counter(node_id for part in parts for node_id in part.replicas)
-    in_sync = Counter(node_id for part in parts for node_id in part.in_sync_replicas)
+    lagging = Counter(
+        node_id
+        for part in parts
+        for node_id in original_replicas(part.replicas, part.adding_replicas)
+        if node_id not in part.in_sync_replicas
+    )
 
     def view(node: NodeReading) -> BrokerView:
         known = before.get(node.node_id)
@@ -311,7 +317,7 @@ def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView
             else None,
             fenced=node.error is None and not node.is_listed,
             replicas=replicas[node.node_id],
-            under_replicated=replicas[node.node_id] - in_sync[node.node_id],
+            under_replicated=lagging[node.node_id],
         )
 
     return tuple(view(node) for node in sorted(kafka.nodes, key=lambda node: node.node_id))
@@ -339,6 +345,7 @@ def _topic(
             error=kafka.partition_errors.get(part.topic_partition),
             min_in_sync=min_in_sync,
             followers=followers.get(part.topic_partition, ()),
+            adding_replicas=part.adding_replicas,
         )
         for part in topic.partitions
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from monitor.state.partition_health import PartitionHealth, health_of
 from monitor.state.snapshot import FollowerView, PartitionView, Snapshot, TopicView
 from monitor.views import render
+from protocol.reassignment import original_replicas
 
 MAPPED_PARTITIONS_MAX = 200
 UNDER_LISTED_MAX = 200
@@ -110,7 +111,8 @@ def brokers_view(snapshot: Snapshot) -> BrokersView:
 
 
 def _under(part: PartitionView) -> UnderRow:
-    missing = tuple(one for one in part.replicas if one not in part.in_sync_replicas)
+    originals = original_replicas(part.replicas, part.adding_replicas)
+    missing = tuple(one for one in originals if one not in part.in_sync_replicas)
     told = {one.node_id: one for one in part.followers}
     known = [told[one] for one in missing if one in told]
     return UnderRow(
@@ -225,4 +227,6 @@ def _cell(part: PartitionView, node: int, alive: set[int]) -> MapCell:
         )  # fmt: skip
     if node in part.in_sync_replicas:
         return "isr", "f", "follower, in sync"
+    if node in part.adding_replicas:
+        return "behind", "▲", "a reassignment copies the partition to it"
     return "behind", "▲", "behind, not in sync"

@@ -57,6 +57,7 @@ class PartitionReading:
     leader: int | None
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from monitor.state.alert import Standing
 from monitor.state.filling import Filling
 from monitor.state.progress import Stuck
 from monitor.state.watches import StillFile
+from protocol.reassignment import effective_min_isr, is_under_replicated
 
 UNJUDGED = Judged(ReaderStatus.MEASURING)
 NO_RULES = Standing()
@@ -130,17 +131,19 @@ class PartitionView:
     min_in_sync: int | None = None
     followers: tuple[FollowerView, ...] = ()
     """The followers as a Millrace leader reports them."""
+    adding_replicas: tuple[int, ...] = ()
+    """The replicas that a reassignment adds. They copy records and do not count yet."""
 
     @property
     def under_min_isr(self) -> bool:
         """True if the partition has a leader and refuses writes with acks=all."""
-        least = min(self.min_in_sync or 0, len(self.replicas))
+        least = effective_min_isr(self.min_in_sync or 0, self.replicas, self.adding_replicas)
         return self.leader is not None and len(self.in_sync_replicas) < least
 
     @property
     def under_replicated(self) -> bool:
-        """True if a replica is out of sync."""
-        return len(self.in_sync_replicas) < len(self.replicas)
+        """True if a replica that no reassignment adds is out of sync."""
+        return is_under_replicated(self.replicas, self.adding_replicas, self.in_sync_replicas)
 
 
 @dataclass(frozen=True, slots=True)

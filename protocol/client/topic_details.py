@@ -21,6 +21,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     TopicRequest,
 )
+from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
 from protocol.types import NO_NODE, Uuid
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 class PartitionDetails:
     """One partition.
 
-    `leader_id` is None without a leader. A list is None if no broker reports it.
+    `leader_id` is None without a leader. A list is None if no broker reports it. The answers of
+    this module name no reassignments: `reassignment_admin` asks for them.
     """
 
     partition: int
@@ -42,6 +44,17 @@ class PartitionDetails:
     eligible_leader_replicas: tuple[int, ...] | None
     last_known_elr: tuple[int, ...] | None
     offline_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """True if a replica that no reassignment adds is not in sync."""
+        return is_under_replicated(self.replicas, self.adding_replicas, self.in_sync_replicas)
+
+    def effective_min_isr(self, min_isr: int) -> int:
+        """Return how many in-sync replicas a commit needs, with this `min.insync.replicas`."""
+        return effective_min_isr(min_isr, self.replicas, self.adding_replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,12 @@ class TopicDetails:
 
     @property
     def replication_factor(self) -> int:
-        """The number of replicas of the first partition; 0 without partitions."""
-        return len(self.partitions[0].replicas) if self.partitions else 0
+        """The number of replicas of the first partition, without those that a reassignment adds; 0
+        without partitions."""
+        if not self.partitions:
+            return 0
+        first = self.partitions[0]
+        return len(original_replicas(first.replicas, first.adding_replicas))
 
 
 async def describe_topics(

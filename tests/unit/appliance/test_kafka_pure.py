@@ -1,5 +1,6 @@
 """The parts of the cluster commands that need no cluster: lines, offsets, tables, times."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from appliance.kafka_tools.console_consumer import Formatter
 from appliance.kafka_tools.group_reset import duration_ms
 from appliance.kafka_tools.group_reset import moment_ms as exact_ms
 from appliance.kafka_tools.group_tables import members_table, offsets_table, state_table
+from appliance.kafka_tools.topics import partition_line
 from appliance.output import CommandError, Exit
 from protocol.client.admin_types import GroupDescription, MemberDescription
 from protocol.client.consumer_settings import ConsumerRecord
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
 from protocol.client.group_offset_reset import Bounds, NothingCommitted, ResetTarget, To, new_offset
-from protocol.client.topic_details import PartitionDetails
-from protocol.types import TopicPartition
+from protocol.client.topic_details import PartitionDetails, TopicDetails
+from protocol.types import ZERO_UUID, TopicPartition
 from protocol.wire.record import Record
 from tests.unit.storage.kit import batch
 
@@ -194,6 +196,27 @@ def test_problems_of_partitions() -> None:
     ):
         found = [problem.has(one, 2, {1, 2, 3}) for one in (whole, thin, led_by_nobody, gone)]
         assert found == expected, problem
+
+
+def test_replicas_that_a_reassignment_adds_are_no_problem() -> None:
+    """KIP-352: they are not in sync yet, and the minimum does not count them."""
+    moving = PartitionDetails(0, 1, 0, (1, 2, 3), (1,), (), (), (), (2, 3), ())
+    for flag in ("under_replicated", "under_min_isr"):
+        problem = PartitionFilter(**{flag: True})
+        assert not problem.has(moving, 2, {1, 2, 3})
+        assert problem.has(replace(moving, adding_replicas=()), 2, {1, 2, 3})
+    topic = TopicDetails("t", ZERO_UUID, False, (moving,))
+    assert topic.replication_factor == 1
+
+
+def test_kafka_topics_names_the_replicas_that_move() -> None:
+    still = PartitionDetails(0, 1, 0, (1, 2), (1, 2), (), (), ())
+    moving = replace(still, replicas=(3, 1, 2), adding_replicas=(3,), removing_replicas=(2,))
+    assert partition_line("t", moving).split("\t")[4:] == [
+        "Replicas: 3,1,2", "Isr: 1,2", "Adding Replicas: 3", "Removing Replicas: 2", "Elr: ",
+        "LastKnownElr: ",
+    ]  # fmt: skip
+    assert "Adding" not in partition_line("t", still)
 
 
 def test_tables_of_a_group_with_members() -> None:

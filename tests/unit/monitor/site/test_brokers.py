@@ -222,3 +222,17 @@ def test_three_that_are_well_are_said_to_be(tmp_path: Path) -> None:
     page = re.sub(r"<[^>]*>", " ", site.text("/brokers"))
     assert "All 3 brokers answer." in page
     assert "● leader" in page
+
+
+def test_kip_352_a_replica_that_a_reassignment_adds_is_not_out_of_sync() -> None:
+    topic = three.spread(topic_reading(partitions=1), False)
+    (whole,) = topic.partitions
+    moving = PartitionReading(whole.topic_partition, 1, (1, 2, 3), (1,), (2, 3))
+    for part, expected in (
+        (moving, PartitionHealth(1, 0, 0, 0)),
+        (replace(moving, adding_replicas=()), PartitionHealth(1, 0, 1, 1)),
+    ):
+        kafka = replace(three.three(KAFKA, False), topics=(replace(topic, partitions=(part,)),))
+        shown = Cycles().feed(reading(1_000, kafka))
+        assert health_of(shown.partitions) == expected
+        assert sum(one.under_replicated for one in shown.brokers) == 2 * expected.under_replicated

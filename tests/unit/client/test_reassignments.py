@@ -1,0 +1,58 @@
+"""Reassignments that a cluster lists, against a scripted broker."""
+
+from appliance.kafka.topics import with_reassignments
+from protocol.client.cluster import Cluster
+from protocol.client.reassignment_admin import Reassignment, list_reassignments
+from protocol.client.topic_details import PartitionDetails, TopicDetails
+from protocol.errors import ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.elections import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from protocol.types import ZERO_UUID, TopicPartition
+from tests.unit.client.test_admin import Broker, administrating
+
+LIST = ApiKey.LIST_PARTITION_REASSIGNMENTS
+
+
+def moving() -> ListPartitionReassignmentsResponse:
+    one = OngoingPartitionReassignment(
+        partition_index=0, replicas=[3, 1, 2], adding_replicas=[3], removing_replicas=[2]
+    )
+    return ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name="t", partitions=[one])]
+    )
+
+
+def test_reassignments_are_listed_by_partition() -> None:
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        broker.answers[LIST] = [moving()]
+        found = await list_reassignments(cluster)
+        assert found == {TopicPartition("t", 0): Reassignment((3, 1, 2), (3,), (2,))}
+
+    administrating(test)
+
+
+def test_a_client_that_may_not_ask_sees_no_reassignments() -> None:
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        broker.answers[LIST] = [ListPartitionReassignmentsResponse(error_code=code)]
+        assert await list_reassignments(cluster) == {}
+
+    administrating(test)
+
+
+def test_topics_get_the_replicas_that_move() -> None:
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        broker.answers[LIST] = [moving(), moving()]
+        one = PartitionDetails(0, 1, 5, (3, 1, 2), (1, 2), (), (), ())
+        # The reassignment of the second one is over since the topics were asked for.
+        later = PartitionDetails(0, 1, 6, (3, 1), (1, 3), (), (), ())
+        for details, adding, removing in ((one, (3,), (2,)), (later, (), ())):
+            topic = TopicDetails("t", ZERO_UUID, False, (details,))
+            found = (await with_reassignments(cluster, {"t": topic}))["t"].partitions[0]
+            assert (found.adding_replicas, found.removing_replicas) == (adding, removing)
+
+    administrating(test)
