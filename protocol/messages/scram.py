@@ -18,7 +18,7 @@ class DescribeUserScramCredentialsRequest(
 ):
     """Ask which credentials users have. None and an empty list ask for all users."""
 
-    users: list[UserName] | None = array(UserName, nullable=0, default=None)
+    users: list[UserName] | None = array(UserName, nullable=0)
 
 
 class CredentialInfo(Struct):

@@ -280,9 +280,11 @@ def _checked_nonce(nonce: str) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    if not _BASE64.fullmatch(text):
+    found = b64decode(text) if _BASE64.fullmatch(text) else b""
+    # Bits behind the last byte must be zero, so that every value has one spelling.
+    if b64encode(found).decode() != text:
         raise ScramError("a value that is not in base64")
-    return b64decode(text)
+    return found
 
 
 def _mac(key: bytes, text: bytes, digest: str) -> bytes:
