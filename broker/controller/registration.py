@@ -47,6 +47,9 @@ from protocol.messages.membership import (
 )
 from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
+NAMED_MAX = 10
+"""The most partitions that a refusal names."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFacts:
@@ -180,11 +183,13 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
 ) -> ControllerDecision[UnregisterBrokerResponse]:
-    """Handle UnregisterBroker: remove a broker that will not come back. Its replicas stay assigned
-    to its id.
+    """Handle UnregisterBroker: remove a broker that will not come back and holds no replica.
+
+    Kafka also removes a broker that holds replicas. Its partitions then name a broker that does not
+    exist.
 
     Raises BROKER_ID_NOT_REGISTERED for an unknown id, and INVALID_REQUEST for a broker in service,
-    which must stop first.
+    which must stop first, or for a broker whose replicas must move first.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)
@@ -194,6 +199,19 @@ def unregister(
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
+        )
+    held = [
+        f"{name}-{number}"
+        for name, topic in sorted(image.topics.items())
+        for number, partition in enumerate(topic.partitions)
+        if node_id in partition.replicas
+    ]
+    if held:
+        more = len(held) - NAMED_MAX
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {node_id} holds replicas of {', '.join(held[:NAMED_MAX])}"
+            f"{f' and {more} more' if more > 0 else ''}: move these to other brokers first",
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
     return ControllerDecision([record], UnregisterBrokerResponse())

@@ -8,7 +8,7 @@ from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller
 from broker.controller.liveness import DeadBroker, Heartbeat, Liveness
 from broker.controller.outcome import AllocateProducerIds
-from broker.controller.registration import Registration, RegistrationFacts
+from broker.controller.registration import NAMED_MAX, Registration, RegistrationFacts
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import FeatureLevelRecord, NoOpRecord, decode_record
@@ -26,7 +26,6 @@ from protocol.wire.records import iterate_records
 from tests.unit.broker.controller.kit import (
     CLUSTER,
     CONFIG,
-    NODES,
     ONE,
     THREE,
     TOPIC_ID,
@@ -129,10 +128,20 @@ def test_only_a_broker_out_of_service_is_forgotten() -> None:
     assert refusal(UnregisterBrokerRequest(broker_id=9), image) is (
         ErrorCode.BROKER_ID_NOT_REGISTERED
     )
+    image = image_of(partition((ONE, TWO), replicas=(ONE, TWO)), active=(ONE, TWO))
     outcome = CONTROLLER.handle(UnregisterBrokerRequest(broker_id=THREE), image, 0)
-    left = after(image, outcome.records)
-    assert sorted(left.brokers) == [ONE, TWO]
-    assert one_of(left).replicas == NODES
+    assert sorted(after(image, outcome.records).brokers) == [ONE, TWO]
+
+
+def test_a_broker_that_holds_replicas_is_not_forgotten() -> None:
+    image = image_of(*[partition((ONE, TWO))] * (NAMED_MAX + 2), active=(ONE, TWO))
+    with pytest.raises(ApiError) as caught:
+        CONTROLLER.handle(UnregisterBrokerRequest(broker_id=THREE), image, 0)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    named = ", ".join(f"logs-{number}" for number in range(NAMED_MAX))
+    assert caught.value.message == (
+        f"broker {THREE} holds replicas of {named} and 2 more: move these to other brokers first"
+    )
 
 
 def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
