@@ -276,7 +276,7 @@ class Broker:
         assert self.joining is not None
         membership = self.joining.membership
         waits = Purgatory(alarm.wake_by)
-        folders = Folders(settings, world.clock, self._logs, self.worker)
+        folders = Folders(settings, world.clock, self._logs, self.worker, broker_epoch)
         replicas = self.replicas = Replicas(
             settings,
             broker_epoch,

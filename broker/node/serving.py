@@ -67,7 +67,7 @@ class Serving:
         parts.groups.retry()
         parts.transactions.retry()
         # A created partition can belong to a coordinator, so `led_late` follows.
-        parts.replicas.retry(lambda: parts.metadata.image, self.led_late)
+        parts.replicas.retry(self.led_late)
 
     def led_late(self) -> None:
         """Update the coordinators, because this broker began to lead partitions without a metadata

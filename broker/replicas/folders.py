@@ -1,11 +1,14 @@
 """Creates and removes the folders of partitions as the metadata requires.
 
 Room: replicas. Roles follow the metadata at once (`replicas`), folders follow slowly. A change has
-several steps: rename the folders of deleted topics, write a checkpoint without them, create missing
-folders. Each step is planned in the event loop, runs in the file thread, and its result is taken
-over in the loop (`storage/folder_jobs`). Only one change runs at a time, because the plan of a step
-depends on the result of the step before. What a full disk rejects is reported, remembered and tried
-again.
+several steps: rename the folders of deleted topics and of replicas that were taken away, write a
+checkpoint without them, create missing folders. Each step is planned in the event loop, runs in the
+file thread, and its result is taken over in the loop (`storage/folder_jobs`). Only one change runs
+at a time, because the plan of a step depends on the result of the step before. What a full disk
+rejects is reported, remembered and tried again.
+
+`folder_rules` decides what goes. The folder of a deleted topic is deleted at once, that of a
+replica that was taken away after `file.delete.delay.ms` (decision 0130).
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from broker.config import InForce
-from broker.metadata.image import METADATA_TOPIC, MetadataImage, PartitionImage, TopicImage
+from broker.config import InForce, LogConfig
+from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
+from broker.replicas.folder_rules import FolderRules
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder_jobs import (
@@ -58,16 +61,28 @@ class FolderChange:
     image: MetadataImage
     """Holds the settings of the wanted topics."""
     done: Callable[[list[CreatedLogs]], None]
+    departed: Sequence[TopicPartition]
+    """Replicas that were taken away from this broker. Their folders are deleted too."""
 
 
 class Folders:
     """Changes folders."""
 
-    def __init__(self, settings: InForce, clock: Clock, logs: LogManager, worker: Jobs) -> None:
+    def __init__(
+        self,
+        settings: InForce,
+        clock: Clock,
+        logs: LogManager,
+        worker: Jobs,
+        broker_epoch: int,
+    ) -> None:
+        """`broker_epoch` is the epoch under which this incarnation is registered."""
         self._settings = settings
         self._clock = clock
         self._logs = logs
         self._worker = worker
+        self.rules = FolderRules(settings, logs, broker_epoch)
+        self._unlink_when_due: Callable[[DroppedFiles], None] = self.unlink
         self._unforgotten: list[DroppedFiles] = []
         """Folders of deleted partitions that a checkpoint can still name."""
         self._not_aside: dict[TopicPartition, DiskError | FolderError] = {}
@@ -105,27 +120,24 @@ class Folders:
 
     # At the start, before the file thread has work.
 
-    def finish_removals(
-        self, image: MetadataImage, removed_ids: set[Uuid], *, is_caught_up: bool
-    ) -> list[DroppedFiles]:
+    def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
         """Finish interrupted deletions; return the files that can be deleted.
 
-        They are the folders of topics that the metadata log has removed. A folder whose topic is
-        not in the image is put aside as stray, but only if the broker has replayed its own
-        registration (`is_caught_up`). Then it has also replayed all that was committed when the
-        folder was created.
+        They are the folders of topics that the metadata log has removed, and of replicas that were
+        taken away. A folder whose topic is not in the image is put aside as stray.
         """
-        strays = []
-        for topic_partition, log in self._logs.logs.items():
-            topic = image.topics.get(topic_partition.topic)
-            if topic is not None and topic.topic_id == log.topic_id:
-                continue
-            if log.topic_id in removed_ids:
+        for topic_partition in self.rules.unknown(image):
+            if self._logs.logs[topic_partition].topic_id in removed_ids:
                 files = self._logs.delete(topic_partition)
                 self._unforgotten.extend([files] if files is not None else [])
-            elif is_caught_up and topic_partition.topic != METADATA_TOPIC:
-                strays.append(topic_partition)
-        self._put_strays_aside(strays)
+        self._put_strays_aside(self.rules.strays(image))
+        departed = self.rules.departed(self._logs.logs, image)
+        for one in departed:
+            # An opened log has the broker's settings, and the topic can have its own delay.
+            self._logs.logs[one].config = self._log_config(one.topic, image)
+        removal = self._logs.begin_removal(departed)
+        if removal is not None:
+            self._take_renamed(removal, removal.perform(), departed)
         if not self._unforgotten:
             return []
         try:
@@ -174,11 +186,11 @@ class Folders:
 
     def make(self, topic: TopicImage, image: MetadataImage) -> CreatedLogs:
         """Return the logs of a topic; create the missing ones."""
-        removal = self._logs.begin_removal(self._to_put_aside(topic), DAMAGED_SUFFIX)
+        removal = self._logs.begin_removal(self.to_put_aside(topic, image), DAMAGED_SUFFIX)
         if removal is not None:
             self._put_aside(removal, removal.perform())
         making = self._plan(topic, image)
-        return self._taken_over(topic, making, making.perform())
+        return self._taken_over(topic, image, making, making.perform())
 
     # While the broker runs.
 
@@ -188,16 +200,21 @@ class Folders:
         wanted: Sequence[TopicImage],
         image: MetadataImage,
         done: Callable[[list[CreatedLogs]], None],
+        departed: Sequence[TopicPartition] = (),
     ) -> None:
-        """Delete the folders of some topics, then create the missing folders of others."""
-        self._changes.append(FolderChange(removed, wanted, image, done))
+        """Delete the folders of some topics and replicas, then create the folders of others."""
+        self._changes.append(FolderChange(removed, wanted, image, done, departed))
         if len(self._changes) == 1:
             self._begin()
 
     def retry_forgetting(self) -> None:
-        """Try again to delete the folders that a full disk could not remove from the checkpoint."""
+        """Try again to delete the folders that a full disk has kept in the checkpoint."""
         if self._unforgotten:
             self.change((), (), MetadataImage(), lambda made: None)
+
+    def wait_with(self, unlink_when_due: Callable[[DroppedFiles], None]) -> None:
+        """Hand over files that must stay for a while, from now on, instead of deleting them."""
+        self._unlink_when_due = unlink_when_due
 
     def unlink(self, files: DroppedFiles) -> None:
         """Delete dropped files in the file thread, because freeing a large file takes long."""
@@ -210,20 +227,33 @@ class Folders:
     # The steps of a change.
 
     def _begin(self) -> None:
-        removal = self._logs.begin_removal(_partitions_of(self._changes[0].removed))
+        change = self._changes[0]
+        removal = self._logs.begin_removal([*_partitions_of(change.removed), *change.departed])
         if removal is None:
             self._forget()
-        else:
-            self._worker.run(removal.perform, partial(self._renamed, removal), _never)
+            return
 
-    def _renamed(self, removal: FolderRemoval, done: RenamedFolders) -> None:
-        self._unforgotten += self._logs.removed(removal, done)
+        def renamed(done: RenamedFolders) -> None:
+            self._take_renamed(removal, done, change.departed)
+            self._forget()
+
+        self._worker.run(removal.perform, renamed, _never)
+
+    def _take_renamed(
+        self, removal: FolderRemoval, done: RenamedFolders, departed: Sequence[TopicPartition]
+    ) -> None:
+        """Note the renamed folders. Those of `departed` partitions stay for a while."""
+        self._unforgotten += self._logs.removed(removal, done, departed, self._clock.now_ms())
         for topic_partition, error in done.refused.items():
             # The next start deletes this folder.
             logger.error(
                 "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
             )
-        self._forget()
+        for topic_partition in (one for one in departed if one in done.paths):
+            logger.info(
+                "replica taken away; its folder will be deleted",
+                extra=fields(partition=topic_partition, folder=done.paths[topic_partition]),
+            )
 
     def _forget(self) -> None:
         """Write a checkpoint without the deleted folders.
@@ -238,7 +268,7 @@ class Folders:
         def forgotten(_: None) -> None:
             files, self._unforgotten = self._unforgotten, []
             for one in files:
-                self.unlink(one)
+                self._unlink_when_due(one)
             self._make_all()
 
         def refused(error: Exception) -> None:
@@ -248,7 +278,8 @@ class Folders:
         self._worker.run(self._logs.checkpoint(frees_room=True).perform, forgotten, refused)
 
     def _make_all(self) -> None:
-        damaged = [one for topic in self._changes[0].wanted for one in self._to_put_aside(topic)]
+        change = self._changes[0]
+        damaged = [one for topic in change.wanted for one in self.to_put_aside(topic, change.image)]
         removal = self._logs.begin_removal(damaged, DAMAGED_SUFFIX)
         if removal is None:
             self._make_wanted()
@@ -260,12 +291,16 @@ class Folders:
 
         self._worker.run(removal.perform, renamed, _never)
 
-    def _to_put_aside(self, topic: TopicImage) -> list[TopicPartition]:
-        """Return the damaged logs of a topic whose records can be fetched from another broker."""
+    def to_put_aside(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
+        """Return the damaged logs of a topic whose records other brokers have: another broker leads
+        the partition, or this replica was taken away.
+        """
+        if not self._logs.offline:
+            return []
         own = [(index, TopicPartition(topic.name, index)) for index in self.own_indexes(topic)]
         return [
             one for index, one in own if one in self._logs.offline and self.is_missing(topic, index)
-        ]
+        ] + self.rules.departed_damaged(topic, image)
 
     def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         """Note the damaged logs that were renamed. They can be created again.
@@ -276,7 +311,7 @@ class Folders:
         self._logs.removed(removal, done)
         for topic_partition, path in done.paths.items():
             logger.error(
-                "damaged log put aside; it is fetched again from its leader",
+                "damaged log put aside; other brokers have its records",
                 extra=fields(
                     partition=topic_partition,
                     reason=removal.offline[topic_partition],
@@ -298,7 +333,7 @@ class Folders:
         def made(done: list[MadeLogs]) -> None:
             self._end(
                 [
-                    self._taken_over(topic, making, one)
+                    self._taken_over(topic, change.image, making, one)
                     for (topic, making), one in zip(plans, done, strict=True)
                 ]
             )
@@ -319,16 +354,21 @@ class Folders:
             # An offline log keeps its folder, and the folder says why it is offline.
             [one for one in wanted if one not in self._logs.offline],
             topic.topic_id,
-            self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name)),
+            self._log_config(topic.name, image),
             self._clock.now_ms(),
         )
 
-    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> CreatedLogs:
+    def _log_config(self, topic: str, image: MetadataImage) -> LogConfig:
+        return self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic))
+
+    def _taken_over(
+        self, topic: TopicImage, image: MetadataImage, making: Making, done: MadeLogs
+    ) -> CreatedLogs:
         logs, refused = self._logs.made(making, done)
         reasons = {topic_partition: str(error) for topic_partition, error in refused.items()}
         # Damaged logs that could not be put aside are tried again, like logs that could not be
         # created.
-        for one in self._to_put_aside(topic):
+        for one in self.to_put_aside(topic, image):
             if one in self._not_aside:
                 reasons[one] = f"{self._logs.offline[one]}; not put aside: {self._not_aside[one]}"
         return CreatedLogs(

@@ -76,6 +76,7 @@ class Housekeeping:
         self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
         self._points: object = None
+        folders.wait_with(self.unlink)
         config = settings.config
         self.repeat(WATCH_INTERVAL_MS, lambda: None)
         self.repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
@@ -126,6 +127,9 @@ class Housekeeping:
         """
 
         def drop() -> None:
+            if self._replicas.logs.get(log.topic_partition) is not log:
+                # By now, another log can be in the folder's place.
+                return
             durable()
             dropped = drop_below(log, start_offset, self._clock.now_ms())
             if dropped is not None:

@@ -304,10 +304,10 @@ class Replica:
         self.state.advance_durable_end(self.durable_end())
         self.on_learned(self.log.high_watermark)
 
-    def gone(self) -> None:
-        """Fail all waiting requests, because the partition is deleted."""
+    def gone(self, code: ErrorCode) -> None:
+        """Fail all waiting requests with this error, because the replica goes out of service."""
         self.leader_epoch = NO_LEADER_EPOCH
-        self._lose(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._lose(code)
 
     def _lose(self, code: ErrorCode) -> None:
         self.why_lost = code

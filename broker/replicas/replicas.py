@@ -8,7 +8,8 @@ of all partitions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
@@ -127,14 +128,14 @@ class Replicas:
 
     def _why_not_led(self, topic: str, index: int, current_leader_epoch: int) -> ErrorCode:
         topic_partition = TopicPartition(topic, index)
-        if topic_partition in self.logs.offline or topic_partition in self.unmade:
-            return ErrorCode.KAFKA_STORAGE_ERROR
         replica = self._held.get(topic, NOTHING_HELD).get(index)
         if replica is not None:
             return replica.state.refusal(current_leader_epoch)
         if topic_partition in self._elsewhere:
             # UNKNOWN_TOPIC_OR_PARTITION would tell the client that the partition does not exist.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if topic_partition in self.logs.offline or topic_partition in self.unmade:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def get(self, topic: str, index: int) -> Replica | None:
@@ -175,8 +176,7 @@ class Replicas:
         files to delete.
         """
         self._image = image
-        is_caught_up = image.end_offset > self._broker_epoch
-        dropped = self._folders.finish_removals(image, removed_ids, is_caught_up=is_caught_up)
+        dropped = self._folders.finish_removals(image, removed_ids)
         self._follow_brokers(image)
         for topic in image.topics.values():
             self._adopt(self._folders.make(topic, image), image)
@@ -192,22 +192,23 @@ class Replicas:
             # Earlier records meant another incarnation of this broker.
             names = set(image.topics)
         touched = [image.topics[name] for name in sorted(names) if name in image.topics]
-        for topic in touched:
-            self._follow(topic, image)
+        others = [one for topic in touched for one in self._follow(topic, image)]
+        departed = self._departed(others)
+        retired += self._retire_replicas(departed)
         retired += self._give_up_damaged()
-        wanted = [topic for topic in touched if self._is_missing_any(topic)]
+        wanted = [topic for topic in touched if self._is_missing_any(topic, image)]
 
         def made(all_made: Sequence[CreatedLogs]) -> None:
             for one in all_made:
                 self._adopt(one, image)
             done()
 
-        if not delta.removed and not wanted:
+        if not (delta.removed or wanted or departed):
             done()
             return
         # A running fsync uses the folder's path, which a new topic of the same name can get.
         self._flusher.drain(
-            retired, lambda: self._folders.change(delta.removed, wanted, image, made)
+            retired, lambda: self._folders.change(delta.removed, wanted, image, made, departed)
         )
 
     def reconfigure(self, image: MetadataImage) -> None:
@@ -215,29 +216,49 @@ class Replicas:
         for topic in image.topics.values():
             self._follow(topic, image)
 
-    def retry(self, current: Callable[[], MetadataImage], done: Callable[[], None]) -> None:
+    def retry(self, done: Callable[[], None]) -> None:
         """Try again to create rejected folders. Calls `done` when new partitions may
         be in service.
         """
-        image = current()
         names = sorted({one.topic for one in self.unmade})
-        topics = [image.topics[name] for name in names if name in image.topics]
+        topics = [self._image.topics[name] for name in names if name in self._image.topics]
 
         def finish(made: list[CreatedLogs]) -> None:
-            now = current()
             for one in made:
-                # The topic can have been deleted or replaced since. While it is being deleted it is
-                # out of service, although the image still has it.
-                topic = now.topics.get(one.topic.name)
-                if topic is None or topic.topic_id != one.topic.topic_id:
-                    continue
-                if topic.name in self._held:
-                    self._adopt(CreatedLogs(topic, one.logs, one.refused), now)
+                # The topic can have been deleted or replaced since.
+                topic = self._image.topics.get(one.topic.name)
+                if topic is not None and topic.topic_id == one.topic.topic_id:
+                    self._adopt(CreatedLogs(topic, one.logs, one.refused), self._image)
+                    self._remove_departed(one)
             done()
 
         self._folders.retry_forgetting()
         if topics:
-            self._folders.change((), topics, image, finish)
+            self._folders.change((), topics, self._image, finish)
+
+    def _remove_departed(self, made: CreatedLogs) -> None:
+        """Remove replicas that were taken away while their folders were created."""
+        departed = self._departed([TopicPartition(made.topic.name, one) for one in made.logs])
+        if departed:
+            retired = self._retire_replicas(departed)
+            change = partial(self._folders.change, (), (), self._image, lambda made: None, departed)
+            self._flusher.drain(retired, change)
+
+    def _departed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those of the partitions whose replica was taken away and whose log is here."""
+        here = [one for one in partitions if one in self.logs.logs]
+        return self._folders.rules.departed(here, self._image) if here else []
+
+    def _retire_replicas(self, departed: Sequence[TopicPartition]) -> list[Log]:
+        """Take replicas out of service that were taken away. Return their logs, which must not be
+        fsynced any more.
+        """
+        held = [self._held.get(one.topic, NOTHING_HELD).get(one.partition) for one in departed]
+        return [
+            self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for replica in held
+            if replica is not None
+        ]
 
     def _retire(self, topics: Sequence[TopicImage]) -> list[Log]:
         """Take topics out of service. Return their logs, which must not be fsynced any more."""
@@ -248,15 +269,17 @@ class Replicas:
                 self.unmade.pop(topic_partition, None)
                 self._elsewhere.discard(topic_partition)
             retired += [
-                self._take_out(replica)
+                self._take_out(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 for replica in list(self._held.get(topic.name, NOTHING_HELD).values())
             ]
             self._held.pop(topic.name, None)
             self._led.pop(topic.name, None)
         return retired
 
-    def _take_out(self, replica: Replica) -> Log:
-        """Take one partition out of service. Return its log, which must not be fsynced any more."""
+    def _take_out(self, replica: Replica, code: ErrorCode) -> Log:
+        """Take one partition out of service, and fail the requests that wait there with this error.
+        Return its log, which must not be fsynced any more.
+        """
         self._held[replica.topic].pop(replica.index)
         self._led.get(replica.topic, {}).pop(replica.index, None)
         self._by_log.pop(replica.log, None)
@@ -264,7 +287,7 @@ class Replicas:
         self.damaged.pop(replica, None)
         self._damaged_epochs.pop(replica, None)
         replica.log.retire()
-        replica.gone()
+        replica.gone(code)
         self._leaderships.lost(replica)
         for listener in self._listeners:
             listener.gone(replica)
@@ -280,8 +303,10 @@ class Replicas:
             replica.state.eligible(brokers)
             replica.take_over()
 
-    def _is_missing_any(self, topic: TopicImage) -> bool:
+    def _is_missing_any(self, topic: TopicImage, image: MetadataImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
+        if self.logs.offline and self._folders.to_put_aside(topic, image):
+            return True
         return any(
             index not in held and self._folders.is_missing(topic, index)
             for index in self._folders.own_indexes(topic)
@@ -318,19 +343,26 @@ class Replicas:
                 self.found_damaged(held[index], self.logs.marked.pop(log))
         self._follow(topic, image)
 
-    def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
-        """Apply roles and settings to this broker's partitions of a topic."""
+    def _follow(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
+        """Apply roles and settings to this broker's partitions of a topic. Return the partitions of
+        which this broker is no replica.
+        """
         config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
-        own = self._folders.own_indexes(topic)
-        self._elsewhere.update(
-            TopicPartition(topic.name, index)
-            for index in range(len(topic.partitions))
-            if index not in own
-        )
+        own = set(self._folders.own_indexes(topic))
+        others = []
+        for index in range(len(topic.partitions)):
+            topic_partition = TopicPartition(topic.name, index)
+            if index in own:
+                self._elsewhere.discard(topic_partition)
+            else:
+                others.append(topic_partition)
+                self.unmade.pop(topic_partition, None)
+        self._elsewhere.update(others)
         for replica in self._held.get(topic.name, NOTHING_HELD).values():
             replica.log.config = config
             if not replica.is_busy:
                 self._assign(replica, topic, image.end_offset)
+        return others
 
     def _assign(self, replica: Replica, topic: TopicImage, end_offset: int) -> None:
         partition = topic.partitions[replica.index]
@@ -396,7 +428,7 @@ class Replicas:
             # `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
             if not is_new or not self._folders.is_led_elsewhere(partition):
                 continue
-            given_up.append(self._take_out(replica))
+            given_up.append(self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             self.logs.take_offline(replica.log, reason)
         return given_up
 

@@ -8,7 +8,7 @@ that is put aside is renamed to `topic-partition.<number>-damaged` or `-stray`. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
@@ -284,11 +284,18 @@ class LogManager:
         self.offline = {tp: why for tp, why in self.offline.items() if tp not in gone}
         return FolderRemoval(self._disk, self._folder, logs, offline, suffix)
 
-    def removed(self, removal: FolderRemoval, done: RenamedFolders) -> list[DroppedFiles]:
+    def removed(
+        self,
+        removal: FolderRemoval,
+        done: RenamedFolders,
+        delayed: Collection[TopicPartition] = (),
+        now_ms: int = 0,
+    ) -> list[DroppedFiles]:
         """Record which folders were renamed. A partition whose renaming failed is back in service.
 
         The files can be removed only after a checkpoint that no longer names the partitions,
-        because a recovery point without a folder is taken for a loss.
+        because a recovery point without a folder is taken for a loss. The files of `delayed`
+        partitions also wait for `file.delete.delay.ms`.
         """
         kept = done.refused
         self.logs = self.logs | {tp: log for tp, log in removal.logs.items() if tp in kept}
@@ -299,7 +306,12 @@ class LogManager:
             log = removal.logs.get(topic_partition)
             held = log.let_go() if log is not None else []
             folders = [] if path is None else [path]
-            dropped.append(DroppedFiles(self._disk, folders=folders, held=held))
+            due_ms = 0
+            if log is not None and topic_partition in delayed:
+                due_ms = now_ms + log.config.file_delete_delay_ms
+                # Closing is cheap while the files have names, and frees their descriptors now.
+                held = []
+            dropped.append(DroppedFiles(self._disk, folders=folders, held=held, due_ms=due_ms))
         return dropped
 
     def _path_of(self, topic_partition: TopicPartition) -> str:

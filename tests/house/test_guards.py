@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tests.house import tree
 
-GUARD_COUNT = 47
+GUARDS = (*range(1, 48), 54, 55)
+"""The numbers of the list. Those from 48 on belong to a cluster that changes."""
 
 TEST = re.compile(r"`(tests/[^`:]+\.py::\w+)`")
 SHORT = re.compile(r"\b([A-Z]) `([^`]+)`")
@@ -59,7 +60,7 @@ DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef
 
 def test_every_guard_of_the_list_is_there_once_and_missed_by_some_test() -> None:
     rows = guards()
-    assert [one.number for one in rows] == list(range(1, GUARD_COUNT + 1))
+    assert [one.number for one in rows] == list(GUARDS)
     assert [one.number for one in rows if not one.missed_by or not one.held_by] == []
 
 

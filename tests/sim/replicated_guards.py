@@ -11,6 +11,7 @@ from pytest import MonkeyPatch
 
 from broker.fetch import replica_fetch
 from broker.fetch.replica_fetch import ReplicaFetches
+from broker.replicas.folder_rules import FolderRules
 from broker.replicas.followers import Followers
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -93,6 +94,10 @@ def _gap_mark(patch: MonkeyPatch) -> None:
     patch.setattr(Log, "gaps_are_marked", lambda self: setattr(self, "has_gap_mark", True))
 
 
+def _removal_after_registration(patch: MonkeyPatch) -> None:
+    patch.setattr(FolderRules, "_includes_registration", lambda self, image: True)
+
+
 def _woken_before_the_sync(patch: MonkeyPatch) -> None:
     patch.setattr(ReplicaFetches, "written", lambda self, replica: None)
     patch.setattr(ReplicaFetches, "durable_advanced", _written)
@@ -116,6 +121,7 @@ GUARDS: dict[str, Callable[[MonkeyPatch], None]] = {
     "37 truncation synced before Fetch": _truncation_is_synced,
     "38 topic id on fetch": _topic_id,
     "40 gap mark": _gap_mark,
+    "54 removal only after commit": _removal_after_registration,
     "drained of syncs before a cut": _drained_before_a_cut,
     "woken before the leader's own sync": _woken_before_the_sync,
     "hung up on when a leadership ends": _hung_up_on,

@@ -31,6 +31,9 @@ from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.storage.errors import DiskError
+from broker.storage.folder import parse_folder_name
+from broker.storage.folder_jobs import DELETE_SUFFIX
+from broker.storage.identity import read_topic_id
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.retention import drop_below
@@ -48,7 +51,7 @@ from protocol.types import NO_OFFSET, TopicPartition, Uuid
 from protocol.wire.records import iterate_batches
 from tests.sim.disk import SimDisk
 from tests.sim.replication.controller import AlterPartition
-from tests.unit.storage.kit import append, batch, broker_config
+from tests.unit.storage.kit import FOLDER, append, batch, broker_config
 
 if TYPE_CHECKING:
     from tests.sim.replicated_nodes import ReplicatedCluster
@@ -82,6 +85,18 @@ def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, 
             found.append((header.base_offset, bytes(view)))
             start_offset = header.last_offset + 1
     return found
+
+
+class WatchedDisk(SimDisk):
+    """A disk that says which folder gets another name."""
+
+    def __init__(self, renames: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._renames = renames
+
+    def rename(self, path: str, target: str) -> None:
+        self._renames(path, target)
+        super().rename(path, target)
 
 
 class Watermarks(BaseReplicaListener):
@@ -125,8 +140,10 @@ class ReplicatedNode:
         self.cluster = cluster
         self.node_id = node_id
         self.host = host_of(node_id)
-        self.disk = SimDisk()
+        self.disk = WatchedDisk(self._renames)
         self.incarnation = 0
+        self.replays_from: int | None = None
+        """How much of the metadata its next life has replayed when it registers; by default any."""
         self.is_up = False
         self.is_cut_off = False
         """True if the controller and it do not reach each other."""
@@ -149,7 +166,7 @@ class ReplicatedNode:
             settings={"log.flush.interval.messages": 1},
         )
         self.logs = LogManager(self.disk, self.config, Uuid(int=1_000 + self.node_id))
-        self.logs.open_all(world.clock.now_ms())
+        self.left_over = self.logs.open_all(world.clock.now_ms()).dropped
         assert not self.logs.offline, f"{self.host}: {self.logs.offline}"
         self.replicas: Replicas | None = None
         self.image = MetadataImage()
@@ -192,10 +209,14 @@ class ReplicatedNode:
         self._put_together()
         # Its metadata may be older than its registration.
         self.replayed = self.cluster.chance.randint(0, len(controller.log))
+        if self.replays_from is not None:
+            self.replayed, self.replays_from = self.replays_from, None
         if self.replayed:
             self.image = self.cluster.images[self.replayed - 1]
         assert self.replicas is not None
-        self.replicas.open_all(self.image, set())
+        dropped = self.replicas.open_all(self.image, set())
+        for files in [*dropped, *([self.left_over] if self.left_over is not None else [])]:
+            self.files.run(files.perform, lambda _: None, lambda error: None)
         self.isr_driver.start()
         self._heartbeat()
         self._checkpoint()
@@ -212,7 +233,7 @@ class ReplicatedNode:
             world.clock,
             self.logs,
             flusher,
-            Folders(settings, world.clock, self.logs, self.files),
+            Folders(settings, world.clock, self.logs, self.files, self.me.broker_epoch),
             Alone(world.clock),
         )
         replicas.listen(Watermarks(self))
@@ -276,6 +297,8 @@ class ReplicatedNode:
         self.files.run(self.logs.checkpoint(frees_room=True).perform, drop, lambda error: None)
 
     def _checkpoint(self) -> None:
+        assert self.replicas is not None
+        self.replicas.retry(lambda: None)
         self.files.run(self.logs.checkpoint().perform, lambda _: None, lambda error: None)
         self.world.later(CHECKPOINT_MS, self._checkpoint)
 
@@ -400,7 +423,31 @@ class ReplicatedNode:
             replica.on_trimmed()
             self._trim(replica.log, start_offset)
 
+    def folders_of(self, index: int) -> list[str]:
+        """Return the folders of a partition on its disk, under whatever names.
+
+        A folder that a full disk left unfinished has no id. The next start removes it.
+        """
+        names = self.disk.list_folder(FOLDER)
+        found = [name for name in names if name.startswith(f"{TOPIC}-{index}")]
+        return [name for name in found if read_topic_id(self.disk, f"{FOLDER}/{name}") is not None]
+
     # What must hold.
+
+    def _renames(self, path: str, target: str) -> None:
+        """Check that a folder is deleted only after metadata of this life took the replica away."""
+        if not target.endswith(DELETE_SUFFIX):
+            return
+        place = parse_folder_name(path.rpartition("/")[2])
+        assert place is not None, path
+        known = self.image.end_offset
+        seen = [
+            image.topics[TOPIC].partitions[place.partition]
+            for image in self.cluster.images
+            if self.me.broker_epoch < image.end_offset <= known
+        ]
+        if all(self.node_id in partition.replicas for partition in seen):
+            raise Violation(f"I17: {self.node_id} deletes {place}, and is its replica")
 
     def advanced(self, replica: Replica) -> None:
         """A high watermark has moved: below it all logs are one."""

@@ -36,6 +36,14 @@ HEAL_MS = 30_000
 LOOK_MS = 100
 EVERYTHING = 2**62
 
+FAULTS = (
+    *("kill", "power", "power", "all power", "cut", "cut", "cut", "heal", "heal", "lose"),
+    *("full", "room", "room", "cut off", "heard", "heard", "prefer", "prefer", "prefer"),
+    *("fence", "trim"),
+)
+MOVES = (*FAULTS, *("move",) * 6)
+"""The same, and replicas that are taken away and come back."""
+
 
 class ReplicatedCluster:
     """The nodes, their controller, and a writer."""
@@ -47,7 +55,9 @@ class ReplicatedCluster:
         partition_count: int = 2,
         *,
         leaders: tuple[int, ...] = (),
+        faults: tuple[str, ...] = FAULTS,
     ) -> None:
+        self._faults = faults
         self.chance = Random(seed)
         self.network = Network(seed, Mix(late=0.02))
         self.is_over = False
@@ -180,7 +190,7 @@ class ReplicatedCluster:
             node.start()
             return
         index = chance.randrange(len(self.committed))
-        match chance.choice(FAULTS):
+        match chance.choice(self._faults):
             case "kill":
                 node.kill()
             case "power":
@@ -208,6 +218,10 @@ class ReplicatedCluster:
             case "fence":
                 if node.node_id in self.controller.brokers:
                     self.controller.fence(node.node_id)
+            case "move":
+                # A partition with one replica notifies no listener, so its commits are not seen.
+                count = chance.randint(2, len(self.nodes))
+                self.controller.reassign(index, tuple(chance.sample(sorted(self.nodes), count)))
             case "trim":
                 offsets = sorted(self.committed[index])
                 if offsets:
@@ -242,7 +256,7 @@ class ReplicatedCluster:
     def missing(self) -> str:
         """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
         for index, part in self.controller.parts.items():
-            if part.leader == NO_NODE or len(part.isr) < len(self.nodes):
+            if part.leader == NO_NODE or len(part.isr) < len(part.replicas):
                 return f"{part} of {index}"
             leader = self.nodes[part.leader].find(index)
             if leader is None or leader.leader_epoch != part.leader_epoch:
@@ -252,7 +266,10 @@ class ReplicatedCluster:
                 return f"{index} is committed to {leader.log.high_watermark} of {end_offset}"
             for node in self.nodes.values():
                 log = node.logs.get(TopicPartition(TOPIC, index))
-                if log is None or log.log_end_offset != end_offset:
+                if node.node_id not in part.replicas:
+                    if node.folders_of(index):
+                        return f"{node.node_id} still has {node.folders_of(index)}"
+                elif log is None or log.log_end_offset != end_offset:
                     return f"{node.node_id} lags in {index}"
         return ""
 
@@ -261,7 +278,7 @@ class ReplicatedCluster:
         for index, part in self.controller.parts.items():
             leader = self.nodes[part.leader].logs.logs[TopicPartition(TOPIC, index)]
             whole = dict(batches_of(leader, leader.log_start_offset, EVERYTHING))
-            for node in self.nodes.values():
+            for node in (self.nodes[node_id] for node_id in part.replicas):
                 log = node.logs.logs[TopicPartition(TOPIC, index)]
                 start_offset = max(log.log_start_offset, leader.log_start_offset)
                 found = dict(batches_of(log, start_offset, EVERYTHING))
@@ -272,13 +289,6 @@ class ReplicatedCluster:
             for acked_index, offset, content in self.acked:
                 if acked_index == index and offset >= leader.log_start_offset:
                     assert whole[offset] == content, f"{offset} of {index} was acknowledged"
-
-
-FAULTS = (
-    *("kill", "power", "power", "all power", "cut", "cut", "cut", "heal", "heal", "lose"),
-    *("full", "room", "room", "cut off", "heard", "heard", "prefer", "prefer", "prefer"),
-    *("fence", "trim"),
-)
 
 
 def _partition(part: Part) -> PartitionImage:

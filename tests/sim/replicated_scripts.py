@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
 from broker.config import LogConfig
 from broker.sessions.peers import LinkKind
+from broker.storage.folder_jobs import DELETE_SUFFIX, FolderRemoval
 from broker.storage.log import Log
 from broker.storage.truncation import Truncation
 from protocol.errors import ErrorCode
@@ -235,6 +236,72 @@ def gaps_that_were_fetched_outlive_a_power_cut() -> None:
     cluster.heal()
 
 
+def taken_away(cluster: ReplicatedCluster, node: ReplicatedNode) -> None:
+    """Take a node's replica away, and wait until its disk has nothing of it."""
+    others = tuple(one for one in cluster.nodes if one != node.node_id)
+    assert cluster.controller.reassign(0, others)
+    until(cluster, lambda: not node.folders_of(0))
+
+
+def a_replica_that_came_back_is_not_removed_by_older_metadata() -> None:
+    """The metadata that a broker has replayed when it starts can be from the time in which another
+    one had the replica. By then it can be the only one, besides the leader, with all records."""
+    cluster, leader, (second, third) = settled("came back")
+    taken_away(cluster, third)
+    away = len(cluster.images)
+    assert cluster.controller.reassign(0, tuple(cluster.nodes))
+    until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3)
+    second.kill()
+    cluster.controller.fence(second.node_id)
+    for _ in range(5):
+        assert leader.write(0, b"on two") is not None
+        cluster.pass_time(30)
+    third.cut_power()
+    cluster.controller.fence(third.node_id)
+    assert cluster.controller.parts[0].elr == (third.node_id,)
+    third.replays_from = away
+    third.start()
+    until(cluster, lambda: third.replicas is not None)
+    leader.kill()
+    cluster.controller.fence(leader.node_id)
+    until(cluster, lambda: third.find(0) is not None)
+    cluster.heal()
+
+
+def a_death_at_any_step_of_a_removal() -> None:
+    """A start finishes the removal. It takes no log for lost, and the replica can come back."""
+    for step in range(1, 30, 4):
+        dies_while_it_is_taken_away(step)
+
+
+def dies_while_it_is_taken_away(step: int) -> None:
+    """The disk is dead from one call of the removal on; then the power goes."""
+    cluster, _, (_, third) = settled(f"removal {step}")
+    cluster.pass_time(500)
+    begin, disk = third.logs.begin_removal, third.disk
+
+    def trapped(
+        topic_partitions: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX
+    ) -> FolderRemoval | None:
+        if disk.fail_at is None:
+            disk.fail_at, disk.fails_on = disk.calls + step, True
+        return begin(topic_partitions, suffix)
+
+    third.logs.begin_removal = trapped  # type: ignore[method-assign]
+    assert cluster.controller.reassign(0, (1, 2))
+    with suppress(Died):
+        until(cluster, lambda: disk.fail_at is not None)
+        cluster.pass_time(100)
+    disk.fail_at = None
+    third.cut_power()
+    third.start()
+    until(cluster, lambda: not third.folders_of(0), 10)
+    cluster.run_for(200)
+    assert cluster.controller.reassign(0, (1, 2, 3))
+    until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3, 10)
+    cluster.heal()
+
+
 def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
     """A write that a follower's disk refuses is asked for again, from the same offset."""
     cluster, leader, (second, _) = settled()
@@ -393,6 +460,8 @@ SCRIPTS = (
     a_kill_in_the_middle_of_a_truncation,
     trap_3_no_sync_is_under_way_when_a_log_is_cut,
     gaps_that_were_fetched_outlive_a_power_cut,
+    a_replica_that_came_back_is_not_removed_by_older_metadata,
+    a_death_at_any_step_of_a_removal,
     a_follower_with_a_full_disk_leaves_and_comes_back,
     a_follower_below_the_leaders_start_starts_again,
     an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second,

@@ -200,7 +200,7 @@ def test_a_change_of_folders_under_way_does_not_bring_a_damaged_log_back() -> No
     world = cluster.network.world_of(hurt.host)
     replicas.unmade[replica.topic_partition] = "tried again"
     world.job_ms = (2_000, 2_000)
-    replicas.retry(lambda: hurt.metadata.image, lambda: None)
+    replicas.retry(lambda: None)
     world.job_ms = JOB_MS
     replicas.read_failed(replica, CorruptionError(LOG, 0, "found"))
     cluster.run_until(lambda: not replicas.holds(replica), 1_000, "it is out of service")

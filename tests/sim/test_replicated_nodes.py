@@ -3,7 +3,7 @@
 import pytest
 
 from tests.harness.seed import seeded
-from tests.sim.replicated_nodes import ReplicatedCluster
+from tests.sim.replicated_nodes import FAULTS, MOVES, ReplicatedCluster
 
 CHAOS_MS = 5_000
 LIVES = 3
@@ -18,9 +18,11 @@ def test_three_nodes_copy_and_acknowledge() -> None:
     assert len(cluster.acked) > 40
 
 
-def live(seed: str, size: int = 3, chaos_ms: int = CHAOS_MS) -> ReplicatedCluster:
+def live(
+    seed: str, size: int = 3, chaos_ms: int = CHAOS_MS, faults: tuple[str, ...] = FAULTS
+) -> ReplicatedCluster:
     """One life of a cluster: everything fails at random, then is mended."""
-    cluster = ReplicatedCluster(seed, size)
+    cluster = ReplicatedCluster(seed, size, faults=faults)
     try:
         cluster.pass_time(1_000)
         end_ms = cluster.now_ms + chaos_ms
@@ -29,21 +31,33 @@ def live(seed: str, size: int = 3, chaos_ms: int = CHAOS_MS) -> ReplicatedCluste
             cluster.misbehave()
         cluster.heal()
     except BaseException as error:
-        error.add_note(f"at {cluster.now_ms} ms; replay: live({seed!r}, {size}, {chaos_ms})")
+        which = "MOVES" if faults is MOVES else "FAULTS"
+        again = f"live({seed!r}, {size}, {chaos_ms}, {which})"
+        error.add_note(f"at {cluster.now_ms} ms; replay: {again}")
         raise
     return cluster
 
 
-def lives(count: int, name: str) -> None:
+def lives(
+    count: int,
+    name: str,
+    sizes: tuple[int, ...] = (2, 3, 3),
+    faults: tuple[str, ...] = FAULTS,
+) -> None:
     chance = seeded(name)
     clusters = [
-        live(f"{name} {chance.getrandbits(32)}", chance.choice((2, 3, 3))) for _ in range(count)
+        live(f"{name} {chance.getrandbits(32)}", chance.choice(sizes), faults=faults)
+        for _ in range(count)
     ]
     assert sum(len(one.acked) for one in clusters) > 20 * count
 
 
 def test_whatever_fails_what_was_acknowledged_stays_and_all_logs_are_one() -> None:
     lives(LIVES, "replicated lives")
+
+
+def test_replicas_that_are_taken_away_and_come_back_lose_nothing() -> None:
+    lives(LIVES, "moved lives", (3, 4), MOVES)
 
 
 def test_a_node_with_older_metadata_keeps_folders_of_topics_it_has_not_heard_of() -> None:
@@ -54,6 +68,7 @@ def test_a_node_with_older_metadata_keeps_folders_of_topics_it_has_not_heard_of(
 @pytest.mark.timeout(3_600)
 def test_the_same_many_times() -> None:
     lives(MANY_LIVES, "many replicated lives")
+    lives(MANY_LIVES, "many moved lives", (3, 4), MOVES)
 
 
 def test_a_seed_gives_the_same_course_to_the_byte() -> None:

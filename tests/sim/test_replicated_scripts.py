@@ -20,6 +20,9 @@ CAUGHT_BY: dict[str, Callable[[], object]] = {
     "37 truncation synced before Fetch": scripts.what_was_cut_stays_cut_when_the_power_goes,
     "38 topic id on fetch": scripts.another_topic_of_the_same_name_is_another_topic,
     "40 gap mark": scripts.gaps_that_were_fetched_outlive_a_power_cut,
+    "54 removal only after commit": (
+        scripts.a_replica_that_came_back_is_not_removed_by_older_metadata
+    ),
     "drained of syncs before a cut": scripts.trap_3_no_sync_is_under_way_when_a_log_is_cut,
     "woken before the leader's own sync": scripts.followers_write_while_the_leader_still_syncs,
     "hung up on when a leadership ends": (

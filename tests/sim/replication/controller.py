@@ -125,6 +125,24 @@ class Controller:
         if node_id in part.isr and node_id != part.leader and self._is_alive(node_id):
             self._commit({partition: self._led_by(part, node_id)})
 
+    def reassign(self, partition: int, replicas: tuple[int, ...]) -> bool:
+        """Assign a partition to these brokers in one record, as the end of a move does. Return
+        whether it was done: the replicas that stay must be enough, and one of them must lead.
+
+        The leader epoch rises when a replica is taken away.
+        """
+        part = self.parts[partition]
+        isr = tuple(member for member in part.isr if member in replicas)
+        leaders = [part.leader, *replicas]
+        leader = next((one for one in leaders if one in isr and self._is_alive(one)), NO_NODE)
+        if leader == NO_NODE or len(isr) < min(part.min_isr, len(replicas)):
+            return False
+        changed = self._with_isr(replace(part, replicas=replicas), isr, ())
+        if not set(part.replicas) <= set(replicas) or leader != part.leader:
+            changed = replace(changed, leader=leader, leader_epoch=part.leader_epoch + 1)
+        self._commit({partition: changed})
+        return True
+
     def set_min_isr(self, partition: int, min_isr: int) -> None:
         """Set the minimum, and clear the ELR in the same batch if enough replicas are in sync for
         it.

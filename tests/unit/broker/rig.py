@@ -102,6 +102,7 @@ class HeldWorker(InlineWorker):
     """A worker that performs its jobs when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.held: deque[Callable[[], None]] = deque()
 
     def run(
@@ -110,7 +111,7 @@ class HeldWorker(InlineWorker):
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        self.held.append(lambda: done(job()))
+        self.held.append(partial(super().run, job, done, failed))
 
     def work(self) -> None:
         """Do everything held, and what that brings with it."""

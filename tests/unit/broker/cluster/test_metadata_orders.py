@@ -133,7 +133,7 @@ def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> No
     assert services.replicas.unmade
     if not is_full:
         rig.disk.refuses = None
-    services.replicas.retry(lambda: services.metadata.image, lambda: None)
+    services.replicas.retry(lambda: None)
     deleting = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.flusher.sync()
     # The try is under way, and the deletion is in line behind it.

@@ -394,7 +394,7 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
     rig.disk.refuses = None
     replicas = rig.broker.parts.replicas
-    replicas.retry(lambda: rig.broker.parts.metadata.image, lambda: None)
+    replicas.retry(lambda: None)
     assert not replicas.unmade
     assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.NOT_ENOUGH_REPLICAS
     asked = rig.send(of_sequence("late", 0), 9)

@@ -134,7 +134,7 @@ def test_guard_38_a_folder_is_known_by_its_topics_id(monkeypatch: pytest.MonkeyP
                 log.topic_id = topic.topic_id
         return make(self, topic, image)
 
-    monkeypatch.setattr(Folders, "finish_removals", lambda self, image, removed_ids, **_: [])
+    monkeypatch.setattr(Folders, "finish_removals", lambda self, image, removed_ids: [])
     monkeypatch.setattr(Folders, "make", by_name)
     with pytest.raises(AssertionError, match="in its namesake"):
         a_topic_is_made_anew_before_its_folder_is_gone()

@@ -12,7 +12,7 @@ from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.replicas.folders import CreatedLogs, Folders
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.log import Log
-from protocol.types import TopicPartition
+from protocol.types import NO_BROKER_EPOCH, TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.world import SimWorld
 from tests.unit.broker.rig import HeldWorker
@@ -37,7 +37,9 @@ class Scene:
         self.logs = self.node.manager
         self.worker = HeldWorker()
         clock = SimWorld(1, NOW, 0).clock
-        self.folders = Folders(InForce(self.node.config), clock, self.logs, self.worker)
+        self.folders = Folders(
+            InForce(self.node.config), clock, self.logs, self.worker, NO_BROKER_EPOCH
+        )
         self.heard: list[list[CreatedLogs]] = []
 
     def change(self, *, removed: tuple[TopicImage, ...] = (), wanted: tuple[TopicImage, ...] = (),
@@ -141,18 +143,19 @@ def test_a_stray_folder_hides_no_loss_of_a_later_log_of_its_name(refused: str) -
     """It lies there for good, so it cannot be what tells a start that nothing is lost."""
     node = Node()
     stray = write_and_flush(node)
-    folders = Folders(InForce(node.config), SimWorld(1, NOW, 0).clock, node.manager, HeldWorker())
+    clock = SimWorld(1, NOW, 0).clock
+    folders = Folders(InForce(node.config), clock, node.manager, HeldWorker(), NO_BROKER_EPOCH)
     node.sim.refuses = {
         "": None,
         "rename": lambda path, operation: operation == "rename" and path.endswith(str(TP)),
         "checkpoint": lambda path, _: RECOVERY_POINTS in path,
     }[refused]
-    folders.finish_removals(MetadataImage(), set(), is_caught_up=True)
+    folders.finish_removals(MetadataImage(), set())
     node.sim.refuses = None
     if refused:
         # It is there as before, and goes the next time.
         assert node.manager.get(TP) is stray
-        folders.finish_removals(MetadataImage(), set(), is_caught_up=True)
+        folders.finish_removals(MetadataImage(), set())
     assert node.manager.get(TP) is None
     node.reopen()
     assert node.manager.offline == {}

@@ -1,0 +1,85 @@
+"""Decides by the metadata which partition folders of this broker must go.
+
+Room: replicas. It reads no disk. `folders` carries the decisions out.
+
+A replica is *taken away* when the metadata assigns its partition to other brokers only. Metadata
+older than this broker's registration takes nothing away and makes no folder a stray (decision
+0130).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.config import InForce
+from broker.metadata.image import METADATA_TOPIC, MetadataImage, TopicImage
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from protocol.types import TopicPartition
+
+
+class FolderRules:
+    """The rules for the folders of one broker."""
+
+    def __init__(self, settings: InForce, logs: LogManager, broker_epoch: int) -> None:
+        """`broker_epoch` is the epoch under which this incarnation is registered."""
+        self._settings = settings
+        self._logs = logs
+        self._broker_epoch = broker_epoch
+
+    def departed(
+        self, partitions: Iterable[TopicPartition], image: MetadataImage
+    ) -> list[TopicPartition]:
+        """Return those of the partitions whose replica was taken away and whose log is here."""
+        if not self._includes_registration(image):
+            return []
+        return [
+            one
+            for one in partitions
+            if self._is_taken_away(one, image)
+            and self._is_log_of(image.topics[one.topic], self._logs.get(one))
+        ]
+
+    def departed_damaged(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
+        """Return the partitions of a topic whose replica was taken away and is damaged."""
+        if not self._includes_registration(image):
+            return []
+        return [
+            one
+            for one in self._logs.offline
+            if one.topic == topic.name and self._is_taken_away(one, image)
+        ]
+
+    def unknown(self, image: MetadataImage) -> list[TopicPartition]:
+        """Return the logs here whose topic is not in the image."""
+        return [
+            topic_partition
+            for topic_partition, log in self._logs.logs.items()
+            if (topic := image.topics.get(topic_partition.topic)) is None
+            or not self._is_log_of(topic, log)
+        ]
+
+    def strays(self, image: MetadataImage) -> list[TopicPartition]:
+        """Return the logs here that belong to no topic."""
+        if not self._includes_registration(image):
+            return []
+        return [one for one in self.unknown(image) if one.topic != METADATA_TOPIC]
+
+    def _includes_registration(self, image: MetadataImage) -> bool:
+        """Return whether an image includes this broker's registration.
+
+        Then it also includes all that was committed when the folders here were created. An older
+        image can be from before a replica came here that is in sync by now.
+        """
+        return image.end_offset > self._broker_epoch
+
+    def _is_log_of(self, topic: TopicImage, log: Log | None) -> bool:
+        """Return whether a log is of this topic, and not of another one with the same name."""
+        return log is not None and log.topic_id == topic.topic_id
+
+    def _is_taken_away(self, one: TopicPartition, image: MetadataImage) -> bool:
+        """Return whether the metadata assigns a partition to other brokers only."""
+        topic = image.topics.get(one.topic)
+        if topic is None or one.partition >= len(topic.partitions):
+            return False
+        return self._settings.config.node_id not in topic.partitions[one.partition].replicas
