@@ -37,6 +37,7 @@ BROKER_LISTENER = "BROKER"
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
+SASL_SSL = "SASL_SSL"
 """Kafka's names of the security protocols that listeners have here."""
 
 FAULT_COUNT_MAX = 20
@@ -52,6 +53,16 @@ class Listener:
     advertised_host: str
     advertised_port: int
     security_protocol: str = PLAINTEXT
+
+    @property
+    def has_tls(self) -> bool:
+        """True if connections are encrypted."""
+        return self.security_protocol in (SSL, SASL_SSL)
+
+    @property
+    def needs_login(self) -> bool:
+        """True if clients must log in."""
+        return self.security_protocol == SASL_SSL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +93,11 @@ class BrokerConfig(BrokerKeys):
     status_host: str
     status_port: int
     tls: TlsFiles | None = None
-    """Set if a listener has the security protocol SSL."""
+    """Set if a listener has TLS."""
+    login_secret: bytes = b""
+    """The secret of the cluster from which the salts of unknown users are made. Set if clients of a
+    listener must log in.
+    """
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """All brokers of a cluster, with the host and port on which each listens for the others. Empty
     for a broker without others.
@@ -111,6 +126,7 @@ class BrokerConfig(BrokerKeys):
                 status_host=status.get("host", "127.0.0.1"),
                 status_port=int(status.get("port", 0)),
                 tls=TlsFiles(**raw["tls"]) if raw.get("tls") else None,
+                login_secret=(raw.get("login_secret") or "").encode(),
                 voters={
                     int(node_id): (one["host"], int(one["port"]))
                     for node_id, one in (raw.get("voters") or {}).items()
@@ -179,10 +195,14 @@ def _check_security(config: BrokerConfig) -> None:
     """Check the security protocol of each listener, and that it has the files that it needs."""
     for name, listener in config.listeners.items():
         key, found = f"listeners.{name}.security_protocol", listener.security_protocol
-        if found not in (PLAINTEXT, SSL):
-            raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}")])
-        if found == SSL and config.tls is None:
-            raise ConfigError([("tls", None, f"certificate and key, because {key} is {SSL}")])
+        if found not in (PLAINTEXT, SSL, SASL_SSL):
+            raise ConfigError([(key, found, f"{PLAINTEXT}, {SSL} or {SASL_SSL}")])
+        if listener.has_tls and config.tls is None:
+            raise ConfigError([("tls", None, f"certificate and key, because {key} is {found}")])
+        if name == BROKER_LISTENER and listener.needs_login:
+            raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}: brokers show certificates")])
+        if listener.needs_login and not config.login_secret:
+            raise ConfigError([("login_secret", None, f"a secret, because {key} is {found}")])
         if found == SSL and name == BROKER_LISTENER and config.tls and config.tls.ca is None:
             raise ConfigError([("tls.ca", None, f"a CA, because {key} is {SSL}")])
 

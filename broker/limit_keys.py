@@ -118,7 +118,8 @@ class LimitKeys:
     )  # fmt: skip
     max_silent_connections: int = setting(
         "max.silent.connections", ConfigType.INT, 1_000, "connections", low=1,
-        why="connections that have not sent a byte yet; MILL and BROKER are counted separately",
+        why="connections that have not sent a byte, or not logged in, yet; MILL, NET and BROKER"
+        " are counted separately",
     )  # fmt: skip
     max_topics: int = setting(
         "max.topics", ConfigType.INT, 1_000, "topics", low=1,

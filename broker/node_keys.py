@@ -29,6 +29,10 @@ class BrokerKeys(LimitKeys):
         "connections.max.idle.ms", ConfigType.LONG, 600_000, "ms", is_dynamic=True, low=1,
         why="a silent connection is closed, because its peer may be gone",
     )  # fmt: skip
+    connections_max_reauth_ms: int = setting(
+        "connections.max.reauth.ms", ConfigType.LONG, 3_600_000, "ms", is_dynamic=True, low=0,
+        why="a client must log in again within this time, or its connection is closed; 0 for never",
+    )  # fmt: skip
     default_replication_factor: int = setting(
         "default.replication.factor", ConfigType.INT, 1, "replicas", low=1,
         is_dynamic=True,

@@ -126,6 +126,9 @@ class Link(Protocol):
     def left(self) -> Iterator[memoryview]:
         """Return the complete frames that the last `take` did not consume."""
 
+    def limit_frames(self, bytes_max: int) -> None:
+        """Refuse larger frames from now on."""
+
     def pause(self) -> None:
         """Read nothing until `resume`."""
 
@@ -184,7 +187,10 @@ class World(Protocol):
 
     @property
     def chance(self) -> Random:
-        """The only source of randomness."""
+        """The only source of randomness, except for secrets."""
+
+    def secret_bytes(self, count: int) -> bytes:
+        """Return random bytes that no peer can predict."""
 
     @property
     def turn_ns(self) -> Callable[[], int]:

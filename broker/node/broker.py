@@ -308,7 +308,7 @@ class Broker:
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(
-            NodePublisher(self.config, self._controller, self.parts),
+            NodePublisher(self.config, self._controller, self.parts, self.listeners.sessions),
             Hands(self._metadata_worker, self.worker),
         )
         if membership is not None:

@@ -2,7 +2,8 @@
 served.
 
 The listener BROKER is for other brokers. It gets more handlers while this broker joins the cluster.
-All other listeners are for clients and share one table of handlers.
+All other listeners are for clients and share one table of handlers. A listener that requires a
+login has a guard before that table.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of
 from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.reception import FastPath, NoFastPath, Reception
+from broker.sessions.login_session import LoginGuard, LoginSession
+from broker.sessions.reception import FastPath, NoFastPath, Reception, Starts
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.world import Listening, World
@@ -43,7 +45,11 @@ class Listeners:
 
     def _receive(self, listener: str) -> Session:
         """Create the session of a new connection."""
-        return Session(self.receptions[listener])
+        kind = LoginSession if self._needs_login(listener) else Session
+        return kind(self.receptions[listener])
+
+    def _needs_login(self, listener: str) -> bool:
+        return self._settings.config.listeners[listener].needs_login
 
     def serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
         """Add handlers for requests of other brokers."""
@@ -63,12 +69,16 @@ class Listeners:
         self.clients.serve(handlers, SERVED)
         for name in self._listening:
             if name != BROKER_LISTENER:
-                self._open(name, self.clients, fast_path, settle, self._budget)
+                clients = self.clients
+                dispatcher = (
+                    LoginGuard(clients, self._world.clock) if self._needs_login(name) else clients
+                )
+                self._open(name, dispatcher, fast_path, settle, self._budget)
 
     def _open(
         self,
         name: str,
-        dispatcher: Dispatcher,
+        dispatcher: Starts,
         fast_path: FastPath,
         settle: Callable[[], None],
         budget: WorkBudget,

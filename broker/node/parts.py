@@ -37,6 +37,7 @@ class BrokerParts:
     """The parts that `create_parts` has created."""
 
     settings: InForce
+    world: World
     clock: Clock
     metrics: Metrics
     metadata: Metadata
@@ -79,6 +80,7 @@ def create_parts(
     fetches = Fetches(settings, world.clock, waits, world.chance, metrics, replicas)
     return BrokerParts(
         settings,
+        world,
         world.clock,
         metrics,
         metadata,

@@ -15,6 +15,7 @@ from broker.metadata.image import (
 )
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.parts import BrokerParts
+from broker.sessions.sessions import Sessions
 from broker.settings import nearest
 from protocol.log import escape
 
@@ -25,12 +26,17 @@ class NodePublisher:
     """Applies the commits of the metadata log to one node."""
 
     def __init__(
-        self, own_config: BrokerConfig, controller: Controller, parts: BrokerParts
+        self,
+        own_config: BrokerConfig,
+        controller: Controller,
+        parts: BrokerParts,
+        sessions: Sessions,
     ) -> None:
         """`own_config` is the configuration file's content at the start of the node."""
         self._own_config = own_config
         self._controller = controller
         self._parts = parts
+        self._sessions = sessions
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
         """Give the partitions of a commit their new roles, logs and settings, then call `done`."""
@@ -43,6 +49,8 @@ class NodePublisher:
             self._warn_of_unknown(delta.base, parts.metadata.image)
             reconfigure(self._own_config, parts.metadata.image, parts.settings, self._controller)
             parts.replicas.reconfigure(parts.metadata.image)
+        if delta.credentials:
+            self._sessions.end_logins(delta.credentials)
         if delta.removed:
             names = {topic.name for topic in delta.removed}
             parts.groups.topics_removed(names)

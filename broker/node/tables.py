@@ -15,6 +15,7 @@ from broker.handlers.credentials import CredentialHandlers
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.group_membership import MembershipHandlers
 from broker.handlers.groups import OffsetHandlers
+from broker.handlers.login import LoginHandlers
 from broker.handlers.placement import PlacementHandlers
 from broker.handlers.quorum import QuorumHandlers
 from broker.handlers.records import RecordHandlers
@@ -97,6 +98,7 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     quorum = QuorumHandlers(parts.metadata)
     topic_pages = TopicPageHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
+    login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
     return {
         ApiKey.METADATA: cluster.metadata,
         ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
@@ -112,6 +114,8 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
+        ApiKey.SASL_HANDSHAKE: login.handshake,
+        ApiKey.SASL_AUTHENTICATE: login.authenticate,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.describe,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.alter,
         ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,

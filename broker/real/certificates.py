@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.config import BROKER_LISTENER, SSL, BrokerConfig, TlsFiles
+from broker.config import BROKER_LISTENER, BrokerConfig, TlsFiles
 from broker.real.tls_engine import PeerCheck, TlsEngine, TlsError, error_text
 from broker.settings import ConfigError, Fault
 from protocol.log import fields
@@ -64,7 +64,7 @@ class Certificates:
     def __init__(self, config: BrokerConfig, files: TlsFiles) -> None:
         """Raises ConfigError if they cannot be used."""
         self._files = files
-        secured = [name for name, one in config.listeners.items() if one.security_protocol == SSL]
+        secured = [name for name, one in config.listeners.items() if one.has_tls]
         self._among_brokers = BROKER_LISTENER in secured
         self._names = _advertised(config, secured)
         self._check_broker: PeerCheck = BrokerIdentity(config.cluster_id, config.configured_ids)

@@ -153,6 +153,9 @@ class SocketLink(asyncio.BufferedProtocol):
         except (OSError, DiskError) as error:
             self.socket_broken(error)
 
+    def limit_frames(self, bytes_max: int) -> None:
+        self.frames.frame_bytes_max = bytes_max
+
     def pause(self) -> None:
         if not self.is_paused and self.transport is not None:
             self.is_paused = True

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from broker.config import BROKER_LISTENER, SSL, Listener
+from broker.config import BROKER_LISTENER, Listener
 from broker.metrics.warnings import Warnings
 from broker.real.certificates import Certificates
 from broker.real.connection import SocketLink
@@ -119,7 +119,7 @@ class SocketListening:
         if silence_ms_max:
             # Accepted sockets inherit the option.
             end_when_silent(self._bound, silence_ms_max)
-        self._certificates = certificates if address.security_protocol == SSL else None
+        self._certificates = certificates if address.has_tls else None
         self._handshakes = Handshakes(perf_counter_ns, loop.call_soon, loop.call_later)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None

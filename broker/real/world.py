@@ -61,6 +61,10 @@ class LoopWorld:
         self._warnings = Warnings(self.clock)
         self._names = Names(loop)
 
+    def secret_bytes(self, count: int) -> bytes:
+        """Return random bytes of the system."""
+        return os.urandom(count)
+
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
         """Call `call` after a delay in milliseconds."""
         return self._loop.call_later(delay_ms / 1000, call)

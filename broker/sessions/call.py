@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from broker.sessions.login import Login
 from broker.sessions.pipeline import Slot
 from protocol.errors import EncodeError
 from protocol.log import fields
@@ -56,6 +57,9 @@ class RequestingSession(Protocol):
 
     number: int
     """Rises in the order in which connections were accepted."""
+
+    login: Login | None
+    """The client's login, on a listener that requires one."""
 
     @property
     def is_closed(self) -> bool:

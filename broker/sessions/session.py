@@ -1,16 +1,14 @@
 """One client connection: frames in, requests started in order, answers out.
 
 Room: sessions. It uses no socket; bytes go through a `Link`. All work happens in `take`, without a
-task, coroutine or future per request. Records of a Produce are views of the read buffer and are
-written before `take` returns. A request that cannot be answered at once is parked by its handler
-and answered later with `Call.answer`. Answers that become ready outside of a read are sent in the
-next turn of the loop, so that many share one send.
+task or future per request. Records of a Produce are views of the read buffer and are written before
+`take` returns. A request that cannot be answered at once is parked by its handler and answered
+later with `Call.answer`. Answers that become ready outside of a read are sent in the next turn.
 
 Nothing is read while complete frames are left in the buffer. So the buffer has at most one read or
-one frame, and everything after it, including the peer's end, waits in the kernel. After the peer
-closes or resets the connection, all complete requests are still served, as in Kafka's Selector, and
-the session counts until then. Answers are sent if the peer still reads them. Kafka drops the
-requests after an answer that cannot be sent; this broker serves them.
+one frame, and all that follows, including the peer's end, waits in the kernel. After the peer
+closes or resets the connection, all complete requests are still served, as in Kafka's Selector.
+Answers are sent if the peer still reads them.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 from broker.budget import SESSION_TURN_NS_MAX, TURN_GAP_NS
 from broker.sessions.call import FAULT, WaitingFetch
+from broker.sessions.login import Login
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
 from broker.sessions.reception import Reception, RequestTemplate
 from broker.world import End, Link
@@ -34,6 +33,8 @@ class Session:
 
     link: Link
     """The link to the client, from `linked` on."""
+    login: Login | None = None
+    """Set on a listener that requires a login."""
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
@@ -61,9 +62,7 @@ class Session:
         self._worked_until_ns = -TURN_GAP_NS
         self._is_turn_over = False
         self._has_frames = False
-        """True if complete frames may be left in the buffer: the pipeline was full or the turn
-        over.
-        """
+        """True if complete frames may be left, because the pipeline was full or the turn over."""
         self._is_scheduled = False
         self._is_stopping = False
         self._has_ended = False
@@ -102,7 +101,7 @@ class Session:
 
     def take(self, frames: Iterator[memoryview]) -> None:
         """Serve the requests that have been read."""
-        if not self.has_spoken:
+        if not self.has_spoken and self.login is None:
             self.has_spoken = True
             self.reception.sessions.spoke(self)
         self.last_active_ms = self._clock.monotonic_ms()

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Protocol
 
 from broker.config import BROKER_LISTENER, BrokerConfig, InForce
+from broker.sessions.login import CredentialKey, Login
 from broker.sessions.reception import CountedSession
 
 SHRINK_AFTER_MS = 5_000
@@ -19,8 +20,8 @@ SHRINK_AFTER_MS = 5_000
 
 RATE_WINDOW_MS = 1_000
 
-POTS = ("MILL", BROKER_LISTENER)
-"""Listeners with their own counts: the mill's parts and other brokers. Clients use the others."""
+POTS = ("MILL", "NET", BROKER_LISTENER)
+"""Listeners with their own counts: the mill's parts, clients over TLS, and other brokers."""
 
 
 class SweptSession(CountedSession, Protocol):
@@ -28,6 +29,9 @@ class SweptSession(CountedSession, Protocol):
 
     number: int
     """Rises in the order in which sessions were accepted."""
+
+    login: Login | None
+    """The client's login, on a listener that requires one."""
 
     @property
     def last_active_ms(self) -> int:
@@ -65,7 +69,7 @@ class ConnectionCounts:
     def __init__(self) -> None:
         self.count = 0
         self.silent_count = 0
-        """Number of connections that have not sent a byte yet."""
+        """Number of connections that have not sent a byte, or have not logged in, yet."""
         self.buffer_bytes = 0
         """Bytes of their unfinished and waiting requests."""
         self._per_host: Counter[str] = Counter()
@@ -169,7 +173,15 @@ class Sessions:
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
 
+    def end_logins(self, keys: set[CredentialKey]) -> None:
+        """Close the sessions that have logged in with one of these credentials."""
+        for session in list(self.open):
+            if session.login is not None and session.login.uses(keys):
+                session.close("the credential of the user was changed or removed")
+
     def _overdue(self, session: SweptSession, now_ms: int) -> str:
+        if session.login is not None and (reason := session.login.overdue(now_ms)):
+            return reason
         frame_ms_max = self._settings.config.connection_frame_timeout_ms
         since_ms = session.frame_since_ms
         if since_ms and now_ms - since_ms > frame_ms_max and not session.is_paused:

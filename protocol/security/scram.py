@@ -108,10 +108,9 @@ def credential_of(salted: bytes, salt: bytes, iterations: int, digest: str) -> S
 class ServerExchange:
     """The server's side of one login: `first`, then `challenge`, then `final`."""
 
-    user: str
-    """The name in the client's first message."""
-
     def __init__(self, digest: str) -> None:
+        self.user = ""
+        """The name in the client's first message; empty before that."""
         self._digest = digest
 
     def first(self, message: bytes) -> str:

@@ -238,6 +238,9 @@ class SimLink:
             self.way.put(data)
             self.is_held_up = self.is_stalled
 
+    def limit_frames(self, bytes_max: int) -> None:
+        self._frames.frame_bytes_max = bytes_max
+
     def pause(self) -> None:
         self.is_paused = True
 

@@ -201,6 +201,9 @@ class SimWorld:
         self.ns += self.look_ns
         return self.ns
 
+    def secret_bytes(self, count: int) -> bytes:
+        return self.chance.randbytes(count)
+
     def soon(self, call: Callable[..., object], *args: object) -> None:
         self.timeline.soon(self, call, *args)
 

@@ -6,8 +6,9 @@ it is moved.
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from broker.metadata.records import MetadataRecord, encode_record
@@ -230,6 +231,8 @@ class RigWorld(SimWorld):
 class FakeSession:
     """The part of a session that a handler uses."""
 
+    login: Any = None
+
     def __init__(self, listener: str = "HOST", number: int = 0) -> None:
         self.number = number
         self.listener_name = listener
@@ -297,6 +300,9 @@ class Asked:
 class Rig:
     """One broker on a simulated disk, started."""
 
+    raw: Mapping[str, Any] = MappingProxyType({"listeners": LISTENERS})
+    """The configuration besides the settings."""
+
     def __init__(
         self, disk: SimDisk | None = None, *, worker: Jobs | None = None, **settings: object
     ) -> None:
@@ -308,7 +314,7 @@ class Rig:
         self.start()
 
     def start(self) -> None:
-        config = broker_config(self.settings, listeners=LISTENERS)
+        config = broker_config(self.settings, **self.raw)
         self.broker = Broker(config, self.world, self.disk)
         self.flusher = HeldFlusher(self.broker.flusher, self.world.metadata)
         self.broker.flusher = self.flusher

@@ -207,7 +207,25 @@ def test_an_incomplete_object_is_a_fault_not_a_crash() -> None:
 @pytest.mark.parametrize(
     ("name", "protocol", "tls", "fault"),
     [
-        ("NET", "SASL_SSL", None, "security_protocol: found 'SASL_SSL', expected PLAINTEXT or SSL"),
+        (
+            "NET",
+            "SASL_PLAINTEXT",
+            None,
+            "security_protocol: found 'SASL_PLAINTEXT', expected PLAINTEXT, SSL or SASL_SSL",
+        ),
+        ("NET", "SASL_SSL", None, "tls: found None, expected certificate and key"),
+        (
+            "NET",
+            "SASL_SSL",
+            {"certificate": "a", "key": "b"},
+            "login_secret: found None, expected a secret",
+        ),
+        (
+            "BROKER",
+            "SASL_SSL",
+            {"certificate": "a", "key": "b"},
+            "expected PLAINTEXT or SSL: brokers show certificates",
+        ),
         ("NET", "SSL", None, "tls: found None, expected certificate and key"),
         ("BROKER", "SSL", {"certificate": "a", "key": "b"}, "tls.ca: found None, expected a CA"),
     ],

@@ -108,6 +108,9 @@ class MemoryLink:
     def left(self) -> Iterator[memoryview]:
         return iter(())
 
+    def limit_frames(self, bytes_max: int) -> None:
+        """Its frames come as whole ones."""
+
     def pause(self) -> None:
         self.is_paused = True
 

@@ -22,6 +22,7 @@ from protocol.messages import (
     metadata,
     offsets,
     produce,
+    sasl,
     scram,
     topics,
     transactions,
@@ -256,6 +257,14 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
             feature_updates=[features.FeatureUpdateKey(feature=NAME, max_version_level=1)]
         ),
         {ErrorCode.INVALID_UPDATE_VERSION},
+    ),
+    ApiKey.SASL_HANDSHAKE: (
+        lambda _: sasl.SaslHandshakeRequest(mechanism=NAME),
+        {ErrorCode.ILLEGAL_SASL_STATE},
+    ),
+    ApiKey.SASL_AUTHENTICATE: (
+        lambda _: sasl.SaslAuthenticateRequest(),
+        {ErrorCode.ILLEGAL_SASL_STATE},
     ),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (
         lambda _: scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=NAME)]),

@@ -1,0 +1,140 @@
+"""Handles SaslHandshake and SaslAuthenticate: one step of a login per request.
+
+A wrong password, an unknown user and a message that breaks the protocol get the same answer after
+the same delay. Then the connection ends. Only this broker's log says which it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from broker.cluster.metadata import Metadata
+from broker.config import InForce
+from broker.metrics.warnings import Warnings
+from broker.sessions.call import Call
+from broker.sessions.login import Login, LoginFailed, LoginRules, WrongLoginStep
+from broker.world import World
+from protocol.errors import ErrorCode
+from protocol.log import escape
+from protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from protocol.security.scram import MECHANISMS, NONCE_BYTES, Mechanism
+
+logger = logging.getLogger(__name__)
+
+FAILURE_DELAY_MS = 100
+"""The time before a failed login is answered, as `connection.failed.authentication.delay.ms`."""
+
+USER_SHOWN_MAX = 64
+
+REAUTH_SPREAD = 0.1
+"""How much the lives of sessions differ, so that clients do not all log in again at once."""
+
+OFFERED = list(MECHANISMS)
+NO_LOGIN = "this listener requires no login"
+
+
+class LoginHandlers:
+    """Handles the requests of a login."""
+
+    def __init__(
+        self, metadata: Metadata, settings: InForce, world: World, warnings: Warnings
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._world = world
+        self._warnings = warnings
+
+    def handshake(self, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
+        """Handle SaslHandshake.
+
+        Version 0 is offered because librdkafka before 2.0 sends no handshake otherwise; no client
+        sends it. It would be followed by messages without headers, which are not served.
+        """
+        login = call.session.login
+        if login is None:
+            return _refused(ErrorCode.ILLEGAL_SASL_STATE)
+        if call.version == 0:
+            call.hang_up("a login with SaslHandshake version 0, expected version 1")
+            return None
+        try:
+            is_offered = login.choose(request.mechanism, self._world.clock.monotonic_ms())
+        except WrongLoginStep as error:
+            self._note(call, str(error))
+            self._end_if_failed(login)
+            return _refused(ErrorCode.ILLEGAL_SASL_STATE)
+        if not is_offered:
+            name = escape(request.mechanism[:USER_SHOWN_MAX])
+            self._note(call, f"mechanism {name}, expected {' or '.join(OFFERED)}")
+            self._end_if_failed(login)
+            return _refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        return SaslHandshakeResponse(mechanisms=OFFERED)
+
+    def authenticate(
+        self, call: Call, request: SaslAuthenticateRequest
+    ) -> SaslAuthenticateResponse | None:
+        """Handle SaslAuthenticate."""
+        login = call.session.login
+        if login is None:
+            return _illegal(NO_LOGIN)
+        world = self._world
+        try:
+            answer = login.step(
+                bytes(request.auth_bytes),
+                self._rules(),
+                world.secret_bytes(NONCE_BYTES),
+                world.clock.monotonic_ms(),
+            )
+        except WrongLoginStep as error:
+            self._note(call, str(error))
+            self._end_if_failed(login)
+            return _illegal(str(error))
+        except LoginFailed as error:
+            self._note(call, str(error), user=escape(error.user[:USER_SHOWN_MAX]))
+            failed = partial(self._fail, call, login, error.mechanism)
+            world.later(FAILURE_DELAY_MS, failed)
+            return None
+        return SaslAuthenticateResponse(
+            auth_bytes=answer.message, session_lifetime_ms=answer.session_ms
+        )
+
+    def _rules(self) -> LoginRules:
+        config = self._settings.config
+        spread = self._world.chance.uniform(1 - REAUTH_SPREAD, 1)
+        return LoginRules(
+            self._metadata.image.credentials,
+            config.login_secret,
+            round(config.connections_max_reauth_ms * spread),
+        )
+
+    def _fail(self, call: Call, login: Login, mechanism: Mechanism) -> None:
+        call.answer(
+            SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+                # Kafka's words, which users search for.
+                error_message="Authentication failed during authentication due to invalid"
+                f" credentials with SASL mechanism {mechanism.sasl_name}",
+            )
+        )
+        login.end()
+
+    def _end_if_failed(self, login: Login) -> None:
+        if login.has_failed:
+            # In the next turn, after the answer was given.
+            self._world.soon(login.end)
+
+    def _note(self, call: Call, reason: str, **more: str) -> None:
+        self._warnings.warn(logger, "login failed", peer=call.session.peer, reason=reason, **more)
+
+
+def _refused(code: ErrorCode) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=code, mechanisms=OFFERED)
+
+
+def _illegal(reason: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=reason)

@@ -1,0 +1,228 @@
+"""The login of one client connection: SASL with SCRAM, as a state machine.
+
+Room: sessions. Pure: time, random bytes and credentials come in as arguments. States: nothing
+chosen; a mechanism chosen (SaslHandshake); challenged (first SaslAuthenticate); logged in; failed.
+From "logged in" a client can log in again to extend its session (KIP-368), as the same user with
+the same mechanism. A failed login ends the connection.
+
+A user that does not exist gets a challenge like all others, with a salt that stays the same. The
+login then fails at its end, so answers do not tell which users exist.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from protocol.errors import WireError
+from protocol.messages.api import ApiKey
+from protocol.security.scram import (
+    ITERATIONS_DEFAULT,
+    MECHANISMS,
+    SALT_BYTES,
+    Mechanism,
+    ScramCredential,
+    ScramError,
+    ServerExchange,
+)
+
+LOGIN_MS_MAX = 10_000
+"""The time for the handshake of TLS and the login together."""
+
+LOGIN_FRAME_BYTES_MAX = 64 << 10
+"""The largest request before the login, because everybody can send it."""
+
+API_VERSIONS_MAX = 3
+"""The ApiVersions requests before the login. A client sends one, or two if its version is new."""
+
+RELOGIN_MS_MIN = 1_000
+"""The time between two logins of one connection, as in Kafka."""
+
+CredentialKey = tuple[str, Mechanism]
+
+_SASL = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+
+
+class NotLoggedIn(WireError):
+    """A request that the connection may not send in this state. The connection is closed."""
+
+
+class LoginFailed(Exception):
+    """The login has failed. The text is for this side's log only."""
+
+    def __init__(self, reason: str, user: str, mechanism: Mechanism) -> None:
+        super().__init__(reason)
+        self.user = user
+        """The user that the client claims to be; empty if it named none."""
+        self.mechanism = mechanism
+
+
+class WrongLoginStep(Exception):
+    """A request of the login that does not fit its state."""
+
+
+@dataclass(slots=True)
+class LoginAttempt:
+    """A login under way."""
+
+    mechanism: Mechanism
+    exchange: ServerExchange
+    credential: ScramCredential | None = None
+    """The credential of the challenge; None before the challenge."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAnswer:
+    """The server's message of one step."""
+
+    message: bytes
+    session_ms: int = 0
+    """The life of the session, in the answer that completes a login; 0 without an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """What a step of a login needs from the broker."""
+
+    credentials: Mapping[CredentialKey, ScramCredential]
+    salt_secret: bytes
+    """The secret from which the salts of unknown users are made."""
+    session_ms: int
+    """The life of a session; 0 for one without an end."""
+
+
+class Login:
+    """The login of one connection."""
+
+    def __init__(
+        self, began_ms: int, on_complete: Callable[[], None], end: Callable[[], None]
+    ) -> None:
+        """`began_ms` is when the client connected. `on_complete` is called after the first login.
+        `end` closes the connection when its answers have been sent.
+        """
+        self.user = ""
+        """The user that has logged in; empty before."""
+        self.mechanism: Mechanism | None = None
+        self.end = end
+        self.has_failed = False
+        self._began_ms = began_ms
+        self._on_complete = on_complete
+        self._ends_ms = 0
+        self._attempt: LoginAttempt | None = None
+        self._attempt_ms: int | None = None
+        self._api_versions = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the client has logged in."""
+        return bool(self.user)
+
+    def uses(self, keys: set[CredentialKey]) -> bool:
+        """Return whether the session depends on one of these credentials."""
+        return self.mechanism is not None and (self.user, self.mechanism) in keys
+
+    def overdue(self, now_ms: int) -> str:
+        """Return why the connection must be closed at this time; empty if it may stay."""
+        if not self.is_complete and now_ms - self._began_ms > LOGIN_MS_MAX:
+            return f"no login within {LOGIN_MS_MAX} ms"
+        if self._ends_ms and now_ms >= self._ends_ms:
+            return "the session ended, because the client did not log in again"
+        return ""
+
+    def check_request(self, api_key: int, now_ms: int) -> None:
+        """Raise NotLoggedIn if a request may not be served. Called before its body is decoded."""
+        if self.has_failed:
+            raise NotLoggedIn("a request after a login that failed")
+        if api_key in _SASL:
+            return
+        if self.is_complete:
+            if reason := self.overdue(now_ms):
+                raise NotLoggedIn(reason)
+            return
+        if api_key != _API_VERSIONS:
+            raise NotLoggedIn(
+                f"a request with API key {api_key} before the login;"
+                " set security.protocol=SASL_SSL in the client"
+            )
+        self._api_versions += 1
+        if self._api_versions > API_VERSIONS_MAX:
+            raise NotLoggedIn(f"more than {API_VERSIONS_MAX} ApiVersions requests before the login")
+
+    def choose(self, name: str, now_ms: int) -> bool:
+        """Choose the mechanism. Return False if it is not offered, which fails the login.
+
+        Raises WrongLoginStep.
+        """
+        if self.is_complete:
+            last_ms = self._attempt_ms
+            if not self._ends_ms or (last_ms is not None and now_ms - last_ms < RELOGIN_MS_MIN):
+                raise WrongLoginStep("the client has logged in, and may not do so again now")
+        elif self._attempt is not None:
+            self.has_failed = True
+            raise WrongLoginStep("the client has chosen a mechanism already")
+        mechanism = MECHANISMS.get(name)
+        if mechanism is None:
+            self.has_failed = True
+            return False
+        if self.is_complete and mechanism is not self.mechanism:
+            self.has_failed = True
+            raise WrongLoginStep("the client has logged in with another mechanism")
+        self._attempt = LoginAttempt(mechanism, ServerExchange(mechanism.digest))
+        self._attempt_ms = now_ms
+        return True
+
+    def step(self, message: bytes, rules: LoginRules, random: bytes, now_ms: int) -> LoginAnswer:
+        """Take the client's next message and return the server's. `random` makes the nonce.
+
+        Raises WrongLoginStep if no mechanism is chosen, and LoginFailed.
+        """
+        attempt = self._attempt
+        if attempt is None:
+            self.has_failed = not self.is_complete
+            raise WrongLoginStep("the client has chosen no mechanism")
+        try:
+            return self._step(attempt, message, rules, random, now_ms)
+        except ScramError as error:
+            self.has_failed = True
+            raise LoginFailed(str(error), attempt.exchange.user, attempt.mechanism) from error
+
+    def _step(
+        self,
+        attempt: LoginAttempt,
+        message: bytes,
+        rules: LoginRules,
+        random: bytes,
+        now_ms: int,
+    ) -> LoginAnswer:
+        if attempt.credential is None:
+            user = attempt.exchange.first(message)
+            attempt.credential = _credential(user, attempt.mechanism, rules)
+            return LoginAnswer(attempt.exchange.challenge(attempt.credential, random))
+        user = attempt.exchange.user
+        last = attempt.exchange.final(message)
+        # The credential can have changed since the challenge.
+        if rules.credentials.get((user, attempt.mechanism)) != attempt.credential:
+            raise ScramError("the credential was changed during the login")
+        if self.is_complete and user != self.user:
+            raise ScramError("the client has logged in as another user")
+        is_first = not self.is_complete
+        self._attempt = None
+        self.user, self.mechanism = user, attempt.mechanism
+        self._ends_ms = now_ms + rules.session_ms if rules.session_ms else 0
+        if is_first:
+            self._on_complete()
+        return LoginAnswer(last, rules.session_ms)
+
+
+def _credential(user: str, mechanism: Mechanism, rules: LoginRules) -> ScramCredential:
+    """Return the user's credential, or a dummy that no password fits.
+
+    Both are computed in all cases, so the time does not tell which one is returned.
+    """
+    seed = hmac.digest(rules.salt_secret, f"{mechanism.sasl_name}:{user}".encode(), "sha512")
+    # The keys are made of secret bytes too, so no client can know a proof for them.
+    keys = hmac.digest(rules.salt_secret, seed, mechanism.digest)
+    dummy = ScramCredential(seed[:SALT_BYTES], keys, keys, ITERATIONS_DEFAULT)
+    return rules.credentials.get((user, mechanism), dummy)

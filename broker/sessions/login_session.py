@@ -1,0 +1,60 @@
+"""A client connection that must log in first, and the guard of its requests.
+
+Room: sessions. Until the login is complete, requests are small, few APIs are served, and the
+connection counts as a silent one. The guard looks at the API key before the request is decoded.
+"""
+
+from __future__ import annotations
+
+from broker.sessions.call import RequestingSession
+from broker.sessions.login import LOGIN_FRAME_BYTES_MAX, Login, NotLoggedIn
+from broker.sessions.pipeline import Slot
+from broker.sessions.reception import Reception, Starts
+from broker.sessions.session import Session
+from broker.world import Clock, End, Link
+
+_KEY_BYTES = 2
+
+
+class LoginSession(Session):
+    """A connection on a listener that requires a login."""
+
+    def __init__(self, reception: Reception) -> None:
+        super().__init__(reception)
+        began_ms = reception.clock.monotonic_ms()
+        self.login = Login(began_ms, self._logged_in, self._end_after_answers)
+
+    def linked(self, link: Link) -> None:
+        """Admit the new connection, with small requests only."""
+        link.limit_frames(LOGIN_FRAME_BYTES_MAX)
+        super().linked(link)
+
+    def _logged_in(self) -> None:
+        """Lift the limits, because the client is known now."""
+        self.has_spoken = True
+        self.reception.sessions.spoke(self)
+        self.link.limit_frames(self.reception.settings.config.socket_request_max_bytes)
+
+    def _end_after_answers(self) -> None:
+        """Read nothing more, and close the connection when its answers have been sent."""
+        if not self.is_closed:
+            self.link.pause()
+            self.ended(End.EOF)
+
+
+class LoginGuard:
+    """Passes the requests of clients on that have logged in."""
+
+    def __init__(self, dispatcher: Starts, clock: Clock) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
+        """Serve one request. Raises WireError if the connection must be closed."""
+        login = session.login
+        if login is None or len(frame) < _KEY_BYTES:
+            raise NotLoggedIn("a request that is too short")
+        login.check_request(int.from_bytes(frame[:_KEY_BYTES], "big"), self._clock.monotonic_ms())
+        self._dispatcher.start(session, slot, frame, waited_ns)
