@@ -92,6 +92,8 @@ class BrokerConfig(BrokerKeys):
     listeners: Mapping[str, Listener]
     status_host: str
     status_port: int
+    rack: str | None = None
+    """The rack of the node (`broker.rack`), which spreads the replicas of a partition."""
     tls: TlsFiles | None = None
     """Set if a listener has TLS."""
     login_secret: bytes = b""
@@ -125,6 +127,7 @@ class BrokerConfig(BrokerKeys):
                 listeners={name: Listener(**one) for name, one in raw["listeners"].items()},
                 status_host=status.get("host", "127.0.0.1"),
                 status_port=int(status.get("port", 0)),
+                rack=raw.get("rack"),
                 tls=TlsFiles(**raw["tls"]) if raw.get("tls") else None,
                 login_secret=(raw.get("login_secret") or "").encode(),
                 voters={

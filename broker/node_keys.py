@@ -33,6 +33,11 @@ class BrokerKeys(LimitKeys):
         "connections.max.reauth.ms", ConfigType.LONG, 3_600_000, "ms", is_dynamic=True, low=0,
         why="a client must log in again within this time, or its connection is closed; 0 for never",
     )  # fmt: skip
+    cordoned_log_dirs: str = setting(
+        "cordoned.log.dirs", ConfigType.LIST, "", is_dynamic=True,
+        why="a broker with `*` gets no new replicas (KIP-1066); the replicas that it has stay",
+        pattern=r"\*?", form="* (all folders of the broker; it has one), or nothing",
+    )  # fmt: skip
     default_replication_factor: int = setting(
         "default.replication.factor", ConfigType.INT, 1, "replicas", low=1,
         is_dynamic=True,

@@ -1,65 +1,120 @@
-"""Chooses the brokers for the partitions of a topic.
+"""Chooses the brokers for new partitions: which may get replicas, and how they are spread.
 
-This module is pure: the caller chooses `start` at random or by load.
+This module is pure. The rules of the spread are in `spreading`. Here are the brokers that may get
+replicas: those in service that are not cordoned. A broker that is away gets replicas only if there
+are too few others, so that a broker that restarts does not prevent new topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from broker.metadata.image import MetadataImage
+from broker.config import BrokerConfig
+from broker.controller.spreading import PlacementCounts, Racks, spread
+from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.records import BROKER_RESOURCE
 from protocol.errors import ApiError, ErrorCode
 
 
-def place(
-    broker_ids: Sequence[int], partition_count: int, replication_factor: int, start: int
-) -> list[list[int]]:
-    """Return the replicas of each partition, the preferred leader first.
+class ReplicaPlacer:
+    """Places the new partitions of one request. Partitions that it has placed count for the next
+    ones."""
 
-    Leaders go round robin from `start`. Followers have growing distances from their leader, so all
-    other brokers share the load of a broker that fails. There must be at least as many brokers as
-    replicas.
-    """
-    count = len(broker_ids)
-    ring = sorted(broker_ids)
-    placed = []
-    for partition in range(partition_count):
-        leader = (start + partition) % count
-        shift = partition // count
-        replicas = [ring[leader]]
-        for follower in range(replication_factor - 1):
-            distance = 1 + (shift + follower) % max(count - 1, 1)
-            replicas.append(ring[(leader + distance) % count])
-        placed.append(replicas)
-    return placed
+    def __init__(self, image: MetadataImage, config: BrokerConfig) -> None:
+        self._image = image
+        self._config = config
+        self._cordoned: Collection[int] | None = None
+        self._counts: PlacementCounts | None = None
+
+    @property
+    def cordoned(self) -> Collection[int]:
+        """The brokers that get no new replicas."""
+        if self._cordoned is None:
+            self._cordoned = cordoned_brokers(self._image, self._config)
+        return self._cordoned
+
+    def candidates(self, replication_factor: int) -> Racks:
+        """Return the brokers for new partitions, with their racks.
+
+        Raises INVALID_REPLICATION_FACTOR if there are too few.
+        """
+        brokers = self._image.brokers
+        cordoned = self.cordoned
+        active = [one for one in brokers.values() if one.is_active and one.node_id not in cordoned]
+        if 1 <= replication_factor <= len(active):
+            return {one.node_id: one.rack for one in active}
+        away = [
+            one for one in brokers.values() if not one.is_active and one.node_id not in cordoned
+        ]
+        if not 1 <= replication_factor <= len(active) + len(away):
+            note = f", {len(cordoned)} of them cordoned" if cordoned else ""
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor}, but there are {len(brokers)} "
+                f"brokers{note}",
+            )
+        # A broker that stops at the moment, or registered lately, probably comes back first.
+        away.sort(key=lambda one: (one.is_fenced, -one.broker_epoch))
+        chosen = [*active, *away[: replication_factor - len(active)]]
+        return {one.node_id: one.rack for one in chosen}
+
+    def place(
+        self,
+        racks: Racks,
+        count: int,
+        replication_factor: int,
+        existing: Iterable[PartitionImage] = (),
+    ) -> list[list[int]]:
+        """Return the replicas of `count` new partitions of a topic with these `existing` ones.
+
+        Raises INVALID_REPLICATION_FACTOR if a partition would have no leader.
+        """
+        if not is_led_by_any(racks, self._image):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor} needs brokers {sorted(racks)}, none of "
+                "which is in service",
+            )
+        if self._counts is None:
+            topics = self._image.topics.values()
+            self._counts = _counts_of(one for topic in topics for one in topic.partitions)
+        return spread(racks, count, replication_factor, _counts_of(existing), self._counts)
 
 
-def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
-    """Return the brokers for new partitions: those in service if they suffice, else all registered
-    brokers.
+def _counts_of(partitions: Iterable[PartitionImage]) -> PlacementCounts:
+    """Count partitions. A partition that moves counts for its future replicas."""
+    counts = PlacementCounts()
+    for partition in partitions:
+        leaving = partition.removing_replicas
+        counts.add([one for one in partition.replicas if one not in leaving])
+    return counts
 
-    So a broker that restarts does not prevent new topics. Raises INVALID_REPLICATION_FACTOR if too
-    few brokers are registered.
-    """
-    active = [one.node_id for one in image.brokers.values() if one.is_active]
-    if 1 <= replication_factor <= len(active):
-        return active
-    if 1 <= replication_factor <= len(image.brokers):
-        return list(image.brokers)
-    raise ApiError(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"replication factor {replication_factor}, but there are {len(image.brokers)} brokers",
+
+def cordoned_brokers(image: MetadataImage, config: BrokerConfig) -> frozenset[int]:
+    """Return the brokers that get no new replicas (KIP-1066)."""
+    for_all = image.settings(BROKER_RESOURCE, "")
+    return frozenset(
+        node_id
+        for node_id in image.brokers
+        if config.with_dynamic(
+            for_all, image.settings(BROKER_RESOURCE, str(node_id))
+        ).cordoned_log_dirs
     )
 
 
-def is_led_by_any(replicas: Sequence[int], image: MetadataImage) -> bool:
+def is_led_by_any(replicas: Iterable[int], image: MetadataImage) -> bool:
     """Return whether any of these replicas is on a broker in service, so that the partition has a
     leader."""
     return any(image.brokers[one].is_active for one in replicas)
 
 
-def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
-    """Refuse an invalid list of replicas that a client has chosen."""
+def check_assignment(
+    replicas: Sequence[int], image: MetadataImage, cordoned: Collection[int] = ()
+) -> None:
+    """Refuse an invalid list of replicas that a client has chosen.
+
+    `cordoned` are the brokers that must not get a replica here.
+    """
     if not replicas or len(set(replicas)) != len(replicas):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)} are empty or repeated"
@@ -69,6 +124,12 @@ def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"replicas {unknown} are not brokers of this cluster",
+        )
+    if refused := sorted(set(replicas).intersection(cordoned)):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"brokers {refused} are cordoned: they get no new replicas until you delete their "
+            "setting cordoned.log.dirs",
         )
     if not is_led_by_any(replicas, image):
         raise ApiError(

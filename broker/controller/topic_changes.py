@@ -9,8 +9,8 @@ from collections import Counter
 
 from broker.config import BrokerConfig
 from broker.controller.outcome import ControllerDecision
-from broker.controller.placement import candidates, check_assignment
-from broker.controller.topics import TopicBudget, each_once, new_partition, placed, refuse_repeated
+from broker.controller.placement import check_assignment
+from broker.controller.topics import TopicBudget, each_once, new_partition, refuse_repeated
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord
 from protocol.errors import ApiError, ErrorCode
@@ -138,9 +138,9 @@ def _growth(
     first = known.partitions[0]
     factor = len(original_replicas(first.replicas, first.adding_replicas))
     if topic.assignments is None:
-        broker_ids = candidates(factor, image)
+        racks = budget.placer.candidates(factor)
         budget.take(0, added)
-        replicas = placed(broker_ids, added, factor, image)
+        replicas = budget.placer.place(racks, added, factor, known.partitions)
     else:
         replicas = [list(one.broker_ids) for one in topic.assignments]
         if len(replicas) != added or any(len(one) != factor for one in replicas):
@@ -149,7 +149,7 @@ def _growth(
                 f"expected assignments for {added} partitions of {factor} replicas",
             )
         for one in replicas:
-            check_assignment(one, image)
+            check_assignment(one, image, budget.placer.cordoned)
         budget.take(0, added)
     return [
         new_partition(known.topic_id, old_count + number, one, image)

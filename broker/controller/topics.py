@@ -8,14 +8,14 @@ asking twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.leadership import directories_for
 from broker.controller.outcome import ControllerDecision, CreateOwnTopic
-from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
+from broker.controller.placement import ReplicaPlacer, check_assignment
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
     INTERNAL_TOPICS,
@@ -57,6 +57,7 @@ class TopicBudget:
     topics: int
     partitions: int
     config: BrokerConfig
+    placer: ReplicaPlacer
     suggestions: int = SUGGESTION_COUNT_MAX
     """The number of wrong settings that are still compared with the valid ones, for a
     suggestion."""
@@ -70,6 +71,7 @@ class TopicBudget:
             config.max_topics - len(image.topics),
             config.max_partitions - image.partition_count,
             config,
+            ReplicaPlacer(image, config),
         )
 
     def take(self, topics: int, partitions: int) -> None:
@@ -303,7 +305,7 @@ def _replicas(
     is built.
     """
     if topic.assignments:
-        replicas = _chosen_replicas(topic, image)
+        replicas = _chosen_replicas(topic, image, budget.placer.cordoned)
         budget.take(1, len(replicas))
         return replicas
     count = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
@@ -312,29 +314,14 @@ def _replicas(
     factor = topic.replication_factor
     if factor == -1:
         factor = config.default_replication_factor
-    broker_ids = candidates(factor, image)
+    racks = budget.placer.candidates(factor)
     budget.take(1, count)
-    return placed(broker_ids, count, factor, image)
+    return budget.placer.place(racks, count, factor)
 
 
-def placed(
-    broker_ids: Sequence[int], count: int, factor: int, image: MetadataImage
+def _chosen_replicas(
+    topic: CreatableTopic, image: MetadataImage, cordoned: Collection[int]
 ) -> list[list[int]]:
-    """Return the brokers for the replicas of new partitions.
-
-    Raises ApiError if a partition would have no leader.
-    """
-    replicas = place(broker_ids, count, factor, image.partition_count)
-    for one in replicas:
-        if not is_led_by_any(one, image):
-            raise ApiError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {factor} needs brokers {one}, none of which is in service",
-            )
-    return replicas
-
-
-def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[int]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -347,7 +334,7 @@ def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[i
         )
     replicas = [chosen[number] for number in range(len(chosen))]
     for one in replicas:
-        check_assignment(one, image)
+        check_assignment(one, image, cordoned)
     if len({len(one) for one in replicas}) != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas"

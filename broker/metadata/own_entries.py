@@ -53,7 +53,10 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
         _row("broker.id", ConfigType.INT, "the number of this node, under its older name"),
         lambda config: str(config.node_id),
     ),
-    (_row("broker.rack", ConfigType.STRING, "the rack of this node"), lambda _: None),
+    (
+        _row("broker.rack", ConfigType.STRING, "the rack of this node"),
+        lambda config: config.rack,
+    ),
     (_row("listeners", ConfigType.LIST, "where the node listens"), _listeners),
     (
         _row("log.dirs", ConfigType.LIST, "the folder of all partitions"),

@@ -200,7 +200,7 @@ class ClusterJoin:
                 RegistrationListener(name=name, host=one.advertised_host, port=one.advertised_port)
                 for name, one in config.listeners.items()
             ],
-            rack=None,
+            rack=config.rack,
             features=[
                 RegistrationFeature(
                     name=METADATA_VERSION, min_supported_version=level, max_supported_version=level

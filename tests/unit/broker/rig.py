@@ -304,9 +304,15 @@ class Rig:
     """The configuration besides the settings."""
 
     def __init__(
-        self, disk: SimDisk | None = None, *, worker: Jobs | None = None, **settings: object
+        self,
+        disk: SimDisk | None = None,
+        *,
+        worker: Jobs | None = None,
+        rack: str | None = None,
+        **settings: object,
     ) -> None:
         self.disk = disk or SimDisk()
+        self.rack = rack
         self._worker = worker
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.world = RigWorld(NOW, 1_000, worker)
@@ -314,7 +320,7 @@ class Rig:
         self.start()
 
     def start(self) -> None:
-        config = broker_config(self.settings, **self.raw)
+        config = broker_config(self.settings, **self.raw, rack=self.rack)
         self.broker = Broker(config, self.world, self.disk)
         self.flusher = HeldFlusher(self.broker.flusher, self.world.metadata)
         self.broker.flusher = self.flusher

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.controller import topics
+from broker.controller import placement
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
-from broker.controller.placement import place
+from broker.controller.spreading import Racks, spread
 from broker.controller.topics import SUGGESTION_COUNT_MAX
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.metadata.names import check_topic_name
@@ -239,11 +239,11 @@ def test_what_is_beyond_the_limit_is_refused_before_it_is_laid_out(
     cluster = Cluster()
     laid_out: list[int] = []
 
-    def count(broker_ids: list[int], partitions: int, factor: int, start: int) -> list[list[int]]:
+    def count(racks: Racks, partitions: int, *rest: Any) -> list[list[int]]:
         laid_out.append(partitions)
-        return place(broker_ids, partitions, factor, start)
+        return spread(racks, partitions, *rest)
 
-    monkeypatch.setattr(topics, "place", count)
+    monkeypatch.setattr(placement, "spread", count)
     wide = [
         CreatableTopic(name=f"t{number}", num_partitions=3_000, replication_factor=1)
         for number in range(50)
@@ -473,11 +473,3 @@ def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     second = cluster.submit(AllocateProducerIds(1, 0))
     assert first.stop == second.start
     assert cluster.image.next_producer_id == second.stop
-
-
-def test_leaders_are_dealt_round_and_replicas_are_distinct() -> None:
-    placed = place([3, 1, 2], 6, 2, start=1)
-    assert [one[0] for one in placed] == [2, 3, 1, 2, 3, 1]
-    assert all(len(set(one)) == 2 for one in placed)
-    # The followers of one leader's partitions are not all on one broker.
-    assert {one[1] for one in placed if one[0] == 2} == {1, 3}

@@ -143,6 +143,8 @@ def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
         "broker.rack": (None, SettingSource.DEFAULT, ConfigType.STRING),
     }.items()  # fmt: skip
     assert all(entries(result)[key].read_only for key in ("listeners", "broker.rack"))
+    cluster.config = replace(cluster.config, rack="hall-1")
+    assert entries(describe(cluster, name="7", kind=BROKER))["broker.rack"].value == "hall-1"
     asked = describe(cluster, name="7", kind=BROKER, keys=["node.id"])
     assert list(entries(asked)) == ["node.id"]
     code = alter(cluster, ("node.id", ConfigOperation.SET, "8"), name="1", kind=BROKER)

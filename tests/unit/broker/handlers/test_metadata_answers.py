@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -210,3 +211,13 @@ def test_without_brokers_on_the_listener_no_controller_is_named(rig: Rig) -> Non
     for request, version in ((MetadataRequest(topics=[]), 12), (DescribeClusterRequest(), 0)):
         assert rig.send(request, version, listener="OTHER").answer.controller_id == NO_NODE
         assert rig.send(request, version).answer.controller_id == 1
+
+
+def test_the_rack_of_the_last_start_is_named() -> None:
+    rig = Rig()
+    for rack in (None, "hall-1", "hall-2"):
+        rig.rack = rack
+        rig.power_cut(random.Random(1))
+        (broker,) = rig.send(MetadataRequest(topics=[]), 12).answer.brokers
+        (described,) = rig.send(DescribeClusterRequest(), 0).answer.brokers
+        assert broker.rack == described.rack == rack

@@ -1,0 +1,149 @@
+"""Moves units between brokers along the cheapest chains until the brokers' loads are level.
+
+This module is pure. A unit is a replica or a leadership of an item, which is a partition. A *shift*
+takes one unit of one item from one broker to another. If no single shift can level two brokers, a
+chain of shifts over other brokers can. The result depends on the order of the input only, not on
+hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+Shift = tuple[int, int, int]
+"""A possible shift of an item: the broker that loses a unit, the target, and the cost."""
+
+Edge = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Levelling(Generic[Item]):
+    """The loads of brokers, and the shifts that are possible at the moment.
+
+    `loads` has every broker, and is kept up to date. `shifts_of` returns the possible shifts of an
+    item. `shift` carries one out. Of two chains with the same cost, `tie` prefers the broker with
+    the larger value as the source, and the one with the smaller value as the target.
+    """
+
+    loads: MutableMapping[int, int]
+    shifts_of: Callable[[Item], Iterable[Shift]]
+    shift: Callable[[Item, int, int], None]
+    tie: Callable[[int], int] = lambda _: 0
+    changed_with: Callable[[Item], Iterable[Item]] = lambda item: (item,)
+    """Returns the items whose possible shifts change when an item is shifted."""
+    _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
+    _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
+
+    def add(self, item: Item) -> None:
+        """Note the possible shifts of an item."""
+        shifts = self._shifts[item] = list(self.shifts_of(item))
+        for source, target, cost in shifts:
+            self._edges.setdefault((source, target), {}).setdefault(cost, {})[item] = None
+
+    def level(self) -> None:
+        """Shift units until no chain connects two brokers whose loads differ by two or more."""
+        blocked: set[Edge] = set()
+        while (path := self._cheapest(blocked)) is not None:
+            items = self._items_along(path)
+            if items is None:
+                # Two steps of the chain need the same item.
+                blocked.add((path[0], path[-1]))
+                continue
+            blocked.clear()
+            self.loads[path[0]] -= 1
+            self.loads[path[-1]] += 1
+            for item, (source, target) in zip(items, pairwise(path), strict=True):
+                self.shift(item, source, target)
+            for changed in dict.fromkeys(one for item in items for one in self.changed_with(item)):
+                self._forget(changed)
+                self.add(changed)
+
+    def _forget(self, item: Item) -> None:
+        for source, target, cost in self._shifts.pop(item):
+            by_cost = self._edges[source, target]
+            del by_cost[cost][item]
+            if not by_cost[cost]:
+                del by_cost[cost]
+
+    def _cheapest(self, blocked: set[Edge]) -> list[int] | None:
+        """Return the brokers of the chain to use next; None if the loads are as level as possible.
+
+        Chains that a bound demands come first: away from brokers above the rounded-up mean, then to
+        brokers below the rounded-down mean. So the number of shifts is the smallest.
+        """
+        loads = self.loads
+        lowest, highest = min(loads.values()), max(loads.values())
+        if highest - lowest < 2:
+            return None
+        total, count = sum(loads.values()), len(loads)
+        floor, ceiling = total // count, -(-total // count)
+        costs = {edge: min(by_cost) for edge, by_cost in self._edges.items() if by_cost}
+        best: tuple[tuple[int, ...], list[int]] | None = None
+        for source, load in loads.items():
+            if load - lowest < 2:
+                continue
+            reached = _reached(source, costs, len(loads))
+            for target, (cost, before) in reached.items():
+                difference = load - loads[target]
+                if difference < 2 or (source, target) in blocked:
+                    continue
+                phase = 0 if load > ceiling else 1 if loads[target] < floor else 2
+                is_under = loads[target] < floor
+                key = (
+                    *(phase, cost, not is_under, -difference, self.tie(target) - self.tie(source)),
+                    *(source, target),
+                )
+                if best is None or key < best[0]:
+                    best = (key, _path(source, target, before, reached))
+        return None if best is None else best[1]
+
+    def _items_along(self, path: list[int]) -> list[Item] | None:
+        """Return a different item for each step of a chain; None if two steps need the same."""
+        items: list[Item] = []
+        for edge in pairwise(path):
+            by_cost = self._edges[edge]
+            free = (item for item in by_cost[min(by_cost)] if item not in items)
+            item = next(free, None)
+            if item is None:
+                return None
+            items.append(item)
+        return items
+
+
+Reached = dict[int, tuple[int, int]]
+"""For each broker the cost to reach it, and the broker before it on the way."""
+
+
+def _reached(source: int, costs: dict[Edge, int], count: int) -> Reached:
+    """Return the cheapest ways from a broker to all others (Bellman-Ford)."""
+    reached: Reached = {source: (0, source)}
+    for _ in range(count):
+        is_changed = False
+        for (one, other), cost in costs.items():
+            if one not in reached or other == source:
+                continue
+            whole = reached[one][0] + cost
+            if other not in reached or whole < reached[other][0]:
+                reached[other] = (whole, one)
+                is_changed = True
+        if not is_changed:
+            break
+    del reached[source]
+    return reached
+
+
+def _path(source: int, target: int, before: int, reached: Reached) -> list[int]:
+    def backwards() -> Iterator[int]:
+        yield target
+        node = before
+        while node != source:
+            yield node
+            node = reached[node][1]
+        yield source
+
+    return list(backwards())[::-1]
