@@ -71,10 +71,21 @@ def _check_brokers(config: MillConfig, document: Document) -> None:
     count = config.cluster.brokers
     if count in BROKER_COUNTS:
         check_replication(config, document)
+        _check_racks(config, document)
     else:
         why = ": of two, neither can go on alone" if count == 2 else ""
         expected = f"1 or 3{why} (or bootstrap_servers of an existing cluster)"
         document.add(("cluster", "brokers"), str(count), expected)
+
+
+def _check_racks(config: MillConfig, document: Document) -> None:
+    count, racks = config.cluster.brokers, config.cluster.racks
+    path = ("cluster", "racks")
+    if racks and len(racks) != count:
+        document.add(path, f"{len(racks)} of them", f"a rack for each broker: {count}, or none")
+    for place, rack in enumerate(racks):
+        if not rack.strip():
+            document.add((*path, place), found_text(rack), "the name of a rack")
 
 
 def _check_broker_settings(config: MillConfig, document: Document) -> None:

@@ -38,6 +38,12 @@ class ClusterSection(_FileModel):
         " see [kafka.md](../kafka.md)",
         examples=["kafka-1:9092,kafka-2:9092"],
     )
+    racks: tuple[str, ...] = Field(
+        default=(),
+        description="the rack of each bundled broker (`broker.rack`), in the order of their"
+        " numbers, see [racks](#racks). Empty: no racks",
+        examples=[["hall-1"]],
+    )
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
         description="[Kafka's own broker keys](#kafkas-own-keys)",

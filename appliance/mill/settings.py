@@ -109,6 +109,7 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
         "log_dir": str(mill.home.part_data(part)),
         "listeners": listeners,
+        "rack": mill.config.cluster.racks[index] if mill.config.cluster.racks else None,
         "tls": tls_files(mill.home, network, part) if network.opens_kafka else None,
         "voters": {
             str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()

@@ -62,6 +62,16 @@ TABLE = [
         "expected 1 or 3: of two",
     ),
     ("cluster: {brokers: 5}", "mill.yaml:1:20: cluster.brokers: found 5", "expected 1 or 3 ("),
+    (
+        "cluster: {brokers: 3, racks: [a, b]}",
+        "mill.yaml:1:30: cluster.racks: found 2 of them",
+        "expected a rack for each broker: 3, or none",
+    ),
+    (
+        "cluster: {brokers: 1, racks: ['']}",
+        "mill.yaml:1:31: cluster.racks[0]: found ''",
+        "expected the name of a rack",
+    ),
     ("cluster: {brokers: 0}", "mill.yaml:1:20: cluster.brokers: found 0", "expected 1 or 3 ("),
     (
         "cluster: {settings: {default.replication.factor: 3}}",

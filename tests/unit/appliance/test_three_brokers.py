@@ -89,6 +89,13 @@ def test_what_the_file_states_wins(tmp_path: Path) -> None:
         assert config.num_partitions == 7
 
 
+def test_each_has_the_rack_of_its_place_in_the_file(tmp_path: Path) -> None:
+    of = mill(tmp_path, "cluster: {brokers: 3, racks: [hall-1, hall-1, hall-2]}")
+    racks = [config.rack for config in broker_configs(of).values()]
+    assert racks == ["hall-1", "hall-1", "hall-2"]
+    assert {config.rack for config in broker_configs(mill(tmp_path)).values()} == {None}
+
+
 def test_what_three_brokers_can_hold_is_no_fault(tmp_path: Path) -> None:
     mill(
         tmp_path,
