@@ -24,9 +24,11 @@ from broker.config import BROKER_LISTENER
 from broker.controller.active import OrderWaiter
 from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
 from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness
+from broker.controller.outcome import CompleteReassignments
 from broker.controller.registration import Registration, RegistrationFacts
 from broker.controller.suspicion import ProbeVerdict
-from broker.metadata.image import BrokerImage, MetadataImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage
 from broker.quorum.voters import ReplicaKey
 from broker.world import Address, World
 from protocol.errors import ApiError, ErrorCode
@@ -94,6 +96,8 @@ class LivenessDriver:
         self._retry_ms: int | None = None
         self._balance_ms = 0
         """When the controller next looks for leaderships to move."""
+        self._complete_ms = 0
+        """When the controller next looks for reassignments to complete."""
         controller.add_listener(self)
 
     @property
@@ -112,6 +116,8 @@ class LivenessDriver:
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
+        # The former controller can have missed a reassignment that is complete (KAFKA-4214).
+        self._complete_ms = self._alarm.now_ms
         for probe in liveness.took_over(image, predecessor, self._alarm.now_ms):
             self._start(probe)
         self._arm()
@@ -246,6 +252,10 @@ class LivenessDriver:
         if self._balance_ms <= now_ms:
             self._balance_ms = now_ms + BALANCE_MS
             self._elect_preferred(liveness, now_ms)
+        if self._complete_ms <= now_ms:
+            self._complete_ms = now_ms + BALANCE_MS
+            if self._image.moving:
+                self._controller.submit(CompleteReassignments(), OrderWaiter(_nothing, _nothing))
         self._arm()
 
     def _elect_preferred(self, liveness: Liveness, now_ms: int) -> None:
@@ -268,7 +278,12 @@ class LivenessDriver:
     def _arm(self) -> None:
         if self._liveness is None:
             return
-        deadlines = (self._liveness.next_deadline_ms, self._retry_ms, self._balance_ms)
+        deadlines = (
+            self._liveness.next_deadline_ms,
+            self._retry_ms,
+            self._balance_ms,
+            self._complete_ms,
+        )
         self._alarm.set(min((one for one in deadlines if one is not None), default=None))
 
 

@@ -31,7 +31,7 @@ from broker.cluster.membership_effects import (
     SendRequest,
 )
 from broker.controller.liveness import SESSION_TIMEOUT_MS
-from broker.metadata.image import BrokerImage
+from broker.metadata.broker_image import BrokerImage
 from protocol.errors import ErrorCode
 from protocol.messages.membership import (
     BrokerHeartbeatRequest,

@@ -25,7 +25,8 @@ from broker.cluster.membership_effects import (
     SendRequest,
 )
 from broker.controller.active import OrderWaiter
-from broker.metadata.image import BrokerImage, MetadataImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage
 from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.sessions.dispatch import refusal
 from broker.sessions.peers import LinkKind, Peers

@@ -21,7 +21,10 @@ from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import FeatureLevelRecord, MetadataRecord, encode_record
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.elections import ElectLeadersRequest
+from protocol.messages.elections import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+)
 from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -73,6 +76,7 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
             | DeleteTopicsRequest()
             | CreatePartitionsRequest()
             | ElectLeadersRequest()
+            | AlterPartitionReassignmentsRequest()
             | UpdateFeaturesRequest()
         ) if order.timeout_ms > 0:
             return min(order.timeout_ms, ORDER_TIMEOUT_MS)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from broker.config import BrokerConfig
 from broker.controller.leadership import WantedChange, change, min_in_sync_replicas
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import RECOVERED, RECOVERING, MetadataRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
@@ -86,7 +87,12 @@ def alter_partition(
             record = change(asked.topic_id, index, partition, wanted, image.brokers, min_isr)
             records.append(record)
             changed[topic.name, index] = partition.changed(record)
-            answers.append(_granted(index, changed[topic.name, index]))
+            if changed[topic.name, index].leader == request.broker_id:
+                answers.append(_granted(index, changed[topic.name, index]))
+            else:
+                # The change has completed a reassignment, and the sender is not among the replicas
+                # that stay. It must not act as the leader any more (KAFKA-12803).
+                answers.append(_refused(index, ErrorCode.NEW_LEADER_ELECTED))
         topics.append(AlterPartitionResponseTopic(topic_id=asked.topic_id, partitions=answers))
     return ControllerDecision(records, AlterPartitionResponse(topics=topics))
 

@@ -17,14 +17,23 @@ from broker.controller.credentials import alter_credentials
 from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
 from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
-from broker.controller.outcome import AllocateProducerIds, ControllerDecision, CreateOwnTopic
+from broker.controller.outcome import (
+    AllocateProducerIds,
+    CompleteReassignments,
+    ControllerDecision,
+    CreateOwnTopic,
+)
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
+from broker.controller.reassign import alter_reassignments, complete_reassignments
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
 from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from protocol.messages.elections import ElectLeadersRequest
+from protocol.messages.elections import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+)
 from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
@@ -43,6 +52,7 @@ FromBrokers = (
     | AlterPartitionRequest
     | AllocateProducerIdsRequest
     | ElectPreferred
+    | CompleteReassignments
 )
 """The requests that brokers depend on.
 
@@ -58,6 +68,7 @@ ControllerInput = (
     | AlterConfigsRequest
     | CreateOwnTopic
     | ElectLeadersRequest
+    | AlterPartitionReassignmentsRequest
     | UnregisterBrokerRequest
     | UpdateFeaturesRequest
     | AlterUserScramCredentialsRequest
@@ -100,6 +111,8 @@ class Controller:
                 return alter_fully(order, image, self.config)
             case ElectLeadersRequest():
                 return elect_leaders(order, image, self.config)
+            case AlterPartitionReassignmentsRequest():
+                return alter_reassignments(order, image, self.config)
             case UnregisterBrokerRequest():
                 return unregister(order, image)
             case UpdateFeaturesRequest():
@@ -125,6 +138,8 @@ class Controller:
                 return allocate_block(order, image)
             case ElectPreferred():
                 return elect_preferred(order, image, self.config)
+            case CompleteReassignments():
+                return complete_reassignments(order, image, self.config)
 
     def _new_topic_id(self) -> Uuid:
         while True:

@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.controller.leadership import (
     Election,
     WantedChange,
+    by_preference,
     change,
     elect_by_order,
     may_lead,
@@ -134,6 +135,6 @@ def _elected(
     # No replica can lead without a loss of records. So, as in Kafka, the first replica in service
     # is elected.
     partition = topic.partitions[wanted.partition]
-    able = [one for one in partition.replicas if may_lead(partition, one, image.brokers)]
+    able = [one for one in by_preference(partition) if may_lead(partition, one, image.brokers)]
     chosen = able[0] if able else NO_NODE
     return elect_by_order(topic, wanted.partition, image, Election.UNCLEAN, min_isr, chosen)

@@ -12,6 +12,8 @@ leaders and requests of operators. So no change can forget a rule:
   replicas are in sync again, records can be committed without them, so the set becomes empty.
 - A leader epoch never has two histories. A new leadership starts a new epoch, even for the same
   broker after a restart.
+- A reassignment (KIP-455) is completed in the first record in which its conditions hold, whatever
+  the record is for. The module `reassign` starts and cancels reassignments.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.config import BrokerConfig
-from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.controller.completion import (
+    ReplicaAssignment,
+    completed,
+    is_complete,
+    reassigned,
+    takes_replicas_away,
+)
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import (
     LEADER_UNCHANGED,
     RECOVERED,
@@ -74,6 +84,8 @@ class WantedChange:
     begins_epoch: bool = False
     """True to start a new epoch even if the leader stays, so that the leader forgets its followers'
     progress."""
+    assignment: ReplicaAssignment | None = None
+    """Another assignment. Replicas that it lacks leave the in-sync and eligible replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +113,6 @@ def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
     return partition.directories[partition.replicas.index(node_id)]
 
 
-def directories_for(
-    replicas: Sequence[int], brokers: Brokers, partition: PartitionImage | None = None
-) -> tuple[Uuid, ...]:
-    """Return the directories of replicas, in their order: those that `partition` has, and for its
-    other replicas the first directory of each broker.
-
-    Empty if the directory of one replica is unknown, because its broker registered without any or
-    is not registered any more.
-    """
-    known: dict[int, Uuid] = {}
-    if partition is not None and partition.directories:
-        known = dict(zip(partition.replicas, partition.directories, strict=True))
-    for node_id in replicas:
-        broker = brokers.get(node_id)
-        if node_id not in known and broker is not None and broker.directory_ids:
-            known[node_id] = broker.directory_ids[0]
-    if any(node_id not in known for node_id in replicas):
-        return ()
-    return tuple(known[node_id] for node_id in replicas)
-
-
 def elect(
     partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
 ) -> ElectionResult:
@@ -129,11 +120,13 @@ def elect(
 
     `chosen` is used only for an UNCLEAN election, and only if a clean election finds no leader.
     """
-    able = [node_id for node_id in partition.replicas if may_lead(partition, node_id, brokers)]
+    able = [
+        node_id for node_id in by_preference(partition) if may_lead(partition, node_id, brokers)
+    ]
     in_sync = [node_id for node_id in able if node_id in partition.in_sync_replicas]
     eligible = [node_id for node_id in able if node_id in partition.eligible_leader_replicas]
-    if election is Election.PREFERRED and in_sync[:1] == list(partition.replicas[:1]):
-        return ElectionResult(in_sync[0])
+    if election is Election.PREFERRED and partition.replicas[0] in in_sync:
+        return ElectionResult(partition.replicas[0])
     if partition.leader in in_sync:
         return ElectionResult(partition.leader)
     for node_id in (*in_sync, *eligible):
@@ -141,6 +134,20 @@ def elect(
     if election is Election.UNCLEAN and chosen in able:
         return ElectionResult(chosen, is_unclean=True)
     return ElectionResult(NO_NODE)
+
+
+def by_preference(partition: PartitionImage) -> Sequence[int]:
+    """Return the replicas in the order in which they are elected.
+
+    Replicas that a reassignment adds come last, so that it can be cancelled without an election.
+    Replicas that stay come first, so that its end needs none.
+    """
+    if not partition.is_moving:
+        return partition.replicas
+    return sorted(
+        partition.replicas,
+        key=lambda one: (one in partition.adding_replicas, one in partition.removing_replicas),
+    )
 
 
 def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
@@ -170,6 +177,10 @@ def change(
     `min_isr` is the topic's setting. The minimum of a partition is `effective_min_isr`.
     """
     after = _settled(partition, wanted, min_isr)
+    begins_epoch = wanted.begins_epoch
+    if is_complete(after, min_isr):
+        begins_epoch = begins_epoch or takes_replicas_away(after)
+        after = completed(after)
     elected = elect(after, brokers, wanted.election, wanted.chosen)
     in_sync, eligible = after.in_sync_replicas, after.eligible_leader_replicas
     known = after.last_known_elr
@@ -181,6 +192,12 @@ def change(
         in_sync = (*in_sync, elected.leader)
         in_sync, eligible, known = _with_eligible(after, in_sync, frozenset(), min_isr)
     record = PartitionChangeRecord(partition_id=number, topic_id=topic_id)
+    if after.replicas != partition.replicas:
+        record.replicas = list(after.replicas)
+    if after.adding_replicas != partition.adding_replicas:
+        record.adding_replicas = list(after.adding_replicas)
+    if after.removing_replicas != partition.removing_replicas:
+        record.removing_replicas = list(after.removing_replicas)
     if wanted.in_sync_replicas is not None or in_sync != partition.in_sync_replicas:
         record.isr = list(in_sync)
     if eligible != partition.eligible_leader_replicas:
@@ -189,7 +206,7 @@ def change(
         record.last_known_elr = list(known)
     if after.directories != partition.directories:
         record.directories = list(after.directories)
-    if elected.leader != partition.leader or wanted.begins_epoch:
+    if elected.leader != partition.leader or begins_epoch:
         record.leader = elected.leader
     if elected.is_unclean:
         record.leader_recovery_state = RECOVERING
@@ -206,6 +223,7 @@ def differs(partition: PartitionImage, record: PartitionChangeRecord) -> bool:
 
 def _settled(partition: PartitionImage, wanted: WantedChange, min_isr: int) -> PartitionImage:
     """Return the partition with `wanted` applied, before the election."""
+    partition = reassigned(partition, wanted.assignment)
     asked = partition.in_sync_replicas
     if wanted.in_sync_replicas is not None:
         asked = tuple(wanted.in_sync_replicas)
@@ -279,7 +297,12 @@ def lowered_min_isr(
 
 
 def returns(partition: PartitionImage, brokers: Brokers) -> bool:
-    """Return whether leadership could return to the preferred replica, because it is in sync."""
+    """Return whether leadership could return to the preferred replica, because it is in sync.
+
+    It does not return to a replica that a reassignment adds before the reassignment is complete.
+    """
+    if partition.replicas[0] in partition.adding_replicas:
+        return False
     preferred = elect(partition, brokers, Election.PREFERRED).leader
     return preferred not in (NO_NODE, partition.leader) and preferred == partition.replicas[0]
 

@@ -20,7 +20,8 @@ from broker.controller.alter_partition import check_broker_epoch
 from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
 from broker.controller.suspicion import RECONNECT_MS, ProbeVerdict, Suspicion
-from broker.metadata.image import BrokerImage, MetadataImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeatResponse

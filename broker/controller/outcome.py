@@ -34,6 +34,11 @@ class AllocateProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
+class CompleteReassignments:
+    """The controller's own request to complete the reassignments whose conditions hold."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateOwnTopic:
     """The request for a topic that the broker itself needs: an internal topic, or a topic in a
     metadata request.

@@ -23,7 +23,8 @@ from broker.controller.leadership import (
     partitions_of,
 )
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
     TOPIC_RESOURCE,
@@ -164,7 +165,8 @@ def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[M
 def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
     """Unfence a broker that has replayed its own registration.
 
-    It becomes the leader of partitions without a leader.
+    It becomes the leader of partitions without a leader. Reassignments of its partitions are
+    completed if they can be.
     """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=False)}
@@ -172,7 +174,8 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
         UnfenceBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
     ]
     for topic, number, partition in partitions_of(image):
-        if partition.leader == NO_NODE and node_id in partition.replicas:
+        is_affected = partition.leader == NO_NODE or partition.is_moving
+        if is_affected and node_id in partition.replicas:
             min_isr = min_in_sync_replicas(topic, image, config)
             changed = change(topic.topic_id, number, partition, WantedChange(), brokers, min_isr)
             if differs(partition, changed):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
-from broker.controller.leadership import directories_for
 from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.controller.placement import ReplicaPlacer, check_assignment
+from broker.metadata.broker_image import directories_for
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
     INTERNAL_TOPICS,
@@ -137,7 +137,7 @@ def new_partition(
         leader=in_sync[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=list(directories_for(replicas, image.brokers)),
+        directories=list(directories_for(replicas, image.brokers, {})),
     )
 
 

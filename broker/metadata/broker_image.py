@@ -1,11 +1,11 @@
-"""One registered broker in the cluster's metadata.
+"""One registered broker, as the metadata log describes it, and its directories.
 
-This module is pure.
+This module is pure. `image` has the brokers of a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.metadata.records import RegisterBrokerRecord
@@ -35,8 +35,8 @@ class BrokerImage:
         return not (self.is_fenced or self.is_stopping)
 
 
-def registered(record: RegisterBrokerRecord) -> BrokerImage:
-    """Return the broker after its registration."""
+def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
+    """Return the broker that a registration describes."""
     return BrokerImage(
         record.broker_id,
         record.incarnation_id,
@@ -47,3 +47,24 @@ def registered(record: RegisterBrokerRecord) -> BrokerImage:
         record.in_controlled_shutdown,
         tuple(record.log_dirs),
     )
+
+
+def directories_for(
+    replicas: Sequence[int], brokers: Mapping[int, BrokerImage], known: Mapping[int, Uuid]
+) -> tuple[Uuid, ...]:
+    """Return the directories of replicas, in their order: the known ones by node id, and for the
+    other replicas the first directory of each broker.
+
+    Empty if the directory of one replica is unknown, because its broker registered without any or
+    is not registered any more.
+    """
+    found: list[Uuid] = []
+    for node_id in replicas:
+        broker = brokers.get(node_id)
+        if node_id in known:
+            found.append(known[node_id])
+        elif broker is not None and broker.directory_ids:
+            found.append(broker.directory_ids[0])
+        else:
+            return ()
+    return tuple(found)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from broker.metadata.broker_image import BrokerImage as BrokerImage
-from broker.metadata.broker_image import registered
+from broker.metadata.broker_image import BrokerImage, registered_broker
 from broker.metadata.features import check_level
 from broker.metadata.names import normalised
 from broker.metadata.records import (
@@ -42,6 +41,7 @@ from broker.metadata.records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
+from protocol.reassignment import original_replicas
 from protocol.security.scram import Mechanism, ScramCredential
 from protocol.types import TopicPartition, Uuid
 
@@ -89,6 +89,26 @@ class PartitionImage:
     directories: tuple[Uuid, ...] = ()
     """The ids of the directories that have the replicas, in the order of `replicas`. Empty if an
     older record did not name them."""
+
+    @property
+    def directory_by_node(self) -> Mapping[int, Uuid]:
+        """The directory of each replica, by node id; empty if they are unknown."""
+        return dict(zip(self.replicas, self.directories, strict=bool(self.directories)))
+
+    @property
+    def is_moving(self) -> bool:
+        """True while a reassignment adds or removes replicas."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """The replicas that the reassignment did not add, in the order of `replicas`."""
+        return original_replicas(self.replicas, self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas at the end of the reassignment, in their order."""
+        return tuple(one for one in self.replicas if one not in self.removing_replicas)
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
         """Return the partition after a change. Fields that are None in the record keep their
@@ -147,6 +167,8 @@ class MetadataImage:
     """The level of each feature. A missing feature has level 0."""
     credentials: Mapping[CredentialKey, ScramCredential] = field(default_factory=dict)
     """The credentials of users, by name and mechanism."""
+    moving: Mapping[Uuid, tuple[int, ...]] = field(default_factory=dict)
+    """The partitions that are being reassigned, by topic id."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -186,6 +208,7 @@ class MetadataDelta:
         self._next_producer_id = base.next_producer_id
         self._features = dict(base.features)
         self._credentials = dict(base.credentials)
+        self._moving = dict(base.moving)
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
@@ -211,7 +234,7 @@ class MetadataDelta:
             case ConfigRecord():
                 self._set_config(record)
             case RegisterBrokerRecord():
-                self._brokers[record.broker_id] = registered(record)
+                self._brokers[record.broker_id] = registered_broker(record)
             case UnregisterBrokerRecord():
                 self._registered_as(record.broker_id, record.broker_epoch)
                 del self._brokers[record.broker_id]
@@ -255,6 +278,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=self._features,
             credentials=self._credentials,
+            moving=self._moving,
         )
 
     def _registered_as(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -339,13 +363,24 @@ class MetadataDelta:
                 directories=tuple(record.directories),
             )
         )
+        self._note_move(record.topic_id, record.partition_id, partitions[-1])
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         if not 0 <= record.partition_id < self._partition_count(record.topic_id):
             name = self._topic_names[record.topic_id]
             raise ImpossibleRecord(f"topic '{name}' has no partition {record.partition_id}")
         partitions = self._partitions_of(record.topic_id)
-        partitions[record.partition_id] = partitions[record.partition_id].changed(record)
+        changed = partitions[record.partition_id].changed(record)
+        partitions[record.partition_id] = changed
+        self._note_move(record.topic_id, record.partition_id, changed)
+
+    def _note_move(self, topic_id: Uuid, number: int, partition: PartitionImage) -> None:
+        """Keep the index of reassignments up to date."""
+        found = {*self._moving.pop(topic_id, ()), number}
+        if not partition.is_moving:
+            found.remove(number)
+        if found:
+            self._moving[topic_id] = tuple(sorted(found))
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._name_of(record.topic_id)
@@ -357,6 +392,7 @@ class MetadataDelta:
             self._normalised_names[key] = others
         self._partitions.pop(record.topic_id, None)
         self._configs.pop((TOPIC_RESOURCE, name), None)
+        self._moving.pop(record.topic_id, None)
         self.touched.discard(name)
         known = self.base.topic_by_id(record.topic_id)
         if known is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage, TopicImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import (
     TOPIC_RESOURCE,
     BrokerEndpoint,

@@ -4,7 +4,7 @@ This module has only data classes.
 """
 
 from protocol.messages.api import ApiKey
-from protocol.wire.schema import Message, Struct, array, int8, int16, int32, string
+from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, int32, string
 
 
 class TopicPartitions(Struct):
@@ -63,11 +63,15 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(
-    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), flexible=0
 ):
-    """Partitions to move to other brokers."""
+    """Partitions to move to other brokers.
+
+    `allow_replication_factor_change` False refuses another number of replicas (KIP-860).
+    """
 
     timeout_ms: int = int32(default=60000)
+    allow_replication_factor_change: bool = boolean(since=1, default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
 
 
@@ -87,12 +91,13 @@ class ReassignableTopicResponse(Struct):
 
 
 class AlterPartitionReassignmentsResponse(
-    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), flexible=0
 ):
     """The result of an AlterPartitionReassignments request by partition, or of the whole
     request."""
 
     throttle_time_ms: int = int32()
+    allow_replication_factor_change: bool = boolean(since=1, default=True, ignorable=True)
     error_code: int = int16()
     error_message: str | None = string(nullable=0, default=None)
     responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)

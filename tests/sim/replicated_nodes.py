@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.world import Address
 from protocol.types import NO_NODE, TopicPartition, Uuid

@@ -24,7 +24,7 @@ from broker.cluster.membership_effects import (
     MayStop,
     SendRequest,
 )
-from broker.metadata.image import BrokerImage
+from broker.metadata.broker_image import BrokerImage
 from protocol.errors import ErrorCode
 from protocol.messages.membership import (
     BrokerHeartbeatRequest,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage, PartitionImage
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
 from broker.metadata.records import (
     RECOVERED,
     TOPIC_RESOURCE,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.controller.leadership import WantedChange, change, directories_for
+from broker.controller.leadership import WantedChange, change
 from broker.controller.topic_changes import create_partitions
 from broker.controller.topics import new_partition
+from broker.metadata.broker_image import directories_for
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import PartitionRecord, decode_record, encode_record
 from broker.metadata.snapshot import records_of
@@ -65,7 +66,8 @@ def test_a_new_partition_names_no_directory_if_one_is_unknown() -> None:
 
 
 def test_known_directories_stay_and_those_of_added_replicas_come_from_their_brokers() -> None:
-    known = replace(partition(replicas=(TWO,)), directories=(disk(9),))
+    one = replace(partition(replicas=(TWO,)), directories=(disk(9),))
+    known = one.directory_by_node
     assert directories_for((ONE, TWO), brokers(*NODES), known) == (disk(ONE), disk(9))
     assert directories_for((TWO,), {}, known) == (disk(9),)
     assert directories_for((4, TWO), brokers(*NODES), known) == ()

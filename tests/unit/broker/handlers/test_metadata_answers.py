@@ -8,12 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.handlers.reachable import controller_on
-from broker.metadata.image import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    BrokerImage,
-    MetadataImage,
-)
+from broker.metadata.broker_image import BrokerImage
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import DescribeClusterRequest

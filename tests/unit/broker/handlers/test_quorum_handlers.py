@@ -10,8 +10,9 @@ import pytest
 from broker.cluster.describe_quorum import describe_quorum
 from broker.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update_features
 from broker.interbroker.envelope import envelope_handlers
+from broker.metadata.broker_image import BrokerImage
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.metadata.image import METADATA_TOPIC, BrokerImage, MetadataImage
+from broker.metadata.image import METADATA_TOPIC, MetadataImage
 from broker.quorum.quorum_status import QuorumReplicaStatus, QuorumStatus
 from broker.quorum.voters import Endpoint, ReplicaKey, Voter
 from protocol.errors import ApiError, ErrorCode
