@@ -35,6 +35,7 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.ALTER_CONFIGS,
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             ApiKey.DESCRIBE_QUORUM,
             ApiKey.UNREGISTER_BROKER,
             ApiKey.UPDATE_FEATURES,

@@ -1,7 +1,6 @@
-"""Handles requests for log folders, leader elections and reassignments.
+"""Handles requests for log folders and leader elections.
 
-A node has one log folder, and replicas do not move between brokers. So everything except elections
-is answered from the image at once, with Kafka's error codes.
+A node has one log folder, so requests for folders are answered at once, with Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -12,22 +11,13 @@ from pathlib import Path
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.controller.elections import PREFERRED, UNCLEAN
-from broker.controller.placement import check_assignment
-from broker.metadata.image import MetadataImage, PartitionImage
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     PartitionResult,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
     ReplicaElectionResult,
 )
 from protocol.messages.log_dirs import (
@@ -143,33 +133,6 @@ class PlacementHandlers:
 
         self._metadata.submit(request, call.answer, refused, call.session.peer_host)
 
-    def alter_partition_reassignments(
-        self, call: Call, request: AlterPartitionReassignmentsRequest
-    ) -> AlterPartitionReassignmentsResponse:
-        """Handle AlterPartitionReassignments: accept only a partition's current assignment.
-
-        This version cannot move replicas.
-        """
-        image = self._metadata.image
-        response = AlterPartitionReassignmentsResponse()
-        for topic in request.topics:
-            answer = ReassignableTopicResponse(name=topic.name)
-            for asked in topic.partitions:
-                one = ReassignablePartitionResponse(partition_index=asked.partition_index)
-                try:
-                    _reassign(image, topic.name, asked)
-                except ApiError as error:
-                    one.error_code, one.error_message = error.code, error.message
-                answer.partitions.append(one)
-            response.responses.append(answer)
-        return response
-
-    def list_partition_reassignments(
-        self, call: Call, request: ListPartitionReassignmentsRequest
-    ) -> ListPartitionReassignmentsResponse:
-        """Return an empty list, because replicas never move."""
-        return ListPartitionReassignmentsResponse()
-
 
 def _nobody_elected(
     version: int, request: ElectLeadersRequest, code: ErrorCode
@@ -200,23 +163,3 @@ def _volume(folder: str) -> tuple[int, int]:
     except OSError:
         return UNKNOWN_BYTES, UNKNOWN_BYTES
     return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
-
-
-def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
-    known = image.topics.get(topic)
-    if known is None or not 0 <= index < len(known.partitions):
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{index}")
-    return known.partitions[index]
-
-
-def _reassign(image: MetadataImage, topic: str, asked: ReassignablePartition) -> None:
-    partition = _partition(image, topic, asked.partition_index)
-    if asked.replicas is None:
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no reassignment to cancel")
-    check_assignment(asked.replicas, image)
-    if tuple(asked.replicas) != partition.replicas:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic}-{asked.partition_index} is on brokers {list(partition.replicas)}; this "
-            "version cannot move replicas",
-        )

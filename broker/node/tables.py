@@ -18,6 +18,7 @@ from broker.handlers.groups import OffsetHandlers
 from broker.handlers.login import LoginHandlers
 from broker.handlers.placement import PlacementHandlers
 from broker.handlers.quorum import QuorumHandlers
+from broker.handlers.reassignments import ReassignmentHandlers
 from broker.handlers.records import RecordHandlers
 from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
@@ -96,6 +97,7 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     configs = ConfigHandlers(parts.metadata, parts.settings)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
     quorum = QuorumHandlers(parts.metadata)
+    reassignments = ReassignmentHandlers(parts.metadata)
     topic_pages = TopicPageHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
     login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
@@ -112,8 +114,8 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.CREATE_PARTITIONS: admin.create_partitions,
         ApiKey.ELECT_LEADERS: placement.elect_leaders,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.alter_partition_reassignments,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.list_partition_reassignments,
         ApiKey.SASL_HANDSHAKE: login.handshake,
         ApiKey.SASL_AUTHENTICATE: login.authenticate,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.describe,

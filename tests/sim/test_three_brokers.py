@@ -51,6 +51,9 @@ class Leader:
 class Life:
     """The cluster, its clients, and what becomes of them."""
 
+    copies = 3
+    """The replicas of each partition at the beginning."""
+
     def __init__(self, seed: str) -> None:
         self.chance = Random(seed)
         self.cluster = WholeCluster(seed, 3, SETTINGS)
@@ -68,7 +71,8 @@ class Life:
             node.start()
         cluster.run_until(lambda: is_in_service(cluster), READY_MS_MAX, "all are in service")
         making = self.client(
-            topic_made(TOPIC, PARTITIONS, replication_factor=3, min_insync_replicas="2"), None
+            topic_made(TOPIC, PARTITIONS, replication_factor=self.copies, min_insync_replicas="2"),
+            None,
         )
         cluster.run_until(lambda: making.is_done, END_MS_MAX, "the topic is made")
         partitions = range(PARTITIONS)
@@ -96,17 +100,20 @@ class Life:
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
-            known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
-            images = [image for image in known if TOPIC in image.topics]
-            if partition is None or not images:
+            known = [
+                one
+                for one in self.cluster.running
+                if one.metadata is not None and TOPIC in one.metadata.image.topics
+            ]
+            if partition is None or not known:
                 return self.chance.choice(list(brokers))
-            newest = max(images, key=lambda image: image.end_offset)
-            told = newest.topics[TOPIC].partitions[partition]
+            newest = max(known, key=lambda one: one.metadata.image.end_offset)
+            told = newest.metadata.image.topics[TOPIC].partitions[partition]
             leader = self.leaders[partition]
             leader.told(told.leader, told.leader_epoch)
-            return (
-                leader.node_id if leader.node_id in brokers else self.chance.choice(list(brokers))
-            )
+            # Without a leader, ask a broker that knows this. Another one could still lead in an
+            # older epoch, and clients do not return to such a leader.
+            return leader.node_id if leader.node_id in brokers else newest.node_id
 
         host = f"c{len(self.clients)}"
         made = Client(self.cluster.network, host, brokers, script, find)
@@ -170,8 +177,10 @@ class Life:
             contents = set()
             for node in self.cluster.nodes:
                 seen = node.metadata.image.topics[TOPIC].partitions[partition]
-                if len(seen.in_sync_replicas) < 3:
+                if seen.is_moving or len(seen.in_sync_replicas) < len(seen.replicas):
                     return False
+                if node.node_id not in seen.replicas:
+                    continue
                 assert node.broker is not None
                 log = next(
                     one.log

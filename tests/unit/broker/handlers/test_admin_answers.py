@@ -22,12 +22,7 @@ from protocol.messages.configs import (
     ListConfigResourcesRequest,
 )
 from protocol.messages.elections import (
-    AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-    ReassignablePartition,
-    ReassignableTopic,
     TopicPartitions,
 )
 from protocol.messages.list_offsets import (
@@ -360,28 +355,6 @@ def test_an_election_that_is_put_off_is_told_as_the_version_can(version: int) ->
     assert answer.error_code == (ErrorCode.REQUEST_TIMED_OUT if version else ErrorCode.NONE)
     everywhere = rig.ask(ElectLeadersRequest(topic_partitions=None), version)
     assert everywhere.replica_election_results == []
-
-
-def test_a_partition_can_be_assigned_only_to_where_it_is(rig: Rig) -> None:
-    def assign(topic: str, index: int, replicas: list[int] | None) -> int:
-        partition = ReassignablePartition(partition_index=index, replicas=replicas)
-        asked = ReassignableTopic(name=topic, partitions=[partition])
-        answer = rig.ask(AlterPartitionReassignmentsRequest(topics=[asked]), 0)
-        assert answer.error_code == ErrorCode.NONE
-        code: int = answer.responses[0].partitions[0].error_code
-        return code
-
-    assert assign("logs", 0, [1]) == ErrorCode.NONE
-    assert assign("logs", 0, [1, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert assign("logs", 0, [1, 1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert assign("logs", 0, []) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert assign("logs", 0, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-    assert assign("logs", 2, [1]) == UNKNOWN
-    assert assign("none", 0, None) == UNKNOWN
-    named = [ListPartitionReassignmentsTopics(name="logs", partition_indexes=[0])]
-    for topics in (None, named):
-        listed = rig.ask(ListPartitionReassignmentsRequest(topics=topics), 0)
-        assert (listed.error_code, listed.topics) == (ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
