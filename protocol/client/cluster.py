@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
+from protocol.client.login import ClientLogin, LoginSettings
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
 from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.client.refresher import Refresher
@@ -82,11 +83,12 @@ class Cluster:
         metadata_max_age_ms: int = METADATA_MAX_AGE_MS,
         reconnect_backoff_ms: tuple[int, int] = RECONNECT_BACKOFF_MS,
         tls: TlsSettings | None = None,
+        login: LoginSettings | None = None,
         clock: Callable[[], int] = monotonic_ms,
         rng: random.Random | None = None,
     ) -> None:
-        """`tls` is for clusters whose listener has the security protocol SSL. Raises TlsFileError
-        if one of its files cannot be used.
+        """`tls` is for listeners with the security protocol SSL or SASL_SSL, `login` for those with
+        SASL_SSL. Raises TlsFileError if a file of `tls` cannot be used.
         """
         self.bootstrap_servers = parse_bootstrap_servers(bootstrap_servers)
         self.client_id = client_id
@@ -98,6 +100,7 @@ class Cluster:
             client_id,
             connect_timeout_ms=min(request_timeout_ms, METADATA_TIMEOUT_MS),
             tls=None if tls is None else client_context(tls),
+            login=None if login is None else ClientLogin(login, self.rng),
         )
         self._cache = MetadataCache(metadata_max_age_ms)
         self._addresses: dict[int, tuple[str, int]] = {}

@@ -23,6 +23,7 @@ from protocol.client.errors import (
     RequestTimedOut,
     raise_for,
 )
+from protocol.client.login import ClientLogin
 from protocol.client.tls import reason_of
 from protocol.client.versions import CLIENT_SOFTWARE_NAME, FIRST_API_VERSIONS_VERSION, Versions
 from protocol.errors import ApiError, ErrorCode, WireError
@@ -85,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
-        self.peer = peer
+        self.peer: str = peer
         self.client_id = client_id
         self.in_flight_max = in_flight_max
         self.versions = Versions(peer, {})
@@ -112,8 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
         tls: ssl.SSLContext | None = None,
+        login: ClientLogin | None = None,
     ) -> "Connection":
-        """Connect, over TLS if there is a context for it, and negotiate versions.
+        """Connect, over TLS if there is a context for it, negotiate versions, and log in.
 
         Raises BrokerUnreachable if that does not succeed within `timeout_ms`.
         """
@@ -126,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 await loop.create_connection(lambda: connection, host, port, ssl=tls)
                 await connection._negotiate(timeout_ms)
+                if login is not None:
+                    await login.log_in(connection, timeout_ms)
         except TimeoutError as error:
             connection.close()
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error

@@ -13,6 +13,7 @@ from typing import Any
 from protocol.client.backoff import Backoff
 from protocol.client.connection import IN_FLIGHT_MAX, RESPONSE_BYTES_MAX, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
+from protocol.client.login import ClientLogin
 
 CONNECT_TIMEOUT_MS = 10_000
 
@@ -26,6 +27,7 @@ class LinkSettings:
     response_bytes_max: int = RESPONSE_BYTES_MAX
     in_flight_max: int = IN_FLIGHT_MAX
     tls: ssl.SSLContext | None = None
+    login: ClientLogin | None = None
 
 
 class NodeLink:
@@ -116,6 +118,7 @@ class NodeLink:
                 response_bytes_max=self._settings.response_bytes_max,
                 in_flight_max=self._settings.in_flight_max,
                 tls=self._settings.tls,
+                login=self._settings.login,
             )
         except BrokerUnreachable:
             self._retry_at_ms = self._clock() + self._backoff.next_ms()

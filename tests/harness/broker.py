@@ -34,6 +34,9 @@ START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 20.0
 
 
+LOGIN_SECRET = "a secret of all brokers"
+
+
 class BrokerProcess:
     """One broker. `settings` are Kafka's broker keys, on top of the node's defaults."""
 
@@ -47,12 +50,14 @@ class BrokerProcess:
         broker_port: int | None = None,
         within: Within | None = None,
         tls: TlsFiles | None = None,
+        needs_login: bool = False,
     ) -> None:
         """`voters`: all brokers of a cluster of several, and where each has its BROKER listener.
 
         `broker_port`: where this one really listens, if the port that the others are told is that
         of a proxy. `within`: where it runs, if not on the loopback. `tls`: the files with which it
-        has one more listener, NET, over TLS, and BROKER over TLS as well.
+        has one more listener, NET, over TLS, and BROKER over TLS as well. `needs_login`: whether
+        clients of NET must log in.
         """
         self.folder = folder
         self.node_id = node_id
@@ -71,6 +76,7 @@ class BrokerProcess:
         self._broker_port = broker_port
         self._within = within or Loopback()
         self._tls = tls
+        self._needs_login = needs_login
         self.host = self._within.host_of(node_id)
 
     @property
@@ -96,10 +102,10 @@ class BrokerProcess:
     def settings_object(self) -> dict[str, Any]:
         """The object that the process reads from its settings descriptor."""
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
-        secured: set[str] = set()
+        protocols: dict[str, str] = {}
         if self._tls is not None:
             ports["NET"] = self.net_port
-            secured = {"NET", "BROKER"}
+            protocols = {"NET": "SASL_SSL" if self._needs_login else "SSL", "BROKER": "SSL"}
         told = dict(ports)
         if self._voters:
             told["BROKER"] = self._voters[self.node_id]
@@ -115,11 +121,12 @@ class BrokerProcess:
                     "port": port,
                     "advertised_host": self.host,
                     "advertised_port": told[name],
-                    "security_protocol": "SSL" if name in secured else "PLAINTEXT",
+                    "security_protocol": protocols.get(name, "PLAINTEXT"),
                 }
                 for name, port in ports.items()
             },
             "tls": asdict(self._tls) if self._tls is not None else None,
+            "login_secret": LOGIN_SECRET,
             "voters": {
                 str(node_id): {"host": self._within.host_of(node_id), "port": port}
                 for node_id, port in self._voters.items()
