@@ -1,23 +1,24 @@
-"""The birth of a cluster: how the brokers of a new cluster agree on its first voter set.
+"""The birth of a cluster: the brokers of a new cluster agree on its first voter set.
 
-Room: cluster. Pure: events in, effects out, no clock. All brokers must agree. A broker with an
-empty disk asks every configured broker for its report. Only the broker with the lowest id creates a
-voter set, and only when all disks are empty. A broker that finds its id and its data directory in a
-reported set stores the set and can then vote.
+This module is pure: events come in, effects go out, and it reads no clock. All brokers must agree.
+A broker with an empty disk asks every configured broker for its report. Only the broker with the
+lowest id creates a voter set, and only when all disks are empty. A broker that finds its id and its
+data directory in a reported set stores the set and can then vote.
 
 A second voter set must never be created, although answers can be late and disks can be emptied at
 any time. Four rules prevent it (decision 0053):
 
-1. The lowest id asks twice. It sends the second questions when all first answers are in. The same
-   disks must answer them, and they must still be empty. A disk never becomes empty again, so at one
-   moment between the two rounds all disks were empty and no set existed.
+1. The broker with the lowest id asks twice. It sends the second questions when it has all first
+   answers. The same disks must answer them, and they must still be empty. A disk that was emptied
+   has a new directory id. So at one moment between the two rounds all disks were empty and no set
+   existed.
 2. After a broker reports to the lowest id that it is empty, it accepts a set only from reports that
-   it requested afterwards. So a report from before that moment that arrives late cannot make a
-   broker store a set.
-3. From its decision to store a set until the set is durable, a broker sends no report. It is not
+   it requested afterwards. So a late report that was requested before cannot make a broker store a
+   set.
+3. Between its decision to store a set and the fsync of the set, a broker sends no report. It is not
    empty any more, and it cannot yet confirm the set.
-4. A broker that finds a set on its own disk stores the set again before it reports or uses it,
-   because a process that was killed can have left the set in the page cache only.
+4. A broker that finds a set on its own disk stores the set again before it reports or uses it. A
+   process that was killed can have left the set only in the page cache.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid, uuid_to_base64
 
 ASK_INTERVAL_MS = 100
-"""Wait before the broker asks again a broker that was empty, was storing a set, or did not answer.
-"""
+"""The wait in milliseconds before a broker is asked again that was empty, was storing a set, or did
+not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartBirth:
-    """Start: the broker has read its own disk."""
+    """Start the birth. The broker has read its own disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRequested:
-    """Another broker asks for the report. The one answer to it carries the same `call_id`."""
+    """Another broker asks for this broker's report. The answer has the same `call_id`."""
 
     call_id: int
     node_id: int
@@ -60,21 +61,20 @@ class ReportReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailed:
-    """The question gets no answer: no connection, a time-out, or the other broker cannot report
-    yet.
-    """
+    """The question with this id gets no answer, because the connection failed, the wait timed out,
+    or the other broker cannot report yet."""
 
     question_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class VotersStored:
-    """The `StoreVoters` effect is done: vote file and voter set are durable."""
+    """The `StoreVoters` effect is done: the vote file and the voter set are durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class BirthTick:
-    """The deadline `next_deadline_ms` has passed."""
+    """The time `next_deadline_ms` has come."""
 
 
 Event = StartBirth | ReportRequested | ReportReceived | ReportFailed | VotersStored | BirthTick
@@ -83,8 +83,7 @@ Event = StartBirth | ReportRequested | ReportReceived | ReportFailed | VotersSto
 @dataclass(frozen=True, slots=True)
 class RequestReport:
     """Ask a broker for its report. The driver later passes in `ReportReceived` or
-    `ReportFailed`.
-    """
+    `ReportFailed`."""
 
     question_id: int
     node_id: int
@@ -92,7 +91,7 @@ class RequestReport:
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Send the report to the broker that asked."""
+    """Send this broker's report to the broker that asked."""
 
     call_id: int
     report: BrokerReport
@@ -100,7 +99,7 @@ class SendReport:
 
 @dataclass(frozen=True, slots=True)
 class RejectQuestion:
-    """Reject a question because no report is possible yet; the other broker will ask again."""
+    """Reject a question, because this broker cannot report yet. The other broker will ask again."""
 
     call_id: int
 
@@ -109,8 +108,8 @@ class RejectQuestion:
 class StoreVoters:
     """Make this voter set durable. The driver then passes in `VotersStored`.
 
-    Write the vote file first if there is none, then the snapshot at offset 0 that names the set,
-    and fsync the folder after each. If the set already exists, fsync it.
+    If there is no vote file, write it first. Then write the snapshot at offset 0 that names the
+    set. Fsync the folder after each file. If the set already exists, only fsync it.
     """
 
     voters: tuple[ReplicaKey, ...]
@@ -118,14 +117,14 @@ class StoreVoters:
 
 @dataclass(frozen=True, slots=True)
 class BirthDone:
-    """The set is durable on this disk, so the broker can vote."""
+    """The voter set is durable on this disk, so the broker can vote."""
 
     voters: tuple[ReplicaKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseStart:
-    """The broker must not start. The text says what was found and what to do."""
+    """The broker must not start. The text says what is wrong on the disk and what to do."""
 
     text: str
 
@@ -134,25 +133,25 @@ Effect = RequestReport | SendReport | RejectQuestion | StoreVoters | BirthDone |
 
 
 class BirthPhase(Enum):
-    """The phase of one broker: ask, (lowest id only) ask a second time, store, then done or
-    refused.
-    """
+    """The phase of one broker: it asks, asks a second time (only the lowest id), and stores the
+    set. At the end it is done or refused."""
 
     ASKING = auto()
     CONFIRMING = auto()
-    """Only the lowest id is in this phase: all disks were empty, and it asks all brokers again."""
+    """The broker with the lowest id asks all brokers again, because all disks were empty."""
     STORING = auto()
     DONE = auto()
     REFUSED = auto()
 
 
 class Birth:
-    """The birth of a cluster as one broker process sees it. `step(Begin())` must come first."""
+    """The birth of a cluster as one broker process sees it. The first event must be
+    `StartBirth`."""
 
     def __init__(self, found: DiskReport) -> None:
         self.phase = BirthPhase.ASKING
         self.voters: tuple[ReplicaKey, ...] = ()
-        """The set that is being stored or has been stored."""
+        """The voter set that is being stored or is durable."""
         self._found = found
         self._report = replace(found.report, voters=())
         self._me = found.report.me
@@ -160,19 +159,20 @@ class Birth:
         self._is_lowest = all(self._me.node_id < one for one in self._others)
         self._lowest_id = min(found.report.configured_ids)
         self._questions: dict[int, int] = {}
-        """Unanswered questions: question id -> broker asked."""
+        """The broker that was asked each unanswered question, by question id."""
         self._question_count = 0
         self._counted_from = 0
-        """The first question whose answer may name a voter set (rule 2)."""
+        """The id of the first question whose answer may name a voter set (rule 2)."""
         self._due_ms: dict[int, int] = {}
-        """When to ask a broker again, by broker id."""
+        """The time to ask a broker again, by broker id."""
         self._first: dict[int, Uuid] = {}
         self._second: dict[int, Uuid] = {}
-        """Only for the lowest id: the empty disk that each broker reported in each round."""
+        """The id of the empty disk that each broker reported in the first and in the second round.
+        Only the broker with the lowest id uses them."""
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time at which a `BirthTick` is due; None while the broker only waits for answers."""
+        """The time at which a `BirthTick` is due; None if no broker must be asked again."""
         return min(self._due_ms.values(), default=None)
 
     @property
@@ -246,11 +246,10 @@ class Birth:
         if not self._counts(question_id):
             return self._ask([node_id])
         if report.me.node_id != node_id:
-            # An address can lead to another broker for a short time, so this reply counts as no
-            # answer.
+            # The address led to another broker, which can happen for a short time. Ask again later.
             self._ask_later(node_id, now_ms)
             return ()
-        self._check_kin(report)
+        self._check_same_cluster(report)
         if report.voters:
             check_named(self._me, report.voters, f"broker {node_id}")
             return self._store(report.voters)
@@ -261,16 +260,16 @@ class Birth:
                 "it alone, or with an empty data folder"
             )
         if self._is_lowest:
-            return self._empty(node_id, report.me.directory_id)
+            return self._note_empty(node_id, report.me.directory_id)
         self._ask_later(node_id, now_ms)
         return ()
 
     def _counts(self, question_id: int) -> bool:
-        """Return whether rule 2 admits the answer to this question."""
+        """Return True if rule 2 admits the answer to this question."""
         return question_id >= self._counted_from
 
-    def _check_kin(self, report: BrokerReport) -> None:
-        """Check that both brokers are configured for the same cluster. Raises Refused."""
+    def _check_same_cluster(self, report: BrokerReport) -> None:
+        """Check that both brokers are configured for the same cluster. Raises DiskRefused."""
         ours, me = self._report, self._me
         if report.cluster_id != ours.cluster_id:
             raise DiskRefused(
@@ -285,11 +284,12 @@ class Birth:
                 f"{listed(ours.configured_ids)}: start all of them with the same configuration"
             )
         if report.me.directory_id == me.directory_id:
-            raise _copied(me, report.me)
+            raise _copied_folder(me, report.me)
 
-    def _empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
-        """Record that another broker's disk is empty. Only the broker with the lowest id does this
-        (rule 1).
+    def _note_empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
+        """Record that another broker's disk is empty.
+
+        Only the broker with the lowest id calls this (rule 1).
         """
         asks: Sequence[Effect] = ()
         if self.phase is BirthPhase.CONFIRMING:
@@ -297,8 +297,8 @@ class Birth:
                 self._second[node_id] = directory_id
                 is_unanimous = len(self._second) == len(self._others)
                 return self._store(self._set_of_all()) if is_unanimous else ()
-            # The broker has another disk than in its first answer. Nothing shows since when that
-            # disk is empty, so start with the first questions again.
+            # The broker has another disk than in its first answer. Since when that disk is empty is
+            # unknown, so begin with the first questions again.
             self.phase = BirthPhase.ASKING
             self._first, self._second = {}, {}
             self._forget_questions()
@@ -313,7 +313,7 @@ class Birth:
         others = [ReplicaKey(node_id, self._first[node_id]) for node_id in self._others]
         for one, other in combinations(others, 2):
             if one.directory_id == other.directory_id:
-                raise _copied(one, other)
+                raise _copied_folder(one, other)
         return in_order([self._me, *others])
 
     def _store(self, voters: tuple[ReplicaKey, ...]) -> Sequence[Effect]:
@@ -323,12 +323,12 @@ class Birth:
         return [StoreVoters(voters)]
 
     def _forget_questions(self) -> None:
-        """Ignore any later answers to these questions."""
+        """Ignore all later answers to the questions so far."""
         self._questions.clear()
         self._due_ms.clear()
 
 
-def _copied(one: ReplicaKey, other: ReplicaKey) -> DiskRefused:
+def _copied_folder(one: ReplicaKey, other: ReplicaKey) -> DiskRefused:
     return DiskRefused(
         f"brokers {one.node_id} and {other.node_id} both have data folder "
         f"{uuid_to_base64(one.directory_id)}: one is a copy of the other's. Give one of them an "

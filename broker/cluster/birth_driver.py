@@ -1,9 +1,9 @@
 """Runs the birth of a cluster for one broker: sends questions and reports, and stores the voter
 set.
 
-Room: cluster. The rules are in `birth`. Questions are repeated for as long as the core requests it.
-If brokers cannot be reached, a warning names them every ten seconds. A broker that has its voter
-set still answers questions, because other brokers can still need the answers.
+The rules are in `birth`. The core decides for how long questions are repeated. If brokers do not
+answer, a warning names them every ten seconds. A broker that has its voter set still answers
+questions, because other brokers can still need the answers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from protocol.messages.replica_report import ReplicaReportRequest, ReplicaReport
 logger = logging.getLogger(__name__)
 
 ANSWER_MS_MAX = 1_000
-"""A question without an answer fails after this time."""
+"""The time in milliseconds after which a question without an answer fails."""
 
-WAITING_SAID_MS = 10_000
-"""How often a warning names the brokers that have not answered."""
+WARNING_INTERVAL_MS = 10_000
+"""The interval in milliseconds of the warning that names the brokers that have not answered."""
 
 REPORT_VERSION = ApiKey.REPLICA_REPORT.valid_versions[-1]
 
@@ -41,7 +41,7 @@ Voters = tuple[ReplicaKey, ...]
 
 
 class BirthDriver:
-    """Runs the birth for one process. Calls `born(voters)` or `refused(why)` once."""
+    """Runs the birth for one process. Calls either `born(voters)` or `refused(reason)` once."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class BirthDriver:
         born: Callable[[Voters], None],
         refused: Callable[[str], None],
     ) -> None:
-        """`keep` makes a voter set durable. It is called in `jobs`."""
+        """`keep` makes a voter set durable. It runs in `jobs`."""
         self._birth = Birth(found)
         self._report = found.report
         self._peers = peers
@@ -65,26 +65,25 @@ class BirthDriver:
         self._alarm = Alarm(world, self._on_time)
         self._call_ids = count()
         self._calls: dict[int, Call] = {}
-        self._say_ms = 0
+        self._warning_ms = 0
 
     @property
     def waits_for(self) -> list[int]:
-        """The brokers whose answers are missing."""
+        """The ids of the brokers whose answers are missing."""
         return self._birth.waits_for
 
     def start(self) -> None:
-        """Start. If this is the only configured broker, `born` can be called before this
-        returns.
-        """
-        self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS
+        """Start the birth. A broker that is configured alone can call `born` before this method
+        returns."""
+        self._warning_ms = self._world.clock.monotonic_ms() + WARNING_INTERVAL_MS
         self._step(birth.StartBirth())
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop to ask other brokers."""
         self._alarm.stop()
 
     def asked(self, call: Call, request: ReplicaReportRequest) -> None:
-        """Answer another broker's ReplicaReport request with the content of this broker's disk."""
+        """Answer another broker's ReplicaReport request with this broker's report."""
         if request.topics is not None:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "reports of single partitions are not made yet"
@@ -146,8 +145,8 @@ class BirthDriver:
 
     def _on_time(self, now_ms: int) -> int | None:
         waits_for = self._birth.waits_for
-        if waits_for and now_ms >= self._say_ms:
-            self._say_ms = now_ms + WAITING_SAID_MS
+        if waits_for and now_ms >= self._warning_ms:
+            self._warning_ms = now_ms + WARNING_INTERVAL_MS
             logger.warning(
                 "a new cluster begins when all of its brokers are up",
                 extra=fields(waits_for=listed(waits_for)),

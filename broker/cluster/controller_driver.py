@@ -1,9 +1,9 @@
-"""Runs this node's controller: orders are decided here while this node leads the quorum.
+"""Runs this node's controller, which decides orders while this node leads the quorum.
 
-Room: cluster. The pure `ActiveController` decides. This driver proposes its batches to the quorum,
-undoes them if the disk rejects the write, and sets a timer for its deadlines. The controller starts
-to decide when this node has replayed everything from earlier epochs. Without an active controller,
-orders are refused.
+The pure `ActiveController` decides. This driver proposes its batches to the quorum, undoes
+decisions whose batches the disk rejects, and sets a timer for the deadlines of orders. The
+controller begins to decide when this node has replayed all records of earlier epochs. Before that,
+and while this node does not lead the quorum, orders are refused.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.messages.voters import DescribeQuorumRequest
 
 Order = ControllerInput | DescribeQuorumRequest
-"""An input that only the active controller can answer: a decision, or a question about the quorum.
-"""
+"""An input that only the active controller can answer: a change of the metadata, or a question
+about the quorum."""
 
 
 class ControllerListener(Protocol):
-    """Owns the state of the active controller that is not in the log. This state exists only while
-    the controller is active.
-    """
+    """The interface to objects with state of the active controller that is not in the log. They
+    have this state only while the controller is active."""
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """The controller of this node is active now. `predecessor` led before; None if unknown."""
+        """Begin, because this node's controller is active now.
+
+        `predecessor` is the leader before this node; None if unknown.
+        """
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has changed. Called before requests that waited for the change are answered."""
+        """Note a changed image. This is called before the requests that caused the change are
+        answered."""
 
     def lost(self) -> None:
-        """The controller of this node is not active any more."""
+        """Drop the state, because this node's controller is not active any more."""
 
 
 class ControllerDriver:
-    """Receives orders for the metadata."""
+    """Passes orders to this node's active controller, and its decisions to the quorum."""
 
     def __init__(
         self, controller: Controller, limits: OrderLimits, quorum: QuorumDriver, world: World
@@ -59,18 +62,19 @@ class ControllerDriver:
         self._listeners: list[ControllerListener] = []
 
     def add_listener(self, listener: ControllerListener) -> None:
-        """Notify another object of the controller's beginnings and ends."""
+        """Notify another object when the controller becomes active or inactive."""
         self._listeners.append(listener)
 
     @property
     def is_active(self) -> bool:
-        """True if this node decides orders."""
+        """True if this node's controller is active, so that it decides orders."""
         return self._active is not None
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Decide an order. The waiter gets the reply once the decision is committed and applied.
+        """Decide an order. The waiter gets the reply when the decision is committed and in force.
 
-        If the order is refused, the waiter gets the refusal. Both can happen before this returns.
+        If the order is refused, the waiter gets the error. Both can happen before this method
+        returns.
         """
         active, status = self._active, None
         if isinstance(order, DescribeQuorumRequest):
@@ -90,7 +94,7 @@ class ControllerDriver:
         self._wake(active)
 
     def role(self, role: RoleChange, image: MetadataImage) -> None:
-        """Note a role change: the quorum elected this node, another node, or has no leader."""
+        """Note that the quorum elected this node or another node, or has no leader any more."""
         active, self._active, self._won = self._active, None, None
         if active is not None:
             active.lose()
@@ -118,7 +122,7 @@ class ControllerDriver:
                 listener.began(image, self._predecessor)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
-        """Undo the decisions at `end_offset` and above, because the disk rejected the write."""
+        """Undo the decisions at `end_offset` and above, because the disk rejected their batches."""
         if self._active is not None:
             self._active.unwritten(end_offset, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 

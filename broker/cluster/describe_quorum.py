@@ -1,7 +1,7 @@
 """Builds the active controller's answer to DescribeQuorum (KIP-595, KIP-836, KIP-853).
 
-Room: cluster. Pure. Times on the wire are Unix ms. As in Kafka, the leader reports the present time
-as its own last fetch and last caught-up time.
+This module is pure. Timestamps in the answer are wall time. As in Kafka, the leader reports the
+present time as its own last fetch and last caught-up time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_TIMESTAMP = -1
 def describe_quorum(
     request: DescribeQuorumRequest, status: QuorumStatus, image: MetadataImage, now_ms: int
 ) -> DescribeQuorumResponse:
-    """Return the whole answer in the latest version; `now_ms` is wall time.
+    """Return the answer with the fields of the latest version. `now_ms` is wall time.
 
     If the request names anything besides the metadata log, all its partitions get
     UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
@@ -88,9 +88,8 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
-    """Return a voter's addresses from the voter set or, if they are not there, from its broker
-    registration.
-    """
+    """Return a voter's addresses from the voter set. If the set has none, return the address in the
+    voter's broker registration."""
     listeners = [
         QuorumListener(name=one.name, host=one.host, port=one.port)
         for voter in status.members

@@ -1,9 +1,10 @@
-"""The queue of work for the metadata log's disk: numbered, executed one at a time and in order.
+"""The queue of jobs for the metadata log's disk. The jobs are numbered and run in order, one at a
+time.
 
-Room: cluster. Pure. A duty is one job for that disk. A message that depends on durable data waits
-until a number of duties is done: the count of all duties queued so far. Only one duty runs at a
-time, so no write overtakes a vote or a truncation. A write that the disk rejects is undone before
-the quorum handles any other event (`quorum_driver._take_back`).
+This module is pure. A duty is one job for the disk. A message that depends on durable data waits
+until all duties are done that were queued before it. Only one duty runs at a time, so no write
+overtakes a vote or a truncation. A write that the disk rejects is undone before the quorum handles
+any other event (`quorum_driver._undo_write`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import TypeVar
 R = TypeVar("R")
 
 Duty = Callable[[Callable[[], None]], None]
-"""Starts one piece of work, and calls its argument when the work is done."""
+"""Starts one job, and calls its argument when the job is done."""
 
 
 class Duties:
-    """The queue. `on_done` is called after each duty, when the duty's own callback has run."""
+    """The queue of duties.
+
+    `on_done` is called after each duty, when the duty's own callback has returned.
+    """
 
     def __init__(self, on_done: Callable[[], None]) -> None:
         self.given_count = 0
@@ -40,7 +44,7 @@ class Duties:
         return len(self._queue)
 
     def give(self, duty: Duty) -> int:
-        """Queue a duty behind all others; return its number."""
+        """Add a duty to the end of the queue. Return its number."""
         self.given_count += 1
         number = self.given_count
         self._queue.append(duty)
@@ -48,7 +52,8 @@ class Duties:
         return number
 
     def _begin(self) -> None:
-        # This is a loop because a duty can finish before the call that starts it returns.
+        # This is a loop and no recursion, because a duty can finish before the call that starts it
+        # returns.
         if self._is_beginning:
             return
         self._is_beginning = True
@@ -66,9 +71,9 @@ class Duties:
         self._begin()
 
 
-class AtOnce:
-    """Runs each job immediately, in the caller. It is used while a node starts, before the node
-    serves requests.
+class InlineJobs:
+    """Runs each job at once in the calling thread, while a node starts and does not yet serve
+    requests.
 
     A disk error is raised to the caller of `run`.
     """

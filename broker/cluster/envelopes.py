@@ -1,8 +1,7 @@
 """Packs requests and their answers into envelopes (KIP-590), in which one broker forwards them.
 
-Room: cluster. Pure. A request is forwarded in its latest version, whatever version the client
-speaks. The envelope carries the client's address, because the active controller applies the
-client's limits.
+This module is pure. A request is forwarded in its latest version, whatever version the client uses.
+The envelope has the client's address, because the active controller applies the client's limits.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from protocol.messages.membership import EnvelopeRequest, EnvelopeResponse
 from protocol.wire.frame import SIZE_BYTES
 from protocol.wire.schema import Message
 
-PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
+FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
     {
         int(key): key
         for key in (
@@ -43,14 +42,13 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
         )
     }
 )
-"""The requests that an envelope may carry: those that only the active controller can answer."""
+"""The requests that an envelope may contain. Only the active controller can answer them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEnvelope:
-    """The content of an envelope and the client that sent it; `host` is None for the broker's own
-    request.
-    """
+    """The request in an envelope. `host` is the client's address; None for a broker's own
+    request."""
 
     key: ApiKey
     version: int
@@ -60,20 +58,26 @@ class OpenedEnvelope:
 
 
 def packed(order: Message, host: str | None) -> EnvelopeRequest:
-    """Return the envelope that forwards an order. `host` is the client's; None for this broker."""
+    """Return the envelope that forwards a request.
+
+    `host` is the client's address; None for this broker's own request.
+    """
     version = ApiKey(order.api_key).valid_versions[-1]
     frame = encode_request(order, version, 0, None)
-    # The envelope states the size of its content, so the frame's own size prefix is left out.
+    # The envelope has a field for the size of its content, so leave out the size in front of the
+    # frame.
     return EnvelopeRequest(request_data=frame[SIZE_BYTES:], client_host_address=_address(host))
 
 
 def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
-    """Decode an envelope. Raises INVALID_REQUEST if it is malformed or its request may not be
+    """Decode an envelope.
+
+    Raises ApiError INVALID_REQUEST if the envelope is malformed or its request may not be
     forwarded.
     """
     try:
         header, position = decode_request_header(envelope.request_data)
-        key = PASSED_ON.get(header.request_api_key)
+        key = FORWARDED.get(header.request_api_key)
         version = header.request_api_version
         if key is None or version not in key.valid_versions:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"key {header.request_api_key} is no order")
@@ -91,7 +95,7 @@ def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
 
 
 def opened_answer(envelope: EnvelopeResponse, order: Message) -> Any:
-    """Return the answer to a `packed` order; None if the envelope holds only an error code."""
+    """Return the answer to a forwarded request; None if the envelope has only an error code."""
     if envelope.error_code or envelope.response_data is None:
         return None
     key = ApiKey(order.api_key)
@@ -108,7 +112,7 @@ def _address(host: str | None) -> bytes:
     try:
         return ip_address(host).packed
     except ValueError:
-        # The address is a name, because the listener does not know IP addresses.
+        # The client's address is a name, because its listener is not an IP listener.
         return host.encode()
 
 

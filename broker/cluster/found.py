@@ -1,9 +1,9 @@
-"""Decides whether a broker can start with what is on its own disk.
+"""Decides whether a broker can start with the content of its own disk.
 
-Room: cluster. Pure. `quorum_state` has read the disk and found it undamaged. This module compares
+This module is pure. `quorum_state` has read the disk and found it undamaged. This module compares
 it with the configuration. A broker stores the vote file first, then the voter set, and votes only
-after both. So a disk with a vote and without voters has lost its voter set: it must not vote, and
-must not count as empty.
+after both. So a disk with a vote but without a voter set has lost its voter set. Such a broker must
+not vote, and its disk must not count as empty.
 """
 
 from __future__ import annotations
@@ -16,37 +16,34 @@ from broker.quorum.voters import ReplicaKey
 from protocol.types import uuid_to_base64
 
 FIRST_EPOCH = 1
-"""The epoch of a new vote file. The first election uses the next one."""
+"""The epoch in a new vote file. The first election uses the next epoch."""
 
 
 class DiskRefused(Exception):
-    """The broker must not start with this disk. The text says what was found and what to do."""
+    """The broker must not start with this disk. The text says what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:
-    """The report of this broker's own disk, and the epoch of its vote file (None without a vote
-    file).
-    """
+    """The report of this broker's own disk, and the epoch in its vote file (None without a vote
+    file)."""
 
     report: BrokerReport
     vote_epoch: int | None = None
 
 
 def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
-    """Return the voter set with which this disk can start at once; empty if it must ask other
-    brokers.
+    """Return the voter set on this disk; empty if the broker must ask other brokers.
 
-    The caller must store the set even if it was read from the disk, because a killed process can
-    have written it without an fsync. Raises DiskRefused.
+    The caller must store the set again even if it was read from the disk, because a killed process
+    can have written it without an fsync. Raises DiskRefused.
     """
     report = found.report
     me, voters = report.me, report.voters
     if voters:
         check_named(me, voters, "its own data folder")
         ids = tuple(key.node_id for key in voters)
-        # While a voter is replaced by one with another disk, there can be fewer voters than
-        # brokers.
+        # While an operator replaces a voter, the set can have fewer voters than there are brokers.
         is_lone = len(ids) == 1 < len(report.configured_ids)
         if is_lone or not set(ids) <= set(report.configured_ids):
             raise _other_size(ids, report.configured_ids)
@@ -59,7 +56,11 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
 
 
 def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> None:
-    """Check that the set found at `where` names this broker with this disk. Raises Refused."""
+    """Check that the voter set names this broker with this disk. `where` says where the set was
+    found.
+
+    Raises DiskRefused.
+    """
     if me in voters:
         return
     named = [key for key in voters if key.node_id == me.node_id]
@@ -78,7 +79,7 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
 
 
 def listed(ids: Iterable[int]) -> str:
-    """Return ids as text for a sentence."""
+    """Return the ids as text, separated by commas."""
     return ", ".join(str(one) for one in ids)
 
 

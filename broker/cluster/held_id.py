@@ -1,8 +1,8 @@
-"""Decides how long a new process of a broker waits for its id while an older process holds it.
+"""Decides how long a new process of a broker waits for its id while another process has the id.
 
-Room: cluster. Pure. A dead process holds its id for at most one session, and for one more session
-if the controller changes. The controller counts a session only while it runs, so time in which the
-controller does not answer does not count here either.
+This module is pure. After its death a process has its id for at most one more session timeout, and
+for a second one if the controller changes. The controller measures a session only while it runs. So
+this module does not count the time in which the controller gives no answer.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ from __future__ import annotations
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 
 RETRY_MS_MAX = 640
-"""The longest wait before a rejected registration is repeated."""
+"""The longest wait in milliseconds before a rejected registration is repeated."""
 
 DUPLICATE_PATIENCE_MS = SESSION_TIMEOUT_MS + 3_000
-"""How long another process can hold the id before this process gives up."""
+"""The time in milliseconds after which this process gives up, because another process still has the
+id."""
 
 DUPLICATE_GAP_MS_MAX = 2 * RETRY_MS_MAX
-"""At most this much time counts between two answers that the id is held."""
+"""The most milliseconds that count between two answers that the id is taken."""
 
 
 class HeldId:
-    """Measures for how long one controller has reported that the id is held."""
+    """Measures for how long one controller has answered that the id is taken."""
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
-        """When the controller last reported it; None before its first report."""
+        """The time of the controller's last such answer; None before the first."""
         self._held_ms = 0
-        """For how long the controller has reported it."""
+        """The milliseconds for which the controller has given such answers."""
 
     def said(self, now_ms: int) -> bool:
-        """Note that the controller reports the id as held. Return whether that has
-        lasted too long.
-        """
+        """Note an answer that the id is taken. Return True if this process must give up."""
         if self._at_ms is None:
             self._held_ms = 0
         else:
@@ -40,8 +39,8 @@ class HeldId:
         return self._held_ms >= DUPLICATE_PATIENCE_MS
 
     def forget(self) -> None:
-        """Reset the time for which another process has held this broker's id.
+        """Begin again to measure.
 
-        Call this when this process got the id, or asks another controller.
+        Call this when this process has got the id, or asks another controller.
         """
         self._at_ms = None

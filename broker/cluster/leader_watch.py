@@ -1,8 +1,8 @@
-"""Detects the death of the quorum leader before the quorum's own time-out does.
+"""Detects the death of the quorum leader before the quorum's own timeout does.
 
-Room: cluster. Pure. A voter applies to its leader the rule that the controller applies to brokers
-(`controller/suspicion`, decision 0049). All times are lived ms, and after a stall the driver reads
-the sockets before it calls `tick`.
+This module is pure. A voter applies to its leader the rule that the controller applies to brokers
+(`controller/suspicion`, decision 0049). All times are lived milliseconds (`lived`). After a stall
+the driver reads the sockets before it calls `tick`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from broker.world import End
 from protocol.types import NO_LEADER_EPOCH, NO_NODE
 
 OWN_ENDS = frozenset({End.CLOSED, End.UNRESOLVED})
-"""Link ends caused by this node or by a name server, which say nothing about the leader."""
+"""The ends of links that say nothing about the leader, because this node or a name server caused
+them."""
 
 
 class LeaderProbe(NamedTuple):
-    """A request to probe the leader's registered address. The caller returns it with a verdict."""
+    """A request to probe the leader's registered address. The caller reports the verdict to
+    `probed`."""
 
     number: int
     leader_id: int
 
 
 class LeaderWatch:
-    """A voter's view of the health of the leader that it follows."""
+    """A voter's watch over the leader that it follows."""
 
     def __init__(self) -> None:
         self._leader_id = NO_NODE
@@ -40,23 +42,24 @@ class LeaderWatch:
         return self._suspicion.deadline_ms
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
-        """Watch this leader from now on; NO_NODE means that there is no leader."""
+        """Watch this leader. With NO_NODE, watch no leader."""
         if (leader_id, leader_epoch) != (self._leader_id, self._leader_epoch):
             self._leader_id, self._leader_epoch = leader_id, leader_epoch
             self._suspicion.end()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note an answer from the leader of the epoch. The answer proves that the process that won
-        the election is alive, because no second process leads the same epoch.
+        """Note an answer from the leader of the epoch.
+
+        The answer proves that the elected process is alive, because no second process leads the
+        same epoch.
         """
         if (leader_id, leader_epoch) == (self._leader_id, self._leader_epoch):
             self._suspicion.end()
 
     def closed(self, node_id: int, end: End, now_ms: int) -> LeaderProbe | None:
-        """Note that a link to a node was lost or could not be made; return the probe to start, if
-        any.
+        """Note that a link to a node ended or could not connect. Return the probe to start, if any.
 
-        A second lost link can start another probe, but does not extend the leader's deadline.
+        Another ended link can cause another probe, but it does not extend the leader's deadline.
         """
         suspicion = self._suspicion
         if node_id != self._leader_id or end in OWN_ENDS or suspicion.probe is not None:
@@ -67,16 +70,18 @@ class LeaderWatch:
         return LeaderProbe(self._probes, node_id)
 
     def probed(self, probe: LeaderProbe, verdict: ProbeVerdict, now_ms: int) -> LeaderDead | None:
-        """Note the verdict. It is ignored if the leader has answered in the meantime or has
-        changed.
+        """Note the verdict of a probe. Return the leader if it is dead.
+
+        The verdict is ignored if the leader has answered in the meantime or has changed.
         """
         if probe.number != self._suspicion.probe:
             return None
         return self._dead() if self._suspicion.probed(probe.number, verdict, now_ms) else None
 
     def tick(self, now_ms: int) -> LeaderDead | None:
-        """Report the leader as dead if its deadline has passed. The caller has read the sockets
-        before.
+        """Return the leader as dead if its deadline has passed.
+
+        The caller has read the sockets before.
         """
         return self._dead() if self._suspicion.is_over(now_ms) else None
 

@@ -1,7 +1,7 @@
-"""Runs a voter's watch over its leader: lost links, probes and deadlines.
+"""Runs a voter's watch over its leader: ended links, probes and deadlines.
 
-Room: cluster. The rule is in `leader_watch`. The watcher is notified of every lost link on which
-the metadata is fetched, and of every answer that the leader gives there.
+The rule is in `leader_watch`. The watcher is notified when a link ends on which this node fetches
+metadata, and of every answer of the leader on such a link.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE
 
 
 class LeaderWatcher:
-    """The watch of one voter. It calls `dead` with a leader that counts as dead."""
+    """The watch of one voter. It calls `dead` with a leader that is dead."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class LeaderWatcher:
         self._alarm = LivedAlarm(world, self._on_time)
 
     def role(self, role: RoleChange) -> None:
-        """Note a role change: the quorum elected another node, this node, or has no leader."""
+        """Note that the quorum elected this node or another node, or has no leader any more."""
         if isinstance(role, FollowsLeader):
             self._watch.follow(role.leader_id, role.epoch)
         else:
@@ -45,12 +45,12 @@ class LeaderWatcher:
         self._arm()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note that a node answered a Fetch of the metadata log as leader of the epoch."""
+        """Note that a node answered a Fetch of the metadata log as the leader of the epoch."""
         self._watch.answered(leader_id, leader_epoch)
         self._arm()
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """Note that a link to a node was lost or could not be made."""
+        """Note that a link to a node ended or could not connect."""
         if kind is not LinkKind.METADATA:
             return
         probe = self._watch.closed(node_id, end, self._alarm.now_ms)

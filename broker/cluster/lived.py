@@ -1,14 +1,15 @@
 """Lived time: monotonic time without the periods in which this process stood still.
 
-Room: cluster. Pure. A node that was frozen must not take all other nodes for dead when it wakes. So
-the owner of a timer declares when it expects a turn of the event loop. If that turn is more than
-half a second late, the delay is not lived time.
+This module is pure. A node that was frozen must not take all other nodes for dead when it
+continues. So the owner of a timer declares when it expects the event loop to call it. If the call
+is more than `STALL_MS` late, the delay does not count as lived time.
 """
 
 from __future__ import annotations
 
 STALL_MS = 500
-"""A turn of the event loop that is later than this was delayed by a stall, not only by work."""
+"""The delay in milliseconds above which a call was late because of a stall, and not only because of
+work."""
 
 
 class LivedTime:
@@ -20,11 +21,11 @@ class LivedTime:
         self._due_ms: int | None = None
 
     def expect(self, due_ms: int | None) -> None:
-        """Declare that a turn is expected at this monotonic time, or none (None)."""
+        """Declare the monotonic time at which the event loop should call next; None for no call."""
         self._due_ms = due_ms
 
     def at(self, monotonic_ms: int) -> int:
-        """Return the lived milliseconds at this monotonic time."""
+        """Return the lived time in milliseconds at this monotonic time."""
         if self._due_ms is not None and monotonic_ms - self._due_ms > STALL_MS:
             self._stood_ms += monotonic_ms - self._due_ms
             self._due_ms = monotonic_ms

@@ -1,8 +1,8 @@
-"""A timer with deadlines in lived ms that never fires right after a stall.
+"""A timer with deadlines in lived milliseconds that never fires right after a stall.
 
-Room: cluster. While a deadline is set, the timer asks the event loop for a turn every quarter of a
-second, because only a late turn shows that the process stood still. After a stall it waits for the
-next turn. So the sockets are read before any node is taken for dead.
+While a deadline is set, the event loop calls the timer every `TURN_MS`, because only a late call
+shows that the process stood still. After a stall the timer waits for the next call. So the sockets
+are read before any node is taken for dead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from broker.cluster.lived import LivedTime
 from broker.world import Cancel, World
 
 TURN_MS = 250
-"""The interval of turns while a deadline is set. A stall is noticed because such a turn is late."""
+"""The interval in milliseconds of the calls while a deadline is set."""
 
 
 class LivedAlarm:
-    """Calls `on_time` when the latest deadline has passed in lived time."""
+    """Calls `on_time` when the deadline that was set last has passed in lived time."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         """`on_time` must set the next deadline."""
@@ -30,16 +30,16 @@ class LivedAlarm:
 
     @property
     def now_ms(self) -> int:
-        """The lived time."""
+        """The lived time in milliseconds."""
         return self._lived.at(self._world.clock.monotonic_ms())
 
     @property
     def stall_count(self) -> int:
-        """How many stalls of the process have been noticed."""
+        """The number of noticed stalls of the process."""
         return self._lived.stall_count
 
     def set(self, deadline_ms: int | None) -> None:
-        """Replace the deadline; None cancels it."""
+        """Replace the deadline (lived milliseconds). None cancels it."""
         self._deadline_ms = deadline_ms
         if deadline_ms is None:
             self._cancel()

@@ -1,12 +1,12 @@
 """Runs the active controller's watch over brokers: their connections, probes and deadlines.
 
-Room: cluster. The rules are in `controller/liveness`. A `Liveness` exists for each epoch in which
-this node's controller is active. Its time is lived time, and after a stall of this process the
-sockets are read before any broker is judged. The controller's own node is a broker like the others,
-except that its link cannot break.
+The rules are in `controller/liveness`. A `Liveness` exists for each epoch in which this node's
+controller is active. Its time is lived time (`lived`), and after a stall of this process the
+sockets are read before any broker is declared dead. The controller's own node is a broker like the
+others, except that its connection cannot end.
 
 A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
-whose connection has ended registers again immediately. Otherwise the controller would notice that
+whose connection has ended registers again at once. If it did not, the controller would notice the
 broker's death only when its session times out.
 """
 
@@ -39,30 +39,33 @@ from protocol.messages.membership import (
 )
 
 OWN_LINK = 0
-"""The link number of the controller's own node."""
+"""The connection number of the controller's own node."""
 
 BALANCE_MS = 5_000
-"""How often the controller looks for leaderships to move back to the preferred replicas."""
+"""The interval in milliseconds at which the controller looks for leaderships to move back to the
+preferred replicas."""
 
 RETRY_MS = 250
-"""Wait before the controller tries again to fence a broker, after the disk rejected the write."""
+"""The wait in milliseconds before the controller retries to fence a broker, after the disk rejected
+the write."""
 
 BEING_DECIDED = "another registration under this id is being decided; ask again"
 
 
 class BrokerConnection(Protocol):
-    """A network session of another broker. This module only uses its end."""
+    """A connection of another broker. This module only uses its end."""
 
     @property
     def has_ended(self) -> bool:
-        """True if the peer has closed the connection."""
+        """True if the connection is closed."""
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call `told` once, when the session ends."""
+        """Call `told` once, when the connection ends."""
 
 
 def broker_address(broker: BrokerImage) -> Address | None:
-    """Return the address on which a registered broker listens for other brokers, or None."""
+    """Return the address on which a registered broker listens for other brokers; None if it has
+    none."""
     address = broker.listeners.get(BROKER_LISTENER)
     return None if address is None else Address(*address)
 
@@ -91,13 +94,13 @@ class LivenessDriver:
         self._numbers = count(OWN_LINK + 1)
         self._links: dict[BrokerConnection, int] = {}
         self._nodes: dict[int, int] = {}
-        """By link: the broker that identified itself there."""
+        """The broker that identified itself on each connection."""
         self._unfenced: list[DeadBroker] = []
         self._retry_ms: int | None = None
         self._balance_ms = 0
-        """When the controller next looks for leaderships to move."""
+        """The time at which the controller next looks for leaderships to move."""
         self._complete_ms = 0
-        """When the controller next looks for reassignments to complete."""
+        """The time at which the controller next looks for reassignments to complete."""
         controller.add_listener(self)
 
     @property
@@ -106,13 +109,13 @@ class LivenessDriver:
         return self._liveness is not None
 
     def stop(self) -> None:
-        """Stop watching brokers."""
+        """Stop to watch brokers."""
         self.lost()
 
-    # Calls from the controller driver.
+    # The controller driver calls these.
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """Start: give every broker in service a full session, and probe it."""
+        """Start to watch. Give every broker in service a full session, and probe it."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
@@ -123,7 +126,7 @@ class LivenessDriver:
         self._arm()
 
     def lost(self) -> None:
-        """Stop: another controller watches the brokers from now on."""
+        """Stop to watch, because this node's controller is not active any more."""
         self._liveness = None
         self._unfenced.clear()
         self._retry_ms = None
@@ -141,7 +144,7 @@ class LivenessDriver:
         connection: BrokerConnection | None,
         waiter: OrderWaiter,
     ) -> None:
-        """Decide about a registration. Once it is answered, the broker counts as connected."""
+        """Decide about a registration. When it is granted, the broker counts as connected."""
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -178,7 +181,8 @@ class LivenessDriver:
         connection: BrokerConnection | None,
         waiter: OrderWaiter,
     ) -> None:
-        """Decide about a heartbeat. It is answered when something written after it is committed.
+        """Decide about a heartbeat. It is answered when a batch is committed that was written after
+        it.
 
         The commit proves that this controller has not been deposed. A deposed controller must not
         keep a broker in service.
@@ -244,7 +248,7 @@ class LivenessDriver:
             self._retry_ms = None
             again, self._unfenced = self._unfenced, []
         for dead in [*liveness.dead(now_ms), *again]:
-            # If the broker has registered again in the meantime, do not fence it.
+            # Do not fence a broker that has registered again in the meantime.
             if not liveness.is_live(dead.node_id, now_ms):
                 self._fence(dead)
         for probe in liveness.probes_due(now_ms):
@@ -293,8 +297,8 @@ def _is_over(connection: BrokerConnection | None) -> bool:
 
 def _unheard(connection: BrokerConnection | None) -> ApiError:
     if _is_over(connection):
-        # A dead process can leave requests in the socket. They do not prove that it is alive, so
-        # refuse them.
+        # Refuse the request, because a dead process can leave requests in the socket. They do not
+        # prove that it is alive.
         return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")
     return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
 

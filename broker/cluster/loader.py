@@ -1,9 +1,9 @@
 """Turns committed batches into the metadata image: reads, replays, applies and publishes them.
 
-Room: cluster. Every node has one loader. Before the node serves requests, everything committed is
-replayed in one pass. Later each batch is applied separately, and the next batch waits until the
-previous one is in force. The image's end offset is an offset of the log, so it also includes the
-quorum's own batches.
+Every node has one loader. Before the node serves requests, all committed batches are replayed at
+once. Later each batch is applied separately, and the next batch waits until the previous batch is
+in force. The image's end offset is an offset of the metadata log. So it also counts the control
+batches of the quorum.
 """
 
 from __future__ import annotations
@@ -30,60 +30,60 @@ from protocol.wire.records import iterate_batches, iterate_records, read_header
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20
-"""How much of the log is read at a time."""
+"""The number of bytes of the log that are read at a time."""
 
 
 class Publisher(Protocol):
-    """Applies the image to this node."""
+    """The interface to the object that applies commits to this node."""
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Bring the partitions of a commit into service, then call `done`."""
+        """Give the partitions of a commit their new roles, logs and settings, then call `done`."""
 
     def published(self, delta: MetadataDelta) -> None:
-        """Note that the image has changed by `delta`."""
+        """Note that the image with `delta` is in force."""
 
 
 class ImageListener(Protocol):
-    """Is notified of the image (`metadata`)."""
+    """The interface to the object that is notified of each new image (`metadata`)."""
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has changed."""
+        """Note a changed image."""
 
 
 class Loader:
-    """Holds the image of all committed metadata, and reports each change of it."""
+    """The image of all committed metadata. It notifies a listener of each change."""
 
     def __init__(self, log: MetadataLog) -> None:
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
-        """Topics that the log has removed, so their folders can be deleted."""
+        """The topics that the log has removed. Their folders can be deleted."""
         self._listener: ImageListener | None = None
         self._log = log
         self._publisher: Publisher | None = None
         self._committed_offset = 0
         self._batches: deque[bytes] = deque()
         self._installed: MetadataImage | None = None
-        """The image of a fetched snapshot, which will replace everything replayed so far."""
+        """The image of a fetched snapshot, which will replace the current image."""
         self._is_applying = False
         self._is_replaying = False
 
     @property
     def is_idle(self) -> bool:
-        """True if everything committed is in force."""
+        """True if all committed batches are in force."""
         return not self._is_applying and self.image.end_offset >= self._committed_offset
 
     def report_to(self, listener: ImageListener) -> None:
-        """Notify this object of the image from now on."""
+        """Notify this object of each new image."""
         self._listener = listener
 
     def serve(self, publisher: Publisher) -> None:
-        """Set the publisher. From now on each commit is applied separately."""
+        """Set the publisher. Each later commit is applied separately."""
         self._publisher = publisher
 
     def committed(self, offset: int) -> None:
-        """Replay everything below the offset that is not yet replayed.
+        """Replay the batches below the offset that are not yet replayed.
 
-        Raises UnknownMetadataRecord if a later version wrote a record.
+        Raises UnknownMetadataRecord if a later version of the broker wrote a record.
         """
         self._committed_offset = max(self._committed_offset, offset)
         if self._publisher is None:
@@ -92,11 +92,10 @@ class Loader:
             self._go_on()
 
     def installed(self, content: bytes, end_offset: int) -> None:
-        """Replace the image by that of a fetched snapshot, because the log now starts behind the
-        snapshot.
+        """Replace the image by the image of a fetched snapshot, because the log now starts at the
+        end of the snapshot.
 
-        The new image is applied after the commit that is being applied, as one change from the
-        previous image.
+        If a commit is being applied, the new image is applied after it, as one change.
         """
         delta = MetadataDelta(MetadataImage())
         for _, batch in iterate_batches(content):
@@ -123,10 +122,10 @@ class Loader:
             self._move_to(delta.image(end_offset))
 
     def _go_on(self) -> None:
-        """Apply all commits that are waiting, one after the other.
+        """Apply all waiting commits, one after the other.
 
-        This is a loop and not a recursion, because many commits touch no partition and are applied
-        at once, and thousands of them can have waited for one fsync.
+        This is a loop and no recursion. Many commits touch no partition and are applied at once,
+        and thousands of them can have waited for one fsync.
         """
         if self._is_replaying:
             return
@@ -191,8 +190,8 @@ class Loader:
     def _replay(self, delta: MetadataDelta, batch: bytes) -> None:
         """Replay the records of a batch.
 
-        A record that can be decoded but does not fit the image is skipped with a warning, because a
-        broker that refused to start would be worse.
+        A record that can be decoded but does not fit the image is skipped with a warning, because
+        it would be worse if the broker refused to start.
         """
         if read_header(batch).is_control:
             return

@@ -1,17 +1,16 @@
 """A broker's membership in its cluster, as the broker itself sees it.
 
-Room: cluster. Pure. A broker registers with the active controller once per process. It registers
-again with the same incarnation id whenever a controller may not know its connection, which returns
-the same broker epoch. Then it sends a heartbeat every `HEARTBEAT_MS`, and at once when it has
-something to report. It learns whether it is fenced only from the replayed metadata.
+This module is pure: events come in as calls, and effects go out in order. A broker registers with
+the active controller once per process. It registers again, with the same incarnation id, when a
+controller may not know its connection. It then gets the same broker epoch. After that it sends a
+heartbeat every `HEARTBEAT_MS`, and at once when it has something to report. It learns only from the
+replayed metadata whether it is fenced.
 
-`may_read` guards reads of old data. A leader that stood still or was cut off can have been deposed
-without knowing it. It may answer reads for `READ_LEASE_MS`, counted from the *sending* of a
-heartbeat. The heartbeat must have been answered while the broker was in service, and the broker
-must have replayed everything that the controller had decided by then. After its own stall, or after
-it was fenced, earlier answers do not count.
-
-All times are monotonic ms. Events come in as calls; the resulting effects go out in order.
+`may_read` prevents reads of old data. A leader that stood still or was disconnected can have been
+deposed without knowing it. After an answered heartbeat it may answer reads for `READ_LEASE_MS`,
+counted from the *sending* of the heartbeat. The broker must have been in service, and must have
+replayed all that the controller had decided when it answered. After a stall of the broker, or after
+it was fenced, earlier answers do not count. All times are monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ from protocol.messages.membership import (
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition, uuid_to_base64
 
 HEARTBEAT_MS = 2_000
-"""Kafka's `broker.heartbeat.interval.ms`."""
+"""The default of Kafka's `broker.heartbeat.interval.ms`."""
 
 STOP_HEARTBEAT_MS = 200
 """The heartbeat interval of a broker that waits for permission to stop."""
 
 STOP_PATIENCE_MS = 3_000
-"""How long a broker that wants to stop waits for any answer before it stops without permission."""
+"""The time without an answer after which a broker that wants to stop does so without permission."""
 
 READ_LEASE_MS = SESSION_TIMEOUT_MS // 2
-"""How long after the sending of an answered heartbeat the broker may answer reads."""
+"""The time after the sending of an answered heartbeat in which the broker may answer reads."""
 
 ANSWER_TIMEOUT_MS = READ_LEASE_MS
-"""How long the broker waits for an answer of the controller."""
+"""The time for which the broker waits for an answer of the controller."""
 
 RETRY_MS_MIN = 20
-"""The first wait before a failed request is repeated; the wait doubles each time."""
+"""The first wait before a failed request is repeated. The wait doubles each time."""
 
 FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST})
-"""Errors of a registration that waiting does not cure."""
+"""The errors of a registration that the broker does not retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class _PendingRequest:
 
     number: int
     sent_ms: int
-    news: int
+    reports: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class _AnsweredHeartbeat:
 
     sent_ms: int
     end_offset: int
-    """The offset up to which the metadata must be replayed before this answer opens reads."""
+    """The offset up to which the metadata must be replayed before this heartbeat allows reads."""
 
 
 def damaged_topics(partitions: Iterable[TopicPartition]) -> list[DamagedTopic]:
@@ -97,7 +96,7 @@ class BrokerMembership:
         self._request = request
         self._controller = (NO_NODE, NO_LEADER_EPOCH)
         self._is_known_there = False
-        """Whether the controller knows the connection of this process."""
+        """True if the controller knows the connection of this process."""
         self._broker_epoch: int | None = None
         self._own: BrokerImage | None = None
         self._replayed_end = 0
@@ -108,30 +107,31 @@ class BrokerMembership:
         """The partitions whose logs were found damaged since the start."""
         self._wants_stop = False
         self._stop_heard_ms = 0
-        """When the controller last answered since the broker wants to stop."""
+        """The time of the controller's last answer since the broker wants to stop."""
         self._others_count = 0
         self._may_stop = False
         self._is_over = False
-        self._news = 0
-        """Rises whenever there is something to report."""
-        self._asked: _PendingRequest | None = None
+        self._reports = 0
+        """A number that rises when there is something to report."""
+        self._pending: _PendingRequest | None = None
         self._number = 0
         self._due_ms: int | None = None
-        """When to send the next request; None while there is no controller."""
+        """The time to send the next request; None while there is no controller."""
         self._wait_ms = RETRY_MS_MIN
         self._held_id = HeldId()
         self._stopping_known = 0
-        self._heard: list[_AnsweredHeartbeat] = []
+        self._heartbeats: list[_AnsweredHeartbeat] = []
         self._counts_from_ms = 0
         self._lease_ms: int | None = None
-        """When the heartbeat that allows reads was sent; None while no heartbeat does."""
+        """The time at which the heartbeat that allows reads was sent; None without such a
+        heartbeat."""
 
     @property
     def next_deadline_ms(self) -> int | None:
         """The time to call `tick`; None if no request is due."""
         if self._is_over:
             return None
-        deadlines = [] if self._asked is not None or self._due_ms is None else [self._due_ms]
+        deadlines = [] if self._pending is not None or self._due_ms is None else [self._due_ms]
         if self._is_waiting_to_stop:
             deadlines.append(self._stop_heard_ms + STOP_PATIENCE_MS)
         return min(deadlines, default=None)
@@ -142,32 +142,31 @@ class BrokerMembership:
         return self._broker_epoch
 
     def may_read(self, now_ms: int) -> bool:
-        """Return whether this broker, as a leader, may answer reads now."""
+        """Return True if this broker, as a leader, may answer reads now."""
         return self._lease_ms is not None and now_ms - self._lease_ms < READ_LEASE_MS
 
     # Events.
 
     def controller(self, node_id: int, epoch: int, now_ms: int) -> Sequence[Effect]:
-        """Note which node leads the quorum; NO_NODE if none is known."""
+        """Note the node that leads the quorum; NO_NODE if it is unknown."""
         if (node_id, epoch) == self._controller:
             return ()
         self._controller = (node_id, epoch)
         self._is_known_there = False
         # Ignore a later answer of the previous controller.
-        self._asked = None
+        self._pending = None
         self._held_id.forget()
         self._wait_ms = RETRY_MS_MIN
         self._due_ms = None if node_id == NO_NODE else now_ms
         return self.tick(now_ms)
 
     def link_lost(self, node_id: int, now_ms: int) -> Sequence[Effect]:
-        """Note a lost link. If it led to the controller, send a heartbeat soon: this broker is
-        alive.
-        """
+        """Note an ended link. If it led to the controller, send a heartbeat: this broker is
+        alive."""
         if node_id != self._controller[0]:
             return ()
         self._is_known_there = False
-        return self._say(now_ms)
+        return self._report(now_ms)
 
     def replayed(
         self,
@@ -176,69 +175,69 @@ class BrokerMembership:
         others: Iterable[BrokerImage],
         now_ms: int,
     ) -> Sequence[Effect]:
-        """Note a changed image. If another broker there is about to stop, send a heartbeat at once.
+        """Note a changed image. Send a heartbeat at once if another broker in it wants to stop.
 
-        That broker waits until all others have replayed its wish. `own` is this broker's
-        registration.
+        That broker waits until all other brokers have replayed its wish. `own` is this broker's
+        registration in the image.
         """
         self._replayed_end, self._own = end_offset, own
         in_service = [one for one in others if not one.is_fenced]
         stopping_count = sum(one.is_stopping for one in in_service)
         self._others_count = len(in_service) - stopping_count
-        self._open()
-        effects = list(self._look(now_ms))
+        self._allow_reads()
+        effects = list(self._compare(now_ms))
         is_awaited = stopping_count > self._stopping_known and self._is_known_there
         self._stopping_known = stopping_count
         if self._wants_stop:
-            effects += self._let_go_alone()
-        return [*effects, *self._say(now_ms)] if is_awaited and not self._is_over else effects
+            effects += self._permit_stop_alone()
+        return [*effects, *self._report(now_ms)] if is_awaited and not self._is_over else effects
 
     def ready(self, now_ms: int) -> Sequence[Effect]:
-        """The broker can serve, so it wants to be unfenced."""
+        """Ask to be unfenced, because the broker can serve."""
         self._is_ready = True
-        return self._say(now_ms)
+        return self._report(now_ms)
 
     def stop(self, now_ms: int) -> Sequence[Effect]:
-        """The broker wants to stop. `MayStop` follows, possibly at once.
+        """Ask for permission to stop. `MayStop` follows, possibly at once.
 
-        It can stop when the controller permits it, when no other broker can take over, or when the
-        controller has not answered for `STOP_PATIENCE_MS`.
+        The broker may stop when the controller permits it, when no other broker can take over, or
+        when the controller has not answered for `STOP_PATIENCE_MS`.
         """
         self._wants_stop = True
         self._stop_heard_ms = now_ms
-        return self._let_go_alone() or self._say(now_ms)
+        return self._permit_stop_alone() or self._report(now_ms)
 
     def damaged(self, partitions: Iterable[TopicPartition], now_ms: int) -> Sequence[Effect]:
-        """Report the partitions whose logs are known to be damaged, so that other brokers lead
-        them.
+        """Report the partitions with damaged logs, so that other brokers lead them.
 
-        Every heartbeat repeats it, because another replica can join the in-sync replicas later.
+        Every heartbeat repeats the report, because another replica can join the in-sync replicas
+        later.
         """
         before, self._damaged = self._damaged, frozenset(partitions)
-        return self._say(now_ms) if self._damaged - before else ()
+        return self._report(now_ms) if self._damaged - before else ()
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
-        """Note that the process stood still, so its earlier knowledge is out of date."""
-        self._close(now_ms)
-        return self._say(now_ms)
+        """Note that the process stood still, so that earlier answers no longer allow reads."""
+        self._forbid_reads(now_ms)
+        return self._report(now_ms)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        """Send the request that is due, or stop if the controller has been silent for too long."""
+        """Send the request that is due, or stop if the controller has not answered for too long."""
         if self._is_waiting_to_stop and now_ms >= self._stop_heard_ms + STOP_PATIENCE_MS:
-            return self._let_go()
-        if self._due_ms is None or now_ms < self._due_ms or self._asked or self._is_over:
+            return self._permit_stop()
+        if self._due_ms is None or now_ms < self._due_ms or self._pending or self._is_over:
             return ()
         message = self._heartbeat() if self._is_known_there else self._request
         self._number += 1
-        self._asked = _PendingRequest(self._number, now_ms, self._news)
+        self._pending = _PendingRequest(self._number, now_ms, self._reports)
         return (SendRequest(self._number, self._controller[0], message),)
 
     def answered(self, number: int, answer: Any, now_ms: int) -> Sequence[Effect]:
         """Handle the answer to a request, with or without an error."""
-        asked = self._asked
+        asked = self._pending
         if asked is None or asked.number != number:
             return ()
-        self._asked = None
+        self._pending = None
         code = ErrorCode.of(answer.error_code)
         if isinstance(answer, BrokerRegistrationResponse):
             return self._registered(answer, code, now_ms)
@@ -246,10 +245,10 @@ class BrokerMembership:
         return self._answered(answer, code, asked, now_ms)
 
     def failed(self, number: int, is_late: bool, now_ms: int) -> Sequence[Effect]:
-        """Handle a request that got no answer. `is_late`: it timed out, but the link exists."""
-        if self._asked is None or self._asked.number != number:
+        """Handle a request without an answer. `is_late` means that it timed out on an open link."""
+        if self._pending is None or self._pending.number != number:
             return ()
-        self._asked = None
+        self._pending = None
         self._is_known_there = self._is_known_there and is_late
         return self._later(now_ms)
 
@@ -265,19 +264,19 @@ class BrokerMembership:
             self._is_known_there = True
             self._held_id.forget()
             self._wait_ms, self._due_ms = RETRY_MS_MIN, now_ms
-            return [*self._look(now_ms), *self.tick(now_ms)]
+            return [*self._compare(now_ms), *self.tick(now_ms)]
         text = answer.error_message or code.name
         if code in FINAL:
             return self._refuse(text)
         if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             is_over = self._held_id.said(now_ms)
-            # The broker has an epoch, so it was registered before: the process that holds the id
+            # The broker has an epoch, so it was registered before. The process that has the id now
             # has replaced it.
             if is_over or self._broker_epoch is not None:
                 return self._refuse(text)
         return self._later(now_ms)
 
-    def _look(self, now_ms: int) -> Sequence[Effect]:
+    def _compare(self, now_ms: int) -> Sequence[Effect]:
         """Compare this broker's registration in the image with its state, and report changes."""
         own, broker_epoch = self._own, self._broker_epoch
         if self._is_over or broker_epoch is None:
@@ -295,9 +294,9 @@ class BrokerMembership:
             self._is_fenced = own.is_fenced
             effects.append(BrokerFenced() if own.is_fenced else BrokerUnfenced())
             if own.is_fenced:
-                self._close(now_ms)
+                self._forbid_reads(now_ms)
                 has_news = True
-        return [*effects, *self._say(now_ms)] if has_news else effects
+        return [*effects, *self._report(now_ms)] if has_news else effects
 
     def _taken_out(self) -> Sequence[Effect]:
         return self._refuse(
@@ -316,7 +315,7 @@ class BrokerMembership:
     def _refuse(self, text: str) -> Sequence[Effect]:
         self._is_over = True
         self._lease_ms = None
-        self._heard.clear()
+        self._heartbeats.clear()
         return (BrokerRefused(text),)
 
     # Heartbeats.
@@ -342,17 +341,17 @@ class BrokerMembership:
             return self._later(now_ms)
         self._wait_ms = RETRY_MS_MIN
         if not answer.is_fenced and asked.sent_ms >= self._counts_from_ms:
-            self._heard.append(_AnsweredHeartbeat(asked.sent_ms, answer.metadata_end_offset))
-            self._open()
+            self._heartbeats.append(_AnsweredHeartbeat(asked.sent_ms, answer.metadata_end_offset))
+            self._allow_reads()
         interval_ms = STOP_HEARTBEAT_MS if self._is_waiting_to_stop else HEARTBEAT_MS
-        self._due_ms = now_ms if asked.news != self._news else asked.sent_ms + interval_ms
+        self._due_ms = now_ms if asked.reports != self._reports else asked.sent_ms + interval_ms
         self._stop_heard_ms = now_ms
-        effects = self._let_go() if answer.should_shut_down else ()
+        effects = self._permit_stop() if answer.should_shut_down else ()
         return [*effects, *self.tick(now_ms)]
 
-    def _say(self, now_ms: int) -> Sequence[Effect]:
-        """Send a heartbeat with news immediately, or after the answer to the current request."""
-        self._news += 1
+    def _report(self, now_ms: int) -> Sequence[Effect]:
+        """Send a heartbeat with news at once, or after the answer to the current request."""
+        self._reports += 1
         if self._controller[0] == NO_NODE:
             return ()
         self._due_ms = now_ms
@@ -369,29 +368,27 @@ class BrokerMembership:
     def _is_waiting_to_stop(self) -> bool:
         return self._wants_stop and not self._may_stop
 
-    def _let_go(self) -> Sequence[Effect]:
+    def _permit_stop(self) -> Sequence[Effect]:
         if self._may_stop or self._is_over:
             return ()
         self._may_stop = True
         return (MayStop(),)
 
-    def _let_go_alone(self) -> Sequence[Effect]:
-        """Stop without permission if the broker is out of service or no other broker could take
-        over.
-        """
+    def _permit_stop_alone(self) -> Sequence[Effect]:
+        """Stop without permission if the broker is out of service or no other broker can take
+        over."""
         is_out = self._own is None or self._own.is_fenced or not self._is_registered
-        return self._let_go() if is_out or self._others_count == 0 else ()
+        return self._permit_stop() if is_out or self._others_count == 0 else ()
 
-    # The guard of reads.
+    # The permission to answer reads.
 
-    def _open(self) -> None:
-        """Let an answered heartbeat allow reads, if this broker has replayed everything that the
-        controller had decided when it answered.
-        """
-        while self._heard and self._heard[0].end_offset <= self._replayed_end:
-            self._lease_ms = self._heard.pop(0).sent_ms
+    def _allow_reads(self) -> None:
+        """Let answered heartbeats allow reads, if this broker has replayed all that the controller
+        had decided when it answered."""
+        while self._heartbeats and self._heartbeats[0].end_offset <= self._replayed_end:
+            self._lease_ms = self._heartbeats.pop(0).sent_ms
 
-    def _close(self, now_ms: int) -> None:
+    def _forbid_reads(self, now_ms: int) -> None:
         self._lease_ms = None
-        self._heard.clear()
+        self._heartbeats.clear()
         self._counts_from_ms = now_ms

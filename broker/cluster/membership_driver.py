@@ -1,8 +1,8 @@
 """Runs a broker's membership: sends its requests to the active controller and keeps its timer.
 
-Room: cluster. `membership` decides. This driver sends the requests over the link CONTROL, or calls
-the controller of this node directly. Other parts of the broker use the same path, `ask_controller`,
-for their requests to the active controller.
+`membership` decides. This driver sends the requests over the CONTROL link, or calls the controller
+of this node directly. Other parts of the broker use the same path, `ask_controller`, for their
+requests to the active controller.
 """
 
 from __future__ import annotations
@@ -44,24 +44,23 @@ from protocol.wire.schema import Message
 
 
 class MembershipListener(Protocol):
-    """Is notified of changes in the broker's membership."""
+    """The interface to the object that is notified of changes in the broker's membership."""
 
     def registered(self, broker_epoch: int) -> None:
-        """The metadata refers to this process under this broker epoch. Call `ready` when it can
-        serve.
-        """
+        """Note that the metadata has this process with this broker epoch. Call `ready` when the
+        broker can serve."""
 
     def unfenced(self) -> None:
-        """The broker is in service."""
+        """Note that the broker is in service."""
 
     def fenced(self) -> None:
-        """The broker is not in service any more."""
+        """Note that the broker is not in service any more."""
 
     def may_stop(self) -> None:
-        """The broker can stop, because the cluster does not need it any more."""
+        """Note that the broker may stop, because the cluster does not need it any more."""
 
     def refused(self, text: str) -> None:
-        """This process must end; the text says why."""
+        """End this process. The text says why."""
 
 
 class MembershipDriver:
@@ -91,13 +90,15 @@ class MembershipDriver:
 
     @property
     def lived_ms(self) -> int:
-        """The lived time of this process: without its stalls."""
+        """The lived time of this process in milliseconds, without its stalls."""
         return self._alarm.now_ms
 
     @property
     def may_read(self) -> bool:
-        """True if this broker, as a leader, may answer reads now. It can have been deposed without
-        knowing it; see `membership`.
+        """True if this broker, as a leader, may answer reads now (`membership`).
+
+        Without this check, a deposed leader that does not yet know its successor could answer with
+        old data.
         """
         self._notice_stall()
         return self._membership.may_read(self._world.clock.monotonic_ms())
@@ -105,7 +106,7 @@ class MembershipDriver:
     # Events.
 
     def role(self, role: RoleChange) -> None:
-        """Note a role change: the quorum elected this node, another node, or has no leader."""
+        """Note that the quorum elected this node or another node, or has no leader any more."""
         if isinstance(role, LeadsEpoch):
             self._leader_id = self._own_id
         else:
@@ -121,12 +122,12 @@ class MembershipDriver:
         self._perform(self._membership.replayed(image.end_offset, own, others, self._now_ms()))
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """Note that a link of this broker was lost or could not be made."""
+        """Note that a link of this broker ended or could not connect."""
         if kind is LinkKind.CONTROL:
             self._perform(self._membership.link_lost(node_id, self._now_ms()))
 
     def ready(self) -> None:
-        """The broker can serve."""
+        """Ask to be unfenced, because the broker can serve."""
         self._perform(self._membership.ready(self._now_ms()))
 
     def damaged(self, partitions: Iterable[TopicPartition]) -> None:
@@ -134,11 +135,11 @@ class MembershipDriver:
         self._perform(self._membership.damaged(partitions, self._now_ms()))
 
     def want_stop(self) -> None:
-        """The broker wants to stop."""
+        """Ask for permission to stop."""
         self._perform(self._membership.stop(self._now_ms()))
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Send no more requests."""
         self._alarm.stop()
 
     # Requests to the active controller.
@@ -150,10 +151,11 @@ class MembershipDriver:
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
-        """Ask the leader of the quorum. Exactly one callback is called, once, after this returns.
+        """Ask the leader of the quorum. Exactly one callback is called, once, after this method
+        returns.
 
-        The answer can be NOT_CONTROLLER. `failed` gets UNRESOLVED if no leader is known. A caller
-        that repeats the request must wait a while first.
+        The answer can be NOT_CONTROLLER. `failed` gets UNRESOLVED if no leader is known. The caller
+        must wait a while before it repeats a request.
         """
         self._ask(self._leader_id, request, version, answered, failed)
 
@@ -199,7 +201,7 @@ class MembershipDriver:
         return self._world.clock.monotonic_ms()
 
     def _notice_stall(self) -> None:
-        # Reading the lived time detects a stall.
+        # A read of the lived time detects a stall.
         _ = self._alarm.now_ms
         if self._alarm.stall_count != self._stall_count:
             self._stall_count = self._alarm.stall_count
@@ -256,7 +258,7 @@ class MembershipDriver:
 
     def _arm(self) -> None:
         now_ms, deadline_ms = self._world.clock.monotonic_ms(), self._membership.next_deadline_ms
-        # Set the alarm even without a deadline, because a stall is noticed only if an expected turn
-        # of the loop is late.
+        # Set the alarm even without a deadline, because only a late call shows that the process
+        # stood still.
         left_ms = HEARTBEAT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
         self._alarm.set(self._alarm.now_ms + left_ms)

@@ -1,6 +1,6 @@
 """The effects of `membership`: requests to the controller, and changes of this broker's state.
 
-Room: cluster. Pure data. The driver performs the effects in order.
+This module is pure data. The driver performs the effects in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.wire.schema import Message
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send a request to the controller on a node. Its answer or failure comes under `number`."""
+    """Send a request to the controller. The driver reports its answer or failure with `number`."""
 
     number: int
     node_id: int
@@ -21,7 +21,7 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """The registration is in force, so the metadata now refers to this process.
+    """The metadata has this process with this broker epoch.
 
     The receiver calls `ready` when the broker can serve.
     """
@@ -36,17 +36,18 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """The broker is not in service any more: it counts as dead, or it is about to stop."""
+    """The broker is not in service any more, because the controller declared it dead or because it
+    is about to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class MayStop:
-    """The broker can stop, because the cluster does not need it any more."""
+    """The broker may stop, because the cluster does not need it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRefused:
-    """The cluster does not accept this process. The text says why; no effect follows."""
+    """The cluster does not accept this process. The text says why. No effect follows."""
 
     text: str
 

@@ -1,8 +1,8 @@
 """Carries the quorum's messages over links: requests to other nodes and answers to theirs.
 
-Room: cluster. Each request of the core comes back once, as answered or failed. An answer that
-cannot be decoded counts as failed. A request of another node is answered on the connection on which
-it came, if that connection still exists.
+Each request of the quorum's core ends once, as answered or failed. An answer that cannot be decoded
+counts as failed. A request of another node is answered on the connection on which it came, if that
+connection is still open.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 
 class QuorumInbox(Protocol):
-    """The quorum of this node (`quorum_driver`)."""
+    """The interface to the quorum of this node (`quorum_driver`)."""
 
     def handle(self, event: Received | RequestAnswered | RequestFailed) -> None:
-        """Handle a message of another node."""
+        """Handle a request of another node, or the answer or failure of an own request."""
 
 
 class LeaderListener(Protocol):
-    """Is notified of the leader's answers (`leader_watcher`)."""
+    """The interface to the object that is notified of the leader's answers (`leader_watcher`)."""
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """A leader has answered a fetch."""
+        """Note that the leader of an epoch has answered a fetch."""
 
 
 class LinkMessenger:
@@ -51,7 +51,7 @@ class LinkMessenger:
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._replica: QuorumInbox | None = None
-        """None while this broker is no replica of the metadata log."""
+        """The quorum of this node; None while this broker is no replica of the metadata log."""
         self._watcher: LeaderListener | None = None
         self._peers = peers
         self._clock = clock
@@ -59,13 +59,13 @@ class LinkMessenger:
         self._calls: dict[int, Call] = {}
 
     def serve(self, replica: QuorumInbox, watcher: LeaderListener | None = None) -> None:
-        """Give messages to this replica, and report the leader's answers, from now on."""
+        """Pass messages to this replica, and report the leader's answers to `watcher`."""
         self._replica = replica
         self._watcher = watcher
 
     @property
     def unanswered_count(self) -> int:
-        """How many requests of other nodes are not answered yet."""
+        """The number of requests of other nodes that are not answered yet."""
         return len(self._calls)
 
     def send(self, send: Send) -> None:
@@ -111,7 +111,7 @@ class LinkMessenger:
         self._replica.handle(event)
 
     def received(self, call: Call, message: Message) -> None:
-        """Handle a request of another node; `reply` answers it later.
+        """Handle a request of another node. `reply` answers it later.
 
         Raises ApiError if the request does not concern the quorum, and BROKER_NOT_AVAILABLE while
         this broker is no replica of the metadata log.
@@ -126,13 +126,14 @@ class LinkMessenger:
         self._tell(Received(number, request))
 
     def reply(self, reply: Reply) -> None:
-        """Send the answer to the request received under `call_id`."""
+        """Send the answer to the request that was received with `call_id`."""
         self._calls.pop(reply.call_id).answer(quorum_wire.encode_answer(reply.answer))
 
 
 def kind_of(send: Send) -> LinkKind:
-    """Return the link for a request. A Fetch can wait at the leader, so no vote may queue behind
-    it.
+    """Return the link for a request.
+
+    Reads have their own link: a Fetch can wait at the leader, and no vote may wait behind it.
     """
     is_read = isinstance(send.request, Fetch | FetchSnapshot)
     return LinkKind.METADATA if is_read else LinkKind.QUICK

@@ -1,7 +1,7 @@
 """The cluster metadata of one node: its log, its image, and the way to change it.
 
-Room: cluster. It passes commits of the quorum to the loader and role changes to the controller.
-Other rooms use only `image` and `submit`.
+This module passes commits of the quorum to the loader, and role changes to the controller. Other
+rooms read `image` and call `submit`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.loader import Loader, Publisher
-from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.metadata_log import DiskWorkers, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
@@ -23,24 +23,26 @@ from protocol.types import Uuid
 
 
 class OrderPath(Protocol):
-    """Passes an order to the node that decides (`orders`, or this node's `controller_driver`)."""
+    """The interface to the node that decides an order (`orders`, or this node's
+    `controller_driver`)."""
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Submit an order. The waiter is called once, possibly before this returns."""
+        """Submit an order. The waiter is called once, possibly before this method returns."""
 
 
 class MetadataListener(Protocol):
-    """Is notified of this node's place in the cluster (`node/joining`)."""
+    """The interface to the object that is notified of this node's role and image
+    (`node/joining`)."""
 
     def role_changed(self, role: RoleChange) -> None:
-        """The node has a new role. Called before the controller is notified."""
+        """Note a new role of the node. This is called before the controller is notified."""
 
     def image_moved(self, image: MetadataImage) -> None:
-        """The image has changed. Called after the controller is notified."""
+        """Note a changed image. This is called after the controller is notified."""
 
 
 class Metadata:
-    """One node's log, replica, image and controller."""
+    """The metadata log, quorum, image and controller of one node."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Metadata:
         self.controller = controller
         self.snapshotter = snapshotter
         self._orders: OrderPath = controller
-        """A broker without a cluster decides its orders itself."""
+        """The path of orders. A broker that is configured alone decides its orders itself."""
         self._listener: MetadataListener | None = None
         self._refusal: Exception | None = None
         self._is_serving = False
@@ -64,23 +66,23 @@ class Metadata:
         quorum.report_to(self)
 
     def join(self, orders: OrderPath, listener: MetadataListener) -> None:
-        """Pass orders on this way and notify this object, as a node of a cluster does."""
+        """Set the path of orders and the listener, in a cluster with other brokers."""
         self._orders = orders
         self._listener = listener
 
     @property
     def image(self) -> MetadataImage:
-        """The image of everything that is committed and in force."""
+        """The image of all metadata that is committed and in force."""
         return self.loader.image
 
     @property
     def removed_ids(self) -> set[Uuid]:
-        """Topics that the log has removed, so their folders can be deleted."""
+        """The topics that the log has removed. Their folders can be deleted."""
         return self.loader.removed_ids
 
     @property
     def is_quiet(self) -> bool:
-        """True if everything written is durable and in force."""
+        """True if all written batches are durable and in force."""
         return self.log.duties.is_idle and self.loader.is_idle
 
     def submit(
@@ -90,11 +92,11 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """Submit an order to the active controller, on this node or on another one.
+        """Submit an order to the active controller, on this node or on another node.
 
-        Calls `reply` once the decision is committed and in force, or `refused` if it cannot be
-        written or too many orders wait. Both can be called before this returns. `host` is the
-        client that gave the order, None for the node itself.
+        Calls `reply` when the decision is committed and in force. Calls `refused` if the decision
+        cannot be written or too many orders wait. Both can be called before this method returns.
+        `host` is the client that sent the order; None for the node itself.
         """
         self._orders.submit(order, OrderWaiter(reply, refused, host))
 
@@ -106,13 +108,13 @@ class Metadata:
         host: str | None = None,
     ) -> None:
         """Submit an order as `submit` does, but refuse it with NOT_CONTROLLER unless this node is
-        the controller.
-        """
+        the active controller."""
         self.controller.submit(order, OrderWaiter(reply, refused, host))
 
     def submit_now(self, order: Order) -> Any:
-        """Decide an order before the node serves requests. Returns the reply; raises the disk's
-        errors.
+        """Decide an order before the node serves requests, and return the reply.
+
+        Raises the disk's error, or ApiError if the order is refused.
         """
         replies: list[Any] = []
         refusals: list[ApiError] = []
@@ -122,28 +124,29 @@ class Metadata:
         return replies.pop()
 
     def start(self, snapshot: MetadataSnapshot) -> None:
-        """Replay the log behind a snapshot. If this is the only voter, it is also elected.
+        """Take the state from a snapshot and replay the log from its end. A sole voter is also
+        elected.
 
         Call this before the node serves requests. Raises the disk's errors, and
-        UnknownMetadataRecord if a later version wrote the log.
+        UnknownMetadataRecord if a later version of the broker wrote the log.
         """
         self.installed(snapshot)
         self.quorum.start()
         if self._refusal is not None:
             raise self._refusal
 
-    def serve(self, publisher: Publisher, hands: Hands) -> None:
-        """Publish each commit to `publisher` from now on, and use threads to wait for the disk."""
+    def serve(self, publisher: Publisher, workers: DiskWorkers) -> None:
+        """Publish each later commit to `publisher`, and do disk work in threads."""
         self._is_serving = True
         self.loader.serve(publisher)
-        self.log.work_in(hands)
+        self.log.work_in(workers)
 
     def stop(self) -> None:
         """Stop the timers of the quorum and of the controller."""
         self.quorum.stop()
         self.controller.stop()
 
-    # Calls from the quorum driver.
+    # The quorum driver calls these.
 
     def committed(self, offset: int) -> None:
         self.loader.committed(offset)
@@ -161,7 +164,7 @@ class Metadata:
         self._refusal = error
         self.controller.unwritten(end_offset, error)
 
-    # Calls from the loader.
+    # The loader calls this.
 
     def moved(self, image: MetadataImage) -> None:
         self.controller.moved(image)

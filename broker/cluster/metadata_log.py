@@ -1,10 +1,10 @@
-"""The metadata log on disk: batches, vote file and snapshots, behind one queue of its own.
+"""The metadata log on disk: batches, vote file and snapshots, with their own queue of disk jobs.
 
-Room: cluster. The driver puts the work that the quorum's core asks for into `duties`, in order.
-Threads do the work, so the log's fsyncs do not wait for those of other logs. If a full disk rejects
-an append, the caller undoes the append. All other work is retried until the disk has space. This is
-safe, because messages that depend on the work are sent only after it is done. A failed fsync is
-final: `jobs` stops the process.
+The driver adds the disk work of the quorum's core to `duties`, in order. Threads do the work, so
+the fsyncs of this log do not wait for those of other logs. If a full disk rejects an append, the
+caller undoes the append. All other work is retried until the disk has room. This is safe, because
+messages that depend on the work are sent only after it is done. A failed fsync is final: `jobs`
+stops the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from broker.cluster.duties import AtOnce, Duties
+from broker.cluster.duties import Duties, InlineJobs
 from broker.cluster.snapshots import MetadataSnapshot, SnapshotFiles
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
@@ -41,33 +41,33 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-"""Wait before rejected work, such as a vote or a truncation, is tried again."""
+"""The wait in milliseconds before rejected work, such as a vote or a truncation, is retried."""
 
 Done = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
-    """The workers: `own` does fsyncs, votes and snapshots, `files` is the thread that writes the
-    node's checkpoints, which a truncation needs.
-    """
+class DiskWorkers:
+    """The threads for disk work. `own` does fsyncs, votes and snapshots. `files` writes the node's
+    checkpoints, which a truncation needs."""
 
     own: Jobs
     files: Jobs
 
 
 class DiskListener(Protocol):
-    """Is notified of the metadata log's work on the disk (`quorum_driver`)."""
+    """The interface to the object that is notified of the metadata log's disk work
+    (`quorum_driver`)."""
 
     def synced(self, end_offset: int) -> None:
-        """More of the log is durable."""
+        """Note that the log is durable up to `end_offset`."""
 
     def duty_done(self) -> None:
-        """One more duty is done."""
+        """Note that one more duty is done."""
 
 
 class MetadataLog:
-    """The metadata log of one node. It reports what its disk has done."""
+    """The metadata log of one node. It notifies a listener of finished disk work."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class MetadataLog:
         self.vote_number = 0
         """The number of the last duty that saves a vote."""
         self.is_truncating = False
-        """Whether the log is being truncated or reset. It cannot be read in the meantime."""
+        """True while the log is being truncated or reset. It cannot be read in the meantime."""
         self._disk = disk
         self._logs = logs
         self._clock: Clock = world.clock
@@ -95,22 +95,22 @@ class MetadataLog:
         self._die = world.die
         self._write_failed = write_failed
         self._on_timed = on_timed
-        # At the start, before the node serves requests, the caller waits for the disk.
-        self._hands = Hands(AtOnce(), AtOnce())
+        # Before the node serves requests, the caller itself does the disk work.
+        self._workers = DiskWorkers(InlineJobs(), InlineJobs())
         self._is_at_work = False
         self._is_sync_given = False
 
     def report_to(self, listener: DiskListener) -> None:
-        """Notify this object of the disk's work from now on."""
+        """Notify this object of finished disk work."""
         self._listener = listener
 
     def _duty_done(self) -> None:
         if self._listener is not None:
             self._listener.duty_done()
 
-    def work_in(self, hands: Hands) -> None:
-        """Use threads for disk work from now on."""
-        self._hands = hands
+    def work_in(self, workers: DiskWorkers) -> None:
+        """Do all later disk work in threads."""
+        self._workers = workers
         self._is_at_work = True
 
     # Reading.
@@ -118,10 +118,10 @@ class MetadataLog:
     def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
         """Return whole batches between two offsets: at least one if there is one.
 
-        Except for the first batch, the total is at most `max_bytes`. Damaged batches must not be
-        used or sent, so CorruptionError and DiskError prevent the start of a broker and stop a
-        running one. If there is no free file descriptor, the result is empty, and the caller must
-        call `again`.
+        The total size is at most `max_bytes`, unless the first batch alone is larger.
+        CorruptionError and DiskError prevent the start of a broker and stop a running broker,
+        because damaged batches must not be used or sent. Without a free file descriptor the result
+        is empty, and the caller must call `again`.
         """
         try:
             region = self.log.read(start_offset, max_bytes, end_offset).region
@@ -137,7 +137,7 @@ class MetadataLog:
             self._die(f"the metadata log cannot be read: {error}")
 
     def again(self, call: Done) -> None:
-        """Call `call` after a while, when a file descriptor can be free again."""
+        """Call `call` after `RETRY_MS`, when a file descriptor can be free again."""
         self._later(RETRY_MS, call)
 
     def filled(self, answer: FetchAnswer, read: BatchesToRead) -> FetchAnswer:
@@ -146,7 +146,8 @@ class MetadataLog:
         return replace(answer, batches=found)
 
     def filled_piece(self, answer: FetchSnapshotAnswer, read: PieceToRead) -> FetchSnapshotAnswer:
-        """Return the answer with a piece of the snapshot, or with an error if there is none."""
+        """Return the answer with a part of the snapshot, or with an error if the part does not
+        exist."""
         try:
             data, size_bytes = self.snapshots.read(read.snapshot_id, read.position, read.max_bytes)
         except DiskError:
@@ -158,7 +159,7 @@ class MetadataLog:
     # Writing.
 
     def append(self, batches: Sequence[bytes]) -> None:
-        """Append batches that already have offsets and epochs. They can be read at once; an fsync
+        """Append batches that already have offsets and epochs. They can be read at once. An fsync
         follows.
 
         Raises DiskError, and WireError for an invalid batch. In both cases nothing is written.
@@ -177,7 +178,7 @@ class MetadataLog:
 
     def _sync(self, finish: Done) -> None:
         log = self.log
-        # Batches appended from now on need another fsync.
+        # Batches that are appended from now on need another fsync.
         self._is_sync_given = False
 
         def attempt() -> None:
@@ -194,7 +195,7 @@ class MetadataLog:
         attempt()
 
     def _perform(self, target: FlushTarget, finish: Done, attempt: Done) -> None:
-        """Run an fsync. If a file descriptor was missing, `attempt` tries again."""
+        """Run an fsync. If no file descriptor is free, call `attempt` later."""
 
         def job() -> int:
             start_ns = self._turn_ns()
@@ -212,10 +213,10 @@ class MetadataLog:
             self.log.flush_refused(target)
             self._wait(error, attempt)
 
-        self._hands.own.run(job, done, failed)
+        self._workers.own.run(job, done, failed)
 
     def save_vote(self, election: ElectionState, done: Done) -> None:
-        """Write the vote file durably."""
+        """Write the vote file durably, then call `done`."""
         path, content = vote_path(self.log.folder), vote_file.encode(election)
 
         def job() -> None:
@@ -226,13 +227,13 @@ class MetadataLog:
                 done()
                 finish()
 
-            self._insist(lambda: self._hands.own, job, saved)
+            self._insist(lambda: self._workers.own, job, saved)
 
         self.vote_number = self.duties.given_count + 1
         self.duties.give(begin)
 
     def truncate_to(self, offset: int, done: Done) -> None:
-        """Remove everything from the offset on, durably."""
+        """Remove all records at the offset and above durably, then call `done`."""
 
         def begin(finish: Done) -> None:
             def truncated() -> None:
@@ -253,8 +254,8 @@ class MetadataLog:
         self.is_truncating = True
         self.duties.give(begin)
 
-    def begin_anew(self, offset: int) -> None:
-        """At a start: drop the whole log and continue it at the offset."""
+    def reset_at_start(self, offset: int) -> None:
+        """Remove the whole log during a start, and continue it at the offset."""
         job = self._logs.begin_reset(self.log, offset, self._clock.now_ms())
         self.log.truncated(job.perform())
         self.log.advance_high_watermark(offset)
@@ -269,10 +270,11 @@ class MetadataLog:
             self.is_truncating = False
             done()
         else:
-            self._insist(lambda: self._hands.files, job.perform, taken_over)
+            self._insist(lambda: self._workers.files, job.perform, taken_over)
 
     def do(self, job: Callable[[], T], done: Callable[[T], None], refused: Done) -> None:
-        """Run a job after all work queued before; call `refused` if the disk has no room."""
+        """Run a job after all work that was queued before. Call `refused` if the disk rejects
+        it."""
 
         def begin(finish: Done) -> None:
             def did(result: T) -> None:
@@ -284,28 +286,28 @@ class MetadataLog:
                 refused()
                 finish()
 
-            self._hands.own.run(job, did, failed)
+            self._workers.own.run(job, did, failed)
 
         self.duties.give(begin)
 
     # Fetched snapshots.
 
     def write_piece(self, piece: SnapshotPiece) -> None:
-        """Write a piece of a snapshot that is being fetched. The piece need not be durable."""
+        """Write a part of a snapshot that is being fetched. The part need not be durable."""
 
         def job() -> None:
             self.snapshots.write_piece(piece.snapshot_id, piece.position, piece.data)
 
-        # If the disk rejects a piece, `store` finds the snapshot incomplete.
+        # If the disk rejects a part, `store` later finds that the snapshot is incomplete.
         self.do(job, lambda _: None, lambda: None)
 
     def store(
         self, snapshot_id: SnapshotId, stored: Callable[[MetadataSnapshot], None], spoiled: Done
     ) -> None:
-        """Make a fetched snapshot durable if it is complete, and start the log again at its end.
+        """Make a fetched snapshot durable if it is complete, and continue the log at its end.
 
-        Calls `spoiled` if the snapshot is incomplete or the disk has no space. The caller must then
-        fetch the snapshot again.
+        Calls `spoiled` if the snapshot is incomplete or the disk rejects the write. The caller must
+        then fetch the snapshot again.
         """
 
         def job() -> MetadataSnapshot | None:
@@ -322,7 +324,7 @@ class MetadataLog:
                     return
                 self.is_truncating = True
 
-                def begun_anew() -> None:
+                def reset_done() -> None:
                     # The log is empty, so its high watermark can move to the end of the snapshot.
                     self.log.advance_high_watermark(snapshot_id.end_offset)
                     stored(snapshot)
@@ -330,7 +332,7 @@ class MetadataLog:
 
                 now_ms = self._clock.now_ms()
                 reset = self._logs.begin_reset(self.log, snapshot_id.end_offset, now_ms)
-                self._truncate(reset, begun_anew)
+                self._truncate(reset, reset_done)
 
             def give_up() -> None:
                 spoiled()
@@ -340,19 +342,19 @@ class MetadataLog:
                 self._refused(error)
                 give_up()
 
-            self._hands.own.run(job, kept, failed)
+            self._workers.own.run(job, kept, failed)
 
         self.duties.give(begin)
 
     # Disk errors.
 
     def _insist(
-        self, hands: Callable[[], Jobs], job: Callable[[], T], done: Callable[[T], None]
+        self, workers: Callable[[], Jobs], job: Callable[[], T], done: Callable[[T], None]
     ) -> None:
-        """Repeat a job until the disk accepts it. Messages that depend on it wait."""
+        """Repeat a job until the disk accepts it. Messages that depend on the job wait."""
 
         def attempt() -> None:
-            hands().run(job, done, failed)
+            workers().run(job, done, failed)
 
         def failed(error: Exception) -> None:
             self._refused(error)
@@ -361,7 +363,7 @@ class MetadataLog:
         attempt()
 
     def _wait(self, error: Exception, attempt: Done) -> None:
-        """Try again after a while if a file descriptor was missing. Raise any other error."""
+        """Call `attempt` later if no file descriptor was free. Raise any other error."""
         if not (self._is_at_work and isinstance(error, DiskError) and error.is_short):
             raise error
         self._refused(error)
@@ -374,5 +376,5 @@ class MetadataLog:
 
 
 def vote_path(folder: str) -> str:
-    """Return the path of a replica's vote file, given the folder of its log."""
+    """Return the path of the vote file in the folder of a replica's log."""
     return f"{folder}/{vote_file.FILE_NAME}"

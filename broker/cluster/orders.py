@@ -1,16 +1,15 @@
-"""Sends orders for the metadata to the broker that decides them: this one, or the active
-controller.
+"""Sends orders for the metadata to the active controller, on this broker or on another broker.
 
-Room: cluster. Clients give their orders to any broker. A broker that is not the active controller
-forwards them in an Envelope (KIP-590). The envelope carries the client's address, because the
-controller applies the client's limits. The broker's own requests take the same path. If there is no
-active controller, or the broker asked is none, the order waits and is tried again.
+Clients send their orders to any broker. A broker that is not the active controller forwards them in
+an Envelope (KIP-590). The envelope has the client's address, because the controller applies the
+client's limits. The broker's own requests take the same path. If there is no active controller, or
+the asked broker is not the controller, the order waits and is retried.
 
-If the controller dies or is deposed before it answers, it is unknown whether it carried the order
-out. The next controller has replayed everything that was carried out, so it gets the order again,
-as in Kafka. If the order had been carried out, the answer shows it (for example
+If the controller dies or is deposed before it answers, the broker does not know whether the order
+was carried out. The next controller has replayed all orders that were carried out, so it gets the
+order again, as in Kafka. If the order had been carried out, the answer shows it (for example
 TOPIC_ALREADY_EXISTS). An order is not repeated if it could change an object that another client has
-created in the meantime. Its client gets a time-out and must check the result.
+created in the meantime. Its client gets a timeout error and must check the result.
 """
 
 from __future__ import annotations
@@ -42,30 +41,30 @@ from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
 RETRY_MS = 50
-"""Wait before an order is tried again that no controller could decide."""
+"""The wait in milliseconds before an order is retried that no controller could decide."""
 
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
-"""Ends of links that never connected, so the request was not sent."""
+"""The ends of links that never connected, so that the request was not sent."""
 
-ONCE = (DeleteTopicsRequest, UnregisterBrokerRequest)
-"""Orders that name something by a name or id that another client may have reused by a second try.
-"""
+NOT_REPEATED = (DeleteTopicsRequest, UnregisterBrokerRequest)
+"""The orders that are not repeated, because another client can reuse the name or id in the
+meantime."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingOrder:
-    """An order on its way to the controller, with its waiter."""
+    """An order that the controller has not yet answered, with its waiter."""
 
     order: Order
     waiter: OrderWaiter
     message: Message
     answered: Callable[[Any], None]
-    """Handles the answer to `message`."""
+    """The function that handles the answer to `message`."""
     deadline_ms: int
     try_number: int = 0
     """The number of the newest try. Answers to earlier tries are ignored."""
     asked_id: int = NO_NODE
-    """The node that was asked and has not answered."""
+    """The node that was asked and has not answered; NO_NODE if there is none."""
 
 
 class OrderForwarder:
@@ -79,7 +78,8 @@ class OrderForwarder:
         world: World,
         settings: InForce,
     ) -> None:
-        """`leader_id` returns the leader of the quorum, as far as this broker knows."""
+        """`leader_id` returns the leader of the quorum as far as this broker knows; else
+        NO_NODE."""
         self._controller = controller
         self._leader_id = leader_id
         self._peers = peers
@@ -88,7 +88,7 @@ class OrderForwarder:
         self._pending: dict[_PendingOrder, None] = {}
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Submit an order. The waiter is called once, possibly before this returns."""
+        """Submit an order. The waiter is called once, possibly before this method returns."""
         config = self._settings.config
         if len(self._pending) >= config.max_pending_metadata_orders:
             waiter.refused(
@@ -98,23 +98,27 @@ class OrderForwarder:
                 )
             )
             return
-        message, answered = self._worded(order, waiter)
+        message, answered = self._as_request(order, waiter)
         deadline_ms = self._world.clock.monotonic_ms() + patience_ms(order)
         one = _PendingOrder(order, waiter, message, answered, deadline_ms)
         self._pending[one] = None
         self._try(one)
 
     def leader_changed(self) -> None:
-        """Note a new leader of the quorum. The former leader can fail to answer, so the orders sent
-        to it are sent again.
+        """Note a new leader of the quorum.
+
+        Orders that were sent to the former leader are sent again, because it possibly never answers
+        them.
         """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:
             for one in [one for one in self._pending if one.asked_id not in (NO_NODE, leader_id)]:
                 self._lost(one)
 
-    def _worded(self, order: Order, waiter: OrderWaiter) -> tuple[Message, Callable[[Any], None]]:
-        """Return an order as a request, and the function that handles its answer."""
+    def _as_request(
+        self, order: Order, waiter: OrderWaiter
+    ) -> tuple[Message, Callable[[Any], None]]:
+        """Return the request for an order, and the function that handles its answer."""
         match order:
             case CreateOwnTopic(name):
 
@@ -165,7 +169,7 @@ class OrderForwarder:
             one.waiter.reply(answer)
 
         def refused(error: ApiError) -> None:
-            # Another controller took over while the order was in the queue.
+            # Another controller became active while the order was waiting for its commit.
             if error.code is ErrorCode.NOT_CONTROLLER:
                 self._lost(one)
             else:
@@ -225,10 +229,9 @@ class OrderForwarder:
             self._refuse(one, ApiError(code, "the controller refused the order"))
 
     def _lost(self, one: _PendingOrder) -> None:
-        """Handle the loss of the controller that was asked: it is unknown whether it carried out
-        the order.
-        """
-        if isinstance(one.message, ONCE):
+        """Handle an order whose controller was lost, so that it is unknown whether it was carried
+        out."""
+        if isinstance(one.message, NOT_REPEATED):
             text = "the controller was lost before it answered; check what has been done"
             self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:

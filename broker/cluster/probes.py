@@ -1,12 +1,11 @@
-"""Probes whether a silent broker is dead: one connection attempt to its listener.
+"""Probes whether a broker that does not answer is dead, by one connection attempt to its listener.
 
-Room: cluster. The kernel of the other machine accepts a connection even if the process stands
-still. So only a refused connection shows that the process is gone. A probe does not use the name
-resolver, because the names of containers disappear with them and a lost name server must not fence
-any broker.
+The kernel of the other machine accepts a connection even if the process stands still. So only a
+refused connection shows that the process is gone. A probe uses no name resolver, because the names
+of containers disappear with them. The loss of a name server must not fence any broker.
 
-`controller/suspicion` draws the conclusions: for `controller/liveness` about brokers, and for
-`leader_watch` about the leader that a voter follows.
+`controller/suspicion` draws the conclusions. `controller/liveness` uses it for brokers, and
+`leader_watch` for the leader that a voter follows.
 """
 
 from __future__ import annotations
@@ -27,59 +26,61 @@ VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(
         End.EOF: ProbeVerdict.ACCEPTED,
         End.TIMED_OUT: ProbeVerdict.SILENT,
         End.UNREACHABLE: ProbeVerdict.UNREACHABLE,
-        # The attempt could not even be made, so it proves as little as an unknown name.
+        # The attempt could not be made, so it proves as little as an unknown name.
         End.UNRESOLVED: ProbeVerdict.UNRESOLVED,
         End.CLOSED: ProbeVerdict.UNRESOLVED,
     }
 )
-"""What the end of a connection attempt shows about the broker at that address."""
+"""The verdict about the broker at an address, by the end of the connection attempt."""
 
 VerdictCallback = Callable[[ProbeVerdict], None]
 
 
 class Probes:
-    """The probes under way."""
+    """The probes in progress."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._under_way: dict[_Dialled, None] = {}
+        self._under_way: dict[_ProbeReceiver, None] = {}
 
-    def start(self, address: Address | None, told: VerdictCallback) -> None:
-        """Probe an address and call `told` once with the verdict, after this returns.
+    def start(self, address: Address | None, notify: VerdictCallback) -> None:
+        """Probe an address. Call `notify` once with the verdict, after this method returns.
 
-        Without an address (None) the probe cannot be made; the verdict is UNRESOLVED.
+        Without an address (None) the verdict is UNRESOLVED.
         """
         if address is None:
-            self._world.soon(told, ProbeVerdict.UNRESOLVED)
+            self._world.soon(notify, ProbeVerdict.UNRESOLVED)
             return
-        dialled = _Dialled(partial(self._over, told))
-        self._under_way[dialled] = None
-        dialled.link = self._world.dial(address, dialled, asks_resolver=False)
+        receiver = _ProbeReceiver(partial(self._ended, notify))
+        self._under_way[receiver] = None
+        receiver.link = self._world.dial(address, receiver, asks_resolver=False)
 
     def close(self) -> None:
-        """Stop all probes without a verdict."""
+        """Stop all probes. They give no verdict."""
         under_way, self._under_way = self._under_way, {}
-        for dialled in under_way:
-            dialled.close()
+        for receiver in under_way:
+            receiver.close()
 
-    def _over(self, told: VerdictCallback, dialled: _Dialled, verdict: ProbeVerdict) -> None:
-        # A probe that was closed before it connected gives no verdict.
-        if dialled in self._under_way:
-            del self._under_way[dialled]
-            told(verdict)
+    def _ended(
+        self, notify: VerdictCallback, receiver: _ProbeReceiver, verdict: ProbeVerdict
+    ) -> None:
+        # A probe that `close` has stopped gives no verdict.
+        if receiver in self._under_way:
+            del self._under_way[receiver]
+            notify(verdict)
 
 
-class _Dialled:
+class _ProbeReceiver:
     """The receiver of one probe's link. The probe sends nothing and receives nothing."""
 
-    def __init__(self, over: Callable[[_Dialled, ProbeVerdict], None]) -> None:
+    def __init__(self, over: Callable[[_ProbeReceiver, ProbeVerdict], None]) -> None:
         self.link: Link | None = None
-        self._over = over
+        self._ended = over
 
     def linked(self, link: Link) -> None:
-        """The connection was accepted."""
+        """Report that the connection was accepted."""
         link.close()
-        self._over(self, ProbeVerdict.ACCEPTED)
+        self._ended(self, ProbeVerdict.ACCEPTED)
 
     def take(self, frames: Iterator[memoryview]) -> None:
         """Ignore frames, because the probe sent no request."""
@@ -88,9 +89,9 @@ class _Dialled:
         """Do nothing, because the probe sent nothing."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """The connection could not be made; `end` says why."""
+        """Report that the connection could not be made. `end` says why."""
         self.close()
-        self._over(self, VERDICTS[end])
+        self._ended(self, VERDICTS[end])
 
     def close(self) -> None:
         """Stop this probe."""

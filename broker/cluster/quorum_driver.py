@@ -1,8 +1,8 @@
 """Runs the quorum's core: performs its outputs in order and reports their results to it.
 
-Room: cluster. Disk work goes to `metadata_log`. Messages wait at their barriers. Commits and role
-changes are reported between two steps of the core, never inside one. Time is lived time. Messages
-to other nodes go through a `Messenger`.
+`metadata_log` does the disk work. A message with a barrier waits until the disk work is done on
+which it depends. Commits and role changes are reported between two steps of the core, never inside
+a step. Time is lived time (`lived`). Messages to other nodes go through a `Messenger`.
 """
 
 from __future__ import annotations
@@ -44,43 +44,45 @@ from protocol.errors import WireError
 
 
 class Messenger(Protocol):
-    """Sends messages to the quorums of other nodes. For each `Send` the quorum is called once, with
-    `answered` or `failed`.
+    """The interface to the quorums of other nodes.
+
+    For each `Send` the quorum is called once, with `answered` or `failed`.
     """
 
     def send(self, send: Send) -> None:
         """Send a request to another node."""
 
     def reply(self, reply: Reply) -> None:
-        """Send the answer to the request received under `call_id`. The answer is complete."""
+        """Send the complete answer to the request that was received with `call_id`."""
 
 
 class QuorumClient(Protocol):
-    """Is notified by the quorum driver. It can propose batches from inside these calls."""
+    """The interface to the object that the quorum driver notifies. It can propose batches in these
+    calls."""
 
     def committed(self, offset: int) -> None:
-        """Everything below the offset is committed and can be read."""
+        """Note that all batches below the offset are committed and can be read."""
 
     def installed(self, snapshot: MetadataSnapshot) -> None:
-        """The log now starts behind a snapshot, so the state must be taken from the snapshot."""
+        """Take the state from a snapshot, because the log now starts at the end of the snapshot."""
 
     def role(self, role: RoleChange) -> None:
-        """This node leads, follows a leader, or knows no leader any more."""
+        """Note that this node leads, follows a leader, or knows no leader any more."""
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
-        """The disk rejected the batches at the offset and above."""
+        """Note that the disk rejected the batches at the offset and above."""
 
 
 @dataclass(slots=True)
 class BarrierMessage:
-    """A message that waits at its barrier until `until` duties of the disk are done."""
+    """A message that waits until `until` duties of the disk are done."""
 
     until: int
     message: Send | Reply
 
 
 class QuorumDriver:
-    """The core of one replica, with its disk and its messages."""
+    """The quorum's core of one replica, with its disk and its messages."""
 
     def __init__(
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
@@ -92,15 +94,15 @@ class QuorumDriver:
         self._alarm = LivedAlarm(world, lambda: self.handle(Tick()))
         self._committed_offset = quorum.replica.log.committed_offset
         self._events: deque[Event] = deque()
-        self._news: deque[Callable[[], None]] = deque()
-        self._held: list[BarrierMessage] = []
+        self._notifications: deque[Callable[[], None]] = deque()
+        self._waiting: list[BarrierMessage] = []
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
         log.report_to(self)
 
     def report_to(self, client: QuorumClient) -> None:
-        """Notify this object of commits and roles from now on."""
+        """Notify this object of commits and roles."""
         self._client = client
 
     @property
@@ -120,12 +122,13 @@ class QuorumDriver:
 
     @property
     def leader_id(self) -> int:
-        """The leader, as far as this node knows; NO_NODE if it knows none."""
+        """The leader as far as this node knows; NO_NODE if it knows none."""
         return self.quorum.role.leader_id
 
     @property
     def role_name(self) -> str:
-        """The role of this node: leader, follower, candidate and so on, or observer."""
+        """The role of this node in lower case, such as leader, follower or candidate; or
+        observer."""
         if not self.quorum.replica.is_voter:
             return "observer"
         return type(self.quorum.role).__name__.lower()
@@ -135,7 +138,8 @@ class QuorumDriver:
         return status_of(self.quorum, self._alarm.now_ms)
 
     def start(self) -> None:
-        """Start. A sole voter leads when this returns, if the disk accepts its writes."""
+        """Start the quorum. A sole voter leads when this method returns, if the disk accepts its
+        writes."""
         self.handle(Tick())
 
     def stop(self) -> None:
@@ -145,40 +149,40 @@ class QuorumDriver:
     # Events.
 
     def handle(self, event: Event) -> None:
-        """Give the core an event, after all earlier events."""
+        """Pass an event to the core, after all earlier events."""
         self._events.append(event)
         self._drain()
 
     def received(self, received: Received) -> None:
-        """Note a request of another replica."""
+        """Handle a request of another replica."""
         self.handle(received)
 
     def answered(self, answered: RequestAnswered | RequestFailed) -> None:
-        """Note the answer to a request, or that there will be none."""
+        """Handle the answer to a request, or the failure of a request."""
         self.handle(answered)
 
     def synced(self, end_offset: int) -> None:
-        """Note that more of the log is durable."""
+        """Note that the log is durable up to `end_offset`."""
         self.handle(Synced(end_offset))
 
     def duty_done(self) -> None:
         """Send the messages that waited for this duty of the disk."""
         done_count = self._log.duties.done_count
-        ready = [one for one in self._held if one.until <= done_count]
+        ready = [one for one in self._waiting if one.until <= done_count]
         if ready:
-            self._held = [one for one in self._held if one.until > done_count]
+            self._waiting = [one for one in self._waiting if one.until > done_count]
             for one in ready:
-                self._leave(one.message)
+                self._send_now(one.message)
 
     def leader_dead(self, dead: LeaderDead) -> None:
-        """Note that a probe found the leader dead."""
+        """Handle the death of the leader, which a probe has found."""
         self.handle(dead)
 
     def propose(self, epoch: int, batch: bytes) -> Exception | None:
-        """Append a batch in an epoch that this node leads; return the disk's error, if any.
+        """Append a batch in an epoch that this node leads. Return the disk's error, or None.
 
-        If this node does not lead the epoch any more, nothing happens; `role` reports that
-        separately.
+        If this node does not lead the epoch any more, nothing is appended, and `QuorumClient.role`
+        reports that.
         """
         self._refusal = None
         self._step(Propose(epoch, [batch]))
@@ -191,11 +195,11 @@ class QuorumDriver:
             return
         self._is_draining = True
         try:
-            while self._events or self._news:
+            while self._events or self._notifications:
                 if self._events:
                     self._step(self._events.popleft())
                 else:
-                    self._news.popleft()()
+                    self._notifications.popleft()()
         finally:
             self._is_draining = False
         self._arm()
@@ -224,15 +228,15 @@ class QuorumDriver:
         refusal = self._append(ready.append)
         for send in ready.sends:
             if refusal is None or send.barrier is not Barrier.SYNC:
-                self._leave_at(send.barrier, send)
+                self._send_after(send.barrier, send)
         for reply in ready.replies:
-            self._leave_at(reply.barrier, reply)
+            self._send_after(reply.barrier, reply)
         if ready.role is not None:
-            self._tell_role(ready.role)
+            self._notify_role(ready.role)
         if refusal is None:
             self._commit(ready.committed_offset)
         else:
-            self._take_back(refusal)
+            self._undo_write(refusal)
 
     def _append(self, batches: Sequence[bytes]) -> Exception | None:
         if not batches:
@@ -243,20 +247,19 @@ class QuorumDriver:
             return error
         return None
 
-    def _take_back(self, refusal: Exception) -> None:
-        """Undo a write that the disk rejected: drop the messages that depend on it, and tell the
-        core before its next event.
-        """
+    def _undo_write(self, refusal: Exception) -> None:
+        """Undo a write that the disk rejected: drop the messages that depend on it, and report it
+        to the core before the next event."""
         self._refusal = refusal
-        self._held = [one for one in self._held if not _is_synced_send(one.message)]
+        self._waiting = [one for one in self._waiting if not _is_synced_send(one.message)]
         end_offset = self._log.log.log_end_offset
-        self._news.append(lambda: self._told().unwritten(end_offset, refusal))
+        self._notifications.append(lambda: self._notified_client().unwritten(end_offset, refusal))
         self._perform(self.quorum.step(Unwritten(end_offset), self._alarm.now_ms))
 
     def _store(self, snapshot_id: SnapshotId) -> None:
         def stored(snapshot: MetadataSnapshot) -> None:
             self._committed_offset = snapshot_id.end_offset
-            self._news.append(lambda: self._told().installed(snapshot))
+            self._notifications.append(lambda: self._notified_client().installed(snapshot))
             self.handle(SnapshotStored(snapshot_id, snapshot.voters))
 
         self._log.store(snapshot_id, stored, lambda: self.handle(SnapshotSpoiled(snapshot_id)))
@@ -264,37 +267,37 @@ class QuorumDriver:
     def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
         # The loader could not read during the truncation, so report the committed offset again.
-        self._news.append(lambda: self._told().committed(committed_offset))
+        self._notifications.append(lambda: self._notified_client().committed(committed_offset))
         self.handle(Truncated(offset))
 
-    def _tell_role(self, role: RoleChange) -> None:
-        self._news.append(lambda: self._told().role(role))
+    def _notify_role(self, role: RoleChange) -> None:
+        self._notifications.append(lambda: self._notified_client().role(role))
 
     def _commit(self, committed_offset: int) -> None:
         if committed_offset <= self._committed_offset:
             return
         self._committed_offset = committed_offset
         self._log.log.advance_high_watermark(committed_offset)
-        self._news.append(lambda: self._told().committed(committed_offset))
+        self._notifications.append(lambda: self._notified_client().committed(committed_offset))
 
-    def _told(self) -> QuorumClient:
+    def _notified_client(self) -> QuorumClient:
         assert self._client is not None, "`report_to` was not called"
         return self._client
 
-    # Messages at their barriers.
+    # Messages with barriers.
 
-    def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
+    def _send_after(self, barrier: Barrier, message: Send | Reply) -> None:
         until = 0
         if barrier is Barrier.VOTE:
             until = self._log.vote_number
         elif barrier is Barrier.SYNC:
             until = self._log.duties.given_count
         if until <= self._log.duties.done_count:
-            self._leave(message)
+            self._send_now(message)
         else:
-            self._held.append(BarrierMessage(until, message))
+            self._waiting.append(BarrierMessage(until, message))
 
-    def _leave(self, message: Send | Reply) -> None:
+    def _send_now(self, message: Send | Reply) -> None:
         if isinstance(message, Send):
             self._messenger.send(message)
             return

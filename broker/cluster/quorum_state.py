@@ -1,10 +1,10 @@
 """Reads a node's quorum state from its disk (vote, voters, log), and stores the first voter set.
 
-Room: cluster. Synchronous, over the `Disk` passed in, before the node serves requests. The voters
-are named by the snapshot and the log, never by the settings. A new folder gets the vote file before
-the voters, and both before the first batch. So a voter set without a vote file always means damage,
-and so does a log without a voter set. `found` decides whether a broker with an undamaged disk can
-start, and `birth` decides what becomes of an empty one.
+This module is synchronous and uses the `Disk` passed in. It is called before the node serves
+requests. The snapshot and the log name the voters, never the settings. A new folder gets the vote
+file before the voters, and both before the first batch. So a voter set without a vote file always
+means damage, and so does a log without a voter set. `found` decides whether a broker with an
+undamaged disk can start. `birth` decides about a broker with an empty disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ_BYTES = 1 << 20
 
 
 class Identity(NamedTuple):
-    """The cluster id and the broker ids from the configuration; the ids are in ascending order."""
+    """The cluster id and the broker ids in the configuration. The ids are in ascending order."""
 
     cluster_id: str
     configured_ids: tuple[int, ...]
@@ -56,14 +56,14 @@ class QuorumState(NamedTuple):
 def look(
     disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
 ) -> tuple[DiskReport, QuorumState | None]:
-    """Return the report on the disk, for `found` and for other brokers, and the quorum state, or
-    None if this broker is no voter yet.
+    """Return the report on the disk and the quorum state. The state is None if this broker is no
+    voter yet.
 
-    Raises FolderError when the folder is damaged.
+    `found` and other brokers use the report. Raises FolderError if the folder is damaged.
     """
-    # A broker that is configured alone has never fetched a snapshot, so a log that ends before its
-    # snapshot is damaged.
-    state = recover(disk, log, may_begin_anew=len(identity.configured_ids) > 1)
+    # A broker that is configured alone has never fetched a snapshot. So its log is damaged if it
+    # ends before its snapshot.
+    state = recover(disk, log, may_reset=len(identity.configured_ids) > 1)
     election = _read_vote(disk, log.log.folder)
     report = BrokerReport(
         identity.cluster_id,
@@ -79,14 +79,13 @@ def look(
 
 
 def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
-    """Make a voter set durable: first the vote file if there is none, then the set. Can be
-    repeated.
-    """
+    """Make a voter set durable. Write the vote file first if there is none. This can be
+    repeated."""
     if _read_vote(disk, log.log.folder) is None:
         vote = vote_file.encode(ElectionState(FIRST_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)
-    # Later snapshots were durable before they got their names. Only the bootstrap snapshot can come
-    # from a process that was killed before its fsync.
+    # Later snapshots were fsynced before they got their names. Only the bootstrap snapshot can be
+    # without an fsync, from a process that was killed.
     newest = log.snapshots.newest()
     if newest is None:
         bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
@@ -95,12 +94,12 @@ def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
         log.snapshots.make_durable(BOOTSTRAP)
 
 
-def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:
-    """Read the state. Return None if neither voters nor batches of a quorum are on the disk.
+def recover(disk: Disk, log: MetadataLog, *, may_reset: bool = False) -> QuorumState | None:
+    """Return the quorum state; None if the disk has neither voters nor batches of a quorum.
 
-    With `may_begin_anew`, the log can end before the newest snapshot. That happens if the power
+    With `may_reset`, the log may end before the newest snapshot. This happens if the power
     failed after a snapshot was fetched and before the log was reset to its end. The reset is done
-    now. Raises FolderError when the folder is damaged.
+    here. Raises FolderError if the folder is damaged.
     """
     folder = log.log.folder
     election = _read_vote(disk, folder)
@@ -115,8 +114,8 @@ def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> Qu
             "lost its vote could vote twice. Restore the file",
         )
     snapshot_end = snapshot.snapshot_id.end_offset
-    if may_begin_anew and snapshot_end > log.log.log_end_offset:
-        log.begin_anew(snapshot_end)
+    if may_reset and snapshot_end > log.log.log_end_offset:
+        log.reset_at_start(snapshot_end)
     if not log.log.log_start_offset <= snapshot_end <= log.log.log_end_offset:
         raise FolderError(
             folder,
@@ -155,7 +154,7 @@ def _read_vote(disk: Disk, folder: str) -> ElectionState | None:
 
 
 def _refuse_lost_voters(log: MetadataLog) -> None:
-    """Raise FolderError if there are batches but nothing names the voters."""
+    """Raise FolderError if there are batches but no snapshot that names the voters."""
     damaged = [str(one) for one in log.snapshots.ids()]
     if damaged:
         raise FolderError(
@@ -171,7 +170,7 @@ def _refuse_lost_voters(log: MetadataLog) -> None:
 
 
 def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
-    """Read the voter sets in the log."""
+    """Add the voter sets in the log to `voters`."""
     for batch in _control_batches(log):
         for offset, named in voter_sets_in(batch):
             voters.append(offset, named)
@@ -190,7 +189,8 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
 
 
 def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:
-    """Return all partitions except the metadata log. The topic id of a damaged log can be lost."""
+    """Yield all partitions except the metadata log. A partition with a damaged log has the zero
+    topic id, because the log's topic id can be lost."""
     for partition, log in logs.logs.items():
         if partition != METADATA_PARTITION:
             yield ReportedReplica(

@@ -1,8 +1,8 @@
-"""Converts the quorum's events to Kafka's messages and back.
+"""Converts the quorum's requests and answers to Kafka's messages and back.
 
-Room: cluster. Pure. Kafka's messages nest everything by topic and partition, but the quorum has
-only one partition. A message with any other topic or partition is refused. Every answer, even an
-error, carries the leader and epoch that its sender knows.
+This module is pure. Kafka's messages are nested by topic and partition, but the quorum has only one
+partition. A message with any other topic or partition is refused. Every answer, even an error,
+names the leader and the epoch that its sender knows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FETCH_VERSION = 18
 SNAPSHOT_VERSION = 1
 
 
-class Misshapen(WireError):
-    """An answer that does not contain exactly one partition, that of the metadata log."""
+class MalformedAnswer(WireError):
+    """An answer that does not consist of one partition of the metadata log."""
 
 
 def encode_request(request: Request) -> tuple[Message, int]:
@@ -140,8 +140,9 @@ def _fetch_snapshot(fetch: FetchSnapshot) -> messages.FetchSnapshotRequest:
 
 
 def decode_request(message: Message) -> Request:
-    """Return the request in a message. Raises ApiError INVALID_REQUEST unless it concerns the
-    quorum.
+    """Return the request in a message.
+
+    Raises ApiError INVALID_REQUEST if the message does not concern the quorum.
     """
     match message:
         case messages.VoteRequest():
@@ -158,7 +159,7 @@ def decode_request(message: Message) -> Request:
 
 
 def _requested_partition(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """Return the one partition of a request."""
+    """Return the only partition of a request. Raises ApiError if it is not the metadata log's."""
     partition = _only(topics, name_field, index_field)
     if partition is None:
         raise ApiError(
@@ -168,7 +169,7 @@ def _requested_partition(topics: Sequence[Any], name_field: str, index_field: st
 
 
 def _only(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """Return the one partition if it is the metadata log's, else None."""
+    """Return the only partition if it is partition 0 of the metadata log, else None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
@@ -309,10 +310,10 @@ def _piece(answer: FetchSnapshotAnswer) -> messages.FetchSnapshotResponse:
 
 
 def decode_answer(message: Message) -> Answer:
-    """Return the answer in a message; its bytes are copies.
+    """Return the answer in a message. Its bytes are copies.
 
-    Raises a WireError if the message concerns another partition, holds a truncated batch, or
-    refuses the whole request (such a message names no leader).
+    Raises WireError if the message concerns another partition, has a truncated batch, or refuses
+    the whole request (such a message names no leader).
     """
     match message:
         case messages.VoteResponse():
@@ -334,10 +335,15 @@ def decode_answer(message: Message) -> Answer:
 def _answered_partition(
     message: Any, topics: Sequence[Any], name_field: str, index_field: str
 ) -> Any:
-    """Return the one partition of an answer."""
+    """Return the only partition of an answer.
+
+    Raises MalformedAnswer if it is not the metadata log's or the whole request was refused.
+    """
     partition = _only(topics, name_field, index_field)
     if partition is None or message.error_code:
-        raise Misshapen(f"{type(message).__name__}: error {message.error_code}, topics {topics}")
+        raise MalformedAnswer(
+            f"{type(message).__name__}: error {message.error_code}, topics {topics}"
+        )
     return partition
 
 

@@ -1,8 +1,8 @@
-"""The report of a broker: which disk it has, and what the disk holds.
+"""The report of a broker: the identity and the content of its disk.
 
-Room: cluster. Pure. Brokers ask for it before a cluster is born (`birth`). The controller asks for
-it before a partition that lost all its in-sync replicas gets a leader again. The message is
-`ReplicaReport`, which Kafka does not have.
+This module is pure. Brokers ask for reports before a cluster is born (`birth`). The controller asks
+for them before it elects a leader for a partition that lost all its in-sync replicas. The message
+is `ReplicaReport`, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from protocol.types import NO_LEADER_EPOCH, Uuid
 
 
 class ReportedReplica(NamedTuple):
-    """The log of one partition. `end_offset` is exclusive and covers only what is durable.
+    """The log of one partition. `end_offset` is the exclusive end of its durable part.
 
-    `damage` describes the damage of a log that has lost durable data, else it is None.
+    `damage` describes the damage of a log that has lost durable data. Else it is None.
     """
 
     topic_id: Uuid
@@ -38,9 +38,10 @@ class ReportedReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """The report of one broker; everything in it is durable.
+    """The report of one broker. It contains only durable data.
 
-    `voters` is the set that its log or snapshot names, in the order of ids; empty without a set.
+    `voters` is the voter set in its log or snapshot, in the order of ids. It is empty without a
+    set.
     """
 
     cluster_id: str
@@ -61,7 +62,7 @@ class BrokerReport:
 
 
 def request_by(report: BrokerReport) -> ReplicaReportRequest:
-    """Return the request for everything that another broker can report."""
+    """Return the request for the whole report of another broker."""
     return ReplicaReportRequest(
         cluster_id=report.cluster_id,
         broker_id=report.me.node_id,
@@ -93,7 +94,7 @@ def response_of(report: BrokerReport) -> ReplicaReportResponse:
 
 
 def report_from(response: ReplicaReportResponse) -> BrokerReport:
-    """Return the report in a response. The caller has checked its error code."""
+    """Return the report in a response. The caller has checked the error code."""
     return BrokerReport(
         response.cluster_id,
         ReplicaKey(response.broker_id, response.directory_id),
@@ -113,7 +114,7 @@ def report_from(response: ReplicaReportResponse) -> BrokerReport:
 
 
 def in_order(voters: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-    """Return a voter set in the order of reports, so that equal sets compare as equal."""
+    """Return a voter set in ascending order, so that equal sets compare as equal."""
     return tuple(sorted(voters))
 
 

@@ -1,9 +1,9 @@
-"""The snapshot files of the metadata log: written, fetched, read and deleted here.
+"""Writes, reads and deletes the snapshot files of the metadata log.
 
-Room: cluster. Synchronous, over the `Disk` passed in. The files are in the log's folder, under
-Kafka's names. A file under its final name is complete and durable, because it is written under a
-temporary name and renamed. Each start removes temporary files. If a file is damaged all the same,
-the next older one is used.
+This module is synchronous and uses the `Disk` passed in. The files are in the log's folder and have
+Kafka's names. A snapshot is written to a file with a temporary name and then renamed. So a file
+with its final name is complete and durable. Each start removes temporary files. If a snapshot is
+damaged all the same, the next older one is used.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 KEPT_SNAPSHOTS = 2
-"""How many snapshots are kept. The log reaches back to the older one, in case the newest is
-damaged.
+"""The number of snapshots that are kept.
+
+The log starts at the end of the oldest of them, so that it can be used if the newest is damaged.
 """
 
 PART_SUFFIX = ".part.tmp"
-"""The suffix of a snapshot that is being fetched. Each start removes such files."""
+"""The suffix of the file of a snapshot that is being fetched. Each start removes such files."""
 
 
 class MetadataSnapshot(NamedTuple):
@@ -38,7 +39,7 @@ class MetadataSnapshot(NamedTuple):
 
 
 class SnapshotFiles:
-    """The snapshots in one folder."""
+    """The snapshots in the folder of one log."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -50,7 +51,8 @@ class SnapshotFiles:
         return sorted(one for one in found if one is not None)
 
     def newest(self) -> MetadataSnapshot | None:
-        """Return the newest undamaged snapshot, and log an error for each damaged one."""
+        """Return the newest undamaged snapshot; None if there is none. Log an error for each
+        damaged one."""
         for snapshot_id in reversed(self.ids()):
             content = self._disk.read_all(self._path(snapshot_id))
             try:
@@ -63,27 +65,28 @@ class SnapshotFiles:
         return None
 
     def write(self, snapshot_id: SnapshotId, content: bytes) -> None:
-        """Write a whole snapshot, durably."""
+        """Write a whole snapshot durably."""
         self._disk.replace(self._path(snapshot_id), content, is_durable=True)
 
     def make_durable(self, snapshot_id: SnapshotId) -> None:
-        """Fsync an existing snapshot, because a killed process can have left it in the page cache
-        only.
-        """
+        """Fsync an existing snapshot, because a killed process can have left it only in the page
+        cache."""
         self._disk.open(self._path(snapshot_id)).datasync()
         self._disk.sync_folder(self._folder)
 
     def write_piece(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
-        """Write a piece of a fetched snapshot, not durably. Position 0 starts the file again."""
+        """Write a part of a snapshot that is being fetched, without an fsync. Position 0 empties
+        the file first."""
         file = self._disk.open(self._part(snapshot_id), create=True)
         if position == 0:
             file.truncate(0)
         file.write([data], position)
 
     def keep_fetched(self, snapshot_id: SnapshotId) -> MetadataSnapshot:
-        """Make a fetched snapshot durable and give it its final name, if it is undamaged.
+        """Make a fetched snapshot durable, and give it its final name.
 
-        Otherwise the file is deleted and WireError is raised. After a DiskError the pieces remain.
+        Raises WireError if the snapshot is damaged, and deletes it. After a DiskError its file
+        remains.
         """
         part = self._part(snapshot_id)
         file = self._disk.open(part)
@@ -99,8 +102,9 @@ class SnapshotFiles:
         return MetadataSnapshot(snapshot_id, content, voters)
 
     def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
-        """Return a piece and the size of the whole. Raises DiskError if the snapshot does not
-        exist.
+        """Return a part of a snapshot, and the size of the whole snapshot in bytes.
+
+        Raises DiskError if the snapshot does not exist.
         """
         file = self._disk.open(self._path(snapshot_id))
         return file.read(max_bytes, position), file.size_bytes()

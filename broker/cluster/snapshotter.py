@@ -1,7 +1,7 @@
-"""Takes snapshots of the image in force, and trims the log to the older of the two that are kept.
+"""Takes snapshots of the image in force, and trims the log to the end of the older kept snapshot.
 
-Room: cluster. A snapshot is written in the metadata log's thread, after the fsync of every batch
-that it covers. So the log always reaches the snapshot.
+A snapshot is written in the metadata log's thread, after the fsync of all batches that it covers.
+So the log always reaches the end of the snapshot.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ SNAPSHOT_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """The most log behind the newest snapshot. A start never replays more than this."""
+    """The limits of the log behind the newest snapshot. A start replays no more than this."""
 
     records: int = SNAPSHOT_RECORDS
     size_bytes: int = SNAPSHOT_BYTES
 
 
 class LogTrimmer(Protocol):
-    """Deletes what lies before the start of a log (`replicas/housekeeping`)."""
+    """The interface to the object that deletes the beginning of a log (`replicas/housekeeping`)."""
 
     def trim(self, log: Log, start_offset: int) -> None:
-        """Delete the files below the new start offset."""
+        """Delete the files that lie below the new start offset."""
 
 
 class Snapshotter:
-    """Takes a snapshot of the image when the log has grown enough."""
+    """Takes a snapshot of the image when the log has grown beyond the limits."""
 
     def __init__(
         self,
@@ -67,16 +67,17 @@ class Snapshotter:
         self._end_offset = 0
         """The end offset of the newest snapshot."""
         self._end_bytes = 0
-        """The size of the log when the newest snapshot was taken."""
+        """The size of the log in bytes when the newest snapshot was taken."""
         self._is_writing = False
         self._not_before_ms = 0
 
     def trim_with(self, trimmer: LogTrimmer) -> None:
-        """Let this object delete the part of the log that is not needed any more."""
+        """Let this object delete the beginning of the log after each snapshot."""
         self._trimmer = trimmer
 
     def begun(self, end_offset: int) -> None:
-        """Note the end of the newest snapshot on disk, after a start or a fetched snapshot."""
+        """Note the end of the newest snapshot on disk, after a start or after a snapshot was
+        fetched."""
         self._end_offset = end_offset
         self._end_bytes = self._log.log.size_bytes
 
@@ -119,7 +120,7 @@ class Snapshotter:
     def _trim(self, snapshot_id: SnapshotId, start_offset: int) -> None:
         log = self._log.log
         if snapshot_id.end_offset < log.log_start_offset:
-            # A newer snapshot was fetched in the meantime, and the log starts behind it.
+            # A newer snapshot was fetched in the meantime, and the log starts at its end.
             return
         start_offset = max(start_offset, log.log_start_offset)
         log.advance_log_start(start_offset)
@@ -135,7 +136,8 @@ class Snapshotter:
 def content_of(
     snapshot_id: SnapshotId, image: MetadataImage, voters: VoterSet, now_ms: int
 ) -> bytes:
-    """Return a whole snapshot of the image. Runs in a thread, because it can take long."""
+    """Return the content of a snapshot of the image. Call this in a thread, because it can take
+    long."""
     return build_snapshot(snapshot_id, voters, _batches(image, now_ms), now_ms)
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 from broker.alarm import Alarm
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.metadata_log import DiskWorkers, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
@@ -146,7 +146,7 @@ class Broker:
             self.write_failed,
             self.metrics.flushes.add,
         )
-        own = OwnDisk(self._disk, self._logs, log, Hands(self._metadata_worker, self.worker))
+        own = OwnDisk(self._disk, self._logs, log, DiskWorkers(self._metadata_worker, self.worker))
         self._controller = Controller(self.config, self._world.chance)
         joining = self.joining = ClusterJoin(
             self.settings,
@@ -309,7 +309,7 @@ class Broker:
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(
             NodePublisher(self.config, self._controller, self.parts, self.listeners.sessions),
-            Hands(self._metadata_worker, self.worker),
+            DiskWorkers(self._metadata_worker, self.worker),
         )
         if membership is not None:
             self.listeners.serve_brokers(transacting.handlers())

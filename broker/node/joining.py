@@ -14,7 +14,7 @@ from functools import partial
 from broker.cluster import quorum_state
 from broker.cluster.birth_driver import BirthDriver, Voters
 from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.duties import AtOnce
+from broker.cluster.duties import InlineJobs
 from broker.cluster.leader_watcher import LeaderWatcher
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
@@ -22,7 +22,7 @@ from broker.cluster.membership import damaged_topics
 from broker.cluster.membership_driver import MembershipDriver, MembershipListener
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.metadata_log import DiskWorkers, MetadataLog
 from broker.cluster.orders import OrderForwarder
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
@@ -56,7 +56,7 @@ class OwnDisk:
     disk: Disk
     logs: LogManager
     metadata_log: MetadataLog
-    hands: Hands
+    workers: DiskWorkers
 
 
 class ClusterJoin:
@@ -104,7 +104,7 @@ class ClusterJoin:
             found,
             self.peers,
             world,
-            AtOnce() if self._is_alone else own.hands.own,
+            InlineJobs() if self._is_alone else own.workers.own,
             partial(quorum_state.keep, own.disk, own.metadata_log),
             self._voters_known,
             listener.refused,
@@ -162,7 +162,7 @@ class ClusterJoin:
         )
         if not self._is_alone:
             self._become_member(metadata, watcher)
-            log.work_in(own.hands)
+            log.work_in(own.workers)
         metadata.start(state.snapshot)
         self._joined(metadata)
 

@@ -18,7 +18,7 @@ from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.metadata_log import DiskWorkers, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import BROKER_LISTENER, InForce, Listener, LogConfig
@@ -129,7 +129,7 @@ class MetadataNode:
             world,
             lambda *refusal: None,
         )
-        state = quorum_state.recover(self.disk, log, may_begin_anew=True)
+        state = quorum_state.recover(self.disk, log, may_reset=True)
         if state is None:
             quorum_state.keep(self.disk, log, tuple(cluster.voters))
             state = quorum_state.recover(self.disk, log)
@@ -156,8 +156,8 @@ class MetadataNode:
         driver.report_to(CommitWatch(self, self.metadata))
         self._listen(world, config, messenger)
         self.metadata.start(state.snapshot)
-        hands = Hands(world.jobs("metadata"), world.jobs("files"))
-        self.metadata.serve(Publisher(world), hands)
+        workers = DiskWorkers(world.jobs("metadata"), world.jobs("files"))
+        self.metadata.serve(Publisher(world), workers)
 
     def _listen(self, world: SimWorld, config: Any, messenger: LinkMessenger) -> None:
         settings = InForce(config)

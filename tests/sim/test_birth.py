@@ -35,7 +35,7 @@ EMPTIED = Mix(
 class AsksOnce(Birth):
     """A birth without rule 1."""
 
-    def _empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
+    def _note_empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
         self._first[node_id] = directory_id
         is_unanimous = len(self._first) == len(self._others)
         return self._store(self._set_of_all()) if is_unanimous else ()

@@ -11,7 +11,7 @@ from broker.cluster import quorum_state
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import RETRY_MS, Hands, MetadataLog
+from broker.cluster.metadata_log import RETRY_MS, DiskWorkers, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
@@ -101,7 +101,7 @@ def started(
     epochs: list[int] = []
     order = registration(1, incarnation=5)
     metadata.submit(order, lambda one: epochs.append(one.broker_epoch), lambda error: None)
-    metadata.serve(Quiet(), Hands(world.jobs("metadata"), world.jobs("files")))
+    metadata.serve(Quiet(), DiskWorkers(world.jobs("metadata"), world.jobs("files")))
     return metadata, epochs[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.envelopes import PASSED_ON
+from broker.cluster.envelopes import FORWARDED
 from broker.cluster.orders import RETRY_MS, OrderForwarder
 from broker.config import InForce
 from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter
@@ -103,7 +103,7 @@ def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
     assert scene.told == [DeleteTopicsResponse()]
 
 
-@pytest.mark.parametrize("key", PASSED_ON.values(), ids=lambda key: key.name)
+@pytest.mark.parametrize("key", FORWARDED.values(), ids=lambda key: key.name)
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
     """Clients speak older versions than brokers among themselves."""
     old = fields_before(request_class(key), key.valid_versions[-1])
