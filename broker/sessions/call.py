@@ -1,7 +1,7 @@
-"""A started request, as seen by the code that serves it.
+"""A started request, as the code that serves it sees it.
 
-Room: sessions. The code that serves a request answers it exactly once, at once or later. The
-connection sends the answers in the order of the requests.
+This code answers each request exactly once, at once or later. The connection sends the answers in
+the order of the requests.
 """
 
 from __future__ import annotations
@@ -23,51 +23,56 @@ logger = logging.getLogger(__name__)
 _FETCH = int(ApiKey.FETCH)
 
 FAULT = "internal error of the broker"
-"""The logged reason when an internal error closes a connection. The error has its own log entry."""
+"""The logged reason when an internal error closes a connection. The error itself has its own log
+entry."""
 
 
 class WaitingFetch(Protocol):
-    """A Fetch that waits for data."""
+    """A parked Fetch, as the session sees it."""
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Inspect the frames that wait behind this fetch, and end its wait soon if one needs that.
+        """Inspect the frames that wait for the answer of this fetch. End the wait early if one of
+        them needs that.
 
-        Each call passes the same frames as the last one, possibly followed by more.
+        Each call passes the same frames as the call before, possibly followed by more.
         """
 
     def make_way(self) -> None:
-        """End the wait soon, because nothing more is read from the connection before the answer."""
+        """End the wait early, because the connection reads nothing more before the answer is
+        sent."""
 
     def forget(self) -> None:
         """End the wait without an answer, because the connection is closed."""
 
     def drop(self) -> None:
-        """End the wait without an answer, and free the request's place in the pipeline."""
+        """End the wait without an answer, so that the connection can continue with its next
+        request."""
 
 
 class RequestingSession(Protocol):
-    """A session, as seen by the code that serves its requests."""
+    """A session, as the code that serves its requests sees it."""
 
     parked_fetch: WaitingFetch | None
-    """The session's Fetch that waits for data."""
+    """The session's parked Fetch; None if there is none."""
     template: Any
-    """The last Produce, with which the next one is compared (`reception.RequestTemplate`)."""
+    """The template of the last Produce, with which the next Produce is compared
+    (`reception.RequestTemplate`)."""
     has_staged: bool
-    """True if batches of this session are staged for the write at the end of its read."""
+    """True if batches of this session are staged and will be written at the end of its read."""
 
     number: int
-    """Rises in the order in which connections were accepted."""
+    """A number that rises in the order in which connections were accepted."""
 
     login: Login | None
     """The client's login, on a listener that requires one."""
 
     @property
     def is_closed(self) -> bool:
-        """True if answers can no longer be sent."""
+        """True if the connection is closed, so that no answer can be sent."""
 
     @property
     def listener_name(self) -> str:
-        """The listener that the client connected to."""
+        """The name of the listener to which the client is connected."""
 
     @property
     def peer(self) -> str:
@@ -79,31 +84,32 @@ class RequestingSession(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """True if the peer has closed its side, or this side has closed the session."""
+        """True if the peer has closed its side, or this broker has closed the connection."""
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call `told` once when either side ends the session. Requests received before may still
-        follow.
+        """Call `told` once when either side closes the connection.
+
+        Requests that were received before can still be served after it.
         """
 
     def answered(self) -> None:
-        """Report that one of the session's requests has its answer."""
+        """Note that a request of the session has its answer."""
 
     def hold(self, slot: Slot) -> None:
-        """Start no later request until `let_go`."""
+        """Start no later request until `let_go` is called."""
 
     def let_go(self, slot: Slot) -> None:
         """Let later requests start again."""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do part of a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. An exception closes only this session."""
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """Close the connection."""
 
 
 class Call:
-    """One started request: the session to answer, and the version to answer in."""
+    """One started request: the session to answer, and the version of the answer."""
 
     __slots__ = ("api_key", "client_id", "correlation_id", "session", "slot", "version")
 
@@ -125,7 +131,8 @@ class Call:
 
     @property
     def listener_name(self) -> str:
-        """The client's listener. Answers name brokers by their addresses on this listener."""
+        """The name of the client's listener. Answers contain the addresses that brokers have on
+        this listener."""
         return self.session.listener_name
 
     def answer(self, response: Message) -> None:
@@ -142,7 +149,8 @@ class Call:
             else:
                 answer = (encode_response(response, version, correlation_id, api_key),)
         except EncodeError:
-            # The caller can be a timer or a sync that also serves others, so nothing is raised.
+            # Raise nothing, because the caller can be a timer or an fsync that also serves other
+            # requests.
             logger.exception("no answer", extra=fields(peer=self.session.peer))
             self.session.close(FAULT, is_logged=False)
             return
@@ -155,5 +163,6 @@ class Call:
         self.session.answered()
 
     def hang_up(self, reason: str) -> None:
-        """Close the connection: the only way to report an error to a client with acks=0."""
+        """Close the connection. With acks=0 this is the only way to report an error to the
+        client."""
         self.session.close(reason)

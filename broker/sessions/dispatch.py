@@ -1,8 +1,9 @@
-"""From a frame to its handler, and from an error to the answer that contains it.
+"""Passes each request to its handler, and makes an answer of each error.
 
-Room: sessions. The table of handlers defines what is served on a listener. ApiVersions lists it,
-and nothing else is answered. Any other key or version closes the connection, as in Kafka. Only
-ApiVersions is then answered in version 0, so that a newer client can use a lower version.
+The table of handlers defines the requests that are served on a listener. ApiVersions lists them,
+and no other request is answered. Any other API key or version closes the connection, as in Kafka.
+The only exception is ApiVersions itself: an unknown version gets an answer in version 0, so that a
+newer client can use a lower version.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from protocol.messages.produce import ProduceRequest
 from protocol.wire.schema import Message
 
 Handler = Callable[[Call, Any], Message | None]
-"""Returns the answer, or None if it has parked or already answered the call."""
+"""A function that serves a request. It returns the answer, or None if it has parked or answered the
+call."""
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Starts requests. There is one for all client sessions and one for all broker sessions."""
+    """Starts requests. One dispatcher serves all clients, another one all other brokers."""
 
     def __init__(
         self,
@@ -38,16 +40,15 @@ class Dispatcher:
         metrics: Metrics,
         template_of: Callable[[memoryview, ProduceRequest], object],
     ) -> None:
-        """`offered` has the versions of each API. `template_of` makes a template of a Produce, to
-        compare the next one with.
-        """
+        """`offered` has the versions of each API. `template_of` makes the template of a Produce,
+        with which the next Produce is compared."""
         self._template_of = template_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
         self.serve(handlers, offered)
 
     def serve(self, handlers: Mapping[ApiKey, Handler], offered: Mapping[ApiKey, range]) -> None:
-        """Add handlers and the versions they serve."""
+        """Add handlers and the versions that they serve."""
         assert handlers.keys() == offered.keys(), "the offered APIs and the handlers differ"
         for key, handler in handlers.items():
             self._table[int(key)] = (
@@ -107,7 +108,7 @@ def holds_refusal(api_key: int) -> bool:
 
 
 def refusal(api_key: int, error: ApiError) -> Message:
-    """Build an answer that contains only an error for the whole request."""
+    """Return an answer that has only an error for the whole request."""
     cls = response_class(api_key)
     names = {field.name for field in cls.fields}
     assert "error_code" in names, f"{cls.__name__} has no field for an error of the whole request"

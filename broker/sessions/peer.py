@@ -1,13 +1,17 @@
 """The client side of a link to another broker: each request is answered once or fails once.
 
-Room: sessions. The counterpart of `session`: it keeps the sent requests by correlation id, over a
-`Link`. It uses no socket and only the world's clock. Requests made before the link is connected
-wait for it, while their deadlines run.
+This is the counterpart of `session`. It keeps the sent requests by correlation id. It uses a `Link`
+and no socket, and only the clock of the world. Requests that are made before the link is connected
+wait for the connection, while their deadlines run.
 
-A request ends in one of three ways. It is answered. Its deadline passes: it fails with TIMED_OUT,
-and a later answer is dropped. The link ends: all its requests fail with the reason. An answer to an
-unknown request, or an unreadable one, is a protocol error and ends the link, because what follows
-cannot be trusted.
+A request ends in one of three ways:
+
+- It is answered.
+- Its deadline passes. It fails with TIMED_OUT, and a later answer is dropped.
+- The link ends. All its requests fail with the reason.
+
+An unreadable answer, or an answer to an unknown request, is a protocol error. It ends the link,
+because no later answer can be trusted.
 """
 
 from __future__ import annotations
@@ -27,8 +31,9 @@ from protocol.wire.schema import Message
 logger = logging.getLogger(__name__)
 
 ASKED_MAX = 1_000
-"""The most unanswered requests on one link, timed-out ones included. A peer with so many unanswered
-requests has stopped working, and the link is closed.
+"""The largest number of unanswered requests on one link, including those that timed out.
+
+A peer with so many unanswered requests has stopped to work, so the link is closed.
 """
 
 CORRELATION_IDS = 1 << 31
@@ -42,7 +47,7 @@ Failed = Callable[[End], None]
 class CorrelationIds:
     """The correlation ids of all requests of one broker, unique over all its links.
 
-    They repeat after two billion requests, when the first ones ended long ago.
+    They repeat after two billion requests, when the first requests ended long ago.
     """
 
     __slots__ = ("_next",)
@@ -58,7 +63,7 @@ class CorrelationIds:
 
 
 class SentRequest(NamedTuple):
-    """One sent request without an answer."""
+    """A sent request that has no answer yet."""
 
     api_key: int
     version: int
@@ -68,7 +73,8 @@ class SentRequest(NamedTuple):
 
 
 class Peer:
-    """One link to another broker, from connecting to its end, which calls `on_end` once."""
+    """One link to another broker, from the connection attempt to the end. At the end `on_end` is
+    called once."""
 
     def __init__(
         self,
@@ -85,22 +91,22 @@ class Peer:
         self._is_standing = False
         self._end: End | None = None
         self._unsent: list[Any] = []
-        """Requests that wait for the connection, as chunks."""
+        """The encoded requests that wait for the connection, as chunks."""
         self._asked: dict[int, SentRequest] = {}
         self.answered_ms: int | None = None
         """The monotonic time of the last valid answer on this link; None before the first."""
         self._given_up: set[int] = set()
-        """Ids of timed-out requests whose answers can still arrive."""
+        """The ids of requests that timed out and whose answers can still arrive."""
         self._timer: Cancel | None = None
         self._timer_ms = 0
 
     @property
     def is_open(self) -> bool:
-        """True if requests can be made: the link is connected, or connecting."""
+        """True if requests can be made, because the link is connected or is being connected."""
         return self._end is None
 
     def dial(self, address: Address, *, asks_resolver: bool = True) -> None:
-        """Connect. Call it once, before or after the first request."""
+        """Connect. Call this once, before or after the first request."""
         assert self._link is None, "a peer has one link and connects once"
         self._link = self._world.dial(address, self, asks_resolver=asks_resolver)
 
@@ -112,7 +118,7 @@ class Peer:
         answered: Answered,
         failed: Failed,
     ) -> int:
-        """Send a request. Later, after this returns, `answered` or `failed` is called once.
+        """Send a request. After this method returns, `answered` or `failed` is called once.
 
         The records of the answer are views that are valid only until `answered` returns.
         `deadline_ms` is monotonic. Returns the correlation id. Raises EncodeError for a field that
@@ -166,22 +172,22 @@ class Peer:
             except WireError as error:
                 self._break(str(error))
                 return
-            # Outside of the `try`, because an error in the callback is not a protocol error.
+            # Call the callback outside of the `try`, because its errors are no protocol errors.
             if read is not None:
                 answered, answer = read
                 answered(answer)
 
     def drained(self) -> None:
-        """Do nothing: no caller waits until its request has been sent."""
+        """Do nothing, because no caller waits until its request has been sent."""
 
     def ended(self, end: End, reason: str = "") -> None:
         """Fail all requests, because the link has ended."""
         self._finish(end)
 
-    # Inside.
+    # Internals.
 
     def _read(self, frame: memoryview) -> tuple[Answered, Any] | None:
-        """Return callback and answer; None if the request has timed out."""
+        """Return the callback and the answer; None if the request has timed out."""
         if len(frame) < _CORRELATION.size:
             raise WireError(f"an answer of {len(frame)} bytes")
         (correlation_id,) = _CORRELATION.unpack_from(frame)
@@ -223,7 +229,7 @@ class Peer:
         asked, self._asked = self._asked, {}
         self._unsent.clear()
         self._given_up.clear()
-        # First, so that a failed request that is sent again uses a new link.
+        # Call `on_end` before `failed`, so that a caller that repeats its request gets a new link.
         self._world.soon(self._on_end, end)
         for one in asked.values():
             self._world.soon(one.failed, end)
@@ -236,16 +242,17 @@ class Peer:
                 return
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        # One more, because the loop's clock and this one round to milliseconds at different
-        # moments.
+        # Add one millisecond, because the loop's clock and this clock round to milliseconds at
+        # different moments.
         delay_ms = max(deadline_ms - self._world.clock.monotonic_ms(), 0) + 1
         self._timer = self._world.later(delay_ms, self._ring)
 
     def _ring(self) -> None:
-        """Read the sockets before expiring requests, because the loop can have been busy.
+        """Let the loop read the sockets before requests expire, because the loop can have been
+        busy.
 
-        This takes two turns, because libuv runs timers, and the callbacks they schedule, before it
-        polls the sockets.
+        This takes two iterations of the loop: libuv runs timers, and the callbacks that they
+        schedule, before it polls the sockets.
         """
         self._timer = None
         self._world.soon(self._world.soon, self._expire)

@@ -1,12 +1,12 @@
-"""The links of this broker to all others: one for each node and kind, connected on demand.
+"""The links of this broker to all other brokers: one for each node and kind, connected on demand.
 
-Room: sessions. The kinds are separate so that no request waits behind an unrelated one: an
-election must not wait behind a write that the old leader cannot commit. After a link has ended, the
-next request connects again, after a delay that doubles with each failed attempt. Requests made in
-the meantime wait for that attempt and fail with it. An unused link stays open.
+There are several kinds of links, so that no request waits for an unrelated one. For example, an
+election must not wait for a write that the old leader cannot commit. After a link has ended, the
+next request connects again, after a delay that doubles with each failed attempt. Requests that are
+made in the meantime wait for that attempt and fail with it. An unused link stays open.
 
 A link belongs to one incarnation of the other broker. When the metadata names a new incarnation,
-all links of the node are closed: their requests were sent to a process that no longer exists,
+all links of the node are closed. Their requests were sent to a process that no longer exists,
 although a host that lost power has not closed the connection.
 """
 
@@ -23,21 +23,23 @@ from protocol.types import Uuid
 from protocol.wire.schema import Message
 
 REDIAL_MS_MIN = 10
-"""The delay after a working link has ended, and the first of the delays that double."""
+"""The delay in milliseconds after a working link has ended. It is also the first of the delays that
+double."""
 
 REDIAL_MS_MAX = 320
-"""With the random part added, a node that is reachable again is called within half a second. Until
-then its controller assumes that a closed link may only have broken (decision 0049).
+"""The longest delay in milliseconds, without the random part.
+
+With this limit a node that is reachable again is connected within half a second. Until then its
+controller assumes that only the connection was lost (decision 0049).
 """
 
 
 class LinkKind(Enum):
-    """The requests that a link carries: those that can wait behind each other."""
+    """The kinds of links. The requests of one kind may wait for each other."""
 
     QUICK = "quick"
-    """Votes, the begin and end of a quorum epoch, reports, verification: nothing waits for a
-    commit.
-    """
+    """Votes, the begin and end of a quorum epoch, reports and verification. None of them waits for
+    a commit."""
     CONTROL = "control"
     """Registration, heartbeats, AlterPartition, blocks of ids."""
     ORDERS = "orders"
@@ -55,7 +57,7 @@ OnEnd = Callable[[int, LinkKind, End], None]
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
-    """A process of a node as the metadata names it; no address after the node was removed."""
+    """The process of a node in the metadata. The address is None after the node was removed."""
 
     incarnation_id: Uuid
     address: Address | None
@@ -63,8 +65,9 @@ class _Registration:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A node that does not answer, since this monotonic time. `end` says how its last link ended;
-    None while the first link is connecting.
+    """The time since when a node does not answer (monotonic milliseconds).
+
+    `end` says how its last link ended. It is None while the first link is being connected.
     """
 
     since_ms: int
@@ -72,7 +75,7 @@ class Silence:
 
 
 class _PeerLine:
-    """One node and kind: its link, if any, and the earliest time to connect again."""
+    """The link of one kind to one node, if any, and the earliest time to connect again."""
 
     __slots__ = ("dial_at_ms", "peer", "redial", "wait_ms")
 
@@ -97,9 +100,8 @@ class Peers:
         voters: Mapping[int, Address],
         on_end: OnEnd = _no_listener,
     ) -> None:
-        """`voters` are the configured addresses, used until a registration names another one.
-        `on_end` is called at each link's end, before its requests fail.
-        """
+        """`voters` has the configured addresses. They are used until a registration names another
+        address. `on_end` is called when a link ends, before its requests fail."""
         self._world = world
         self._client_id = client_id
         self._ids = CorrelationIds()
@@ -110,22 +112,26 @@ class Peers:
         self._is_closed = False
         self._began_ms = world.clock.monotonic_ms()
         self._silent: dict[int, Silence] = {}
-        """By node, since the end of the last link on which it answered."""
+        """The silence of each node since the end of the last link on which it answered, by node
+        id."""
         self._lost_ms: dict[int, int] = {}
-        """By node: the monotonic time at which a link on which it had answered ended last."""
+        """The monotonic time at which a link last ended on which the node had answered, by node
+        id."""
         for address in self._voters.values():
             world.look_up(address.host)
 
     def address_of(self, node_id: int) -> Address | None:
-        """Return where a node listens for brokers, or None if unknown."""
+        """Return the address on which a node listens for brokers; None if unknown."""
         known = self._registrations.get(node_id)
         if known is not None and known.address is not None:
             return known.address
         return self._voters.get(node_id)
 
     def silence_of(self, node_id: int) -> Silence | None:
-        """Return since when a node does not answer, and why; None while there is a link on which it
-        has answered. A node that was never asked does not answer either.
+        """Return since when a node does not answer, and why. A node that was never asked does not
+        answer.
+
+        Return None while there is a link on which the node has answered.
         """
         for (other_id, _), line in self._lines.items():
             if other_id == node_id and line.peer is not None and line.peer.answered_ms is not None:
@@ -133,7 +139,8 @@ class Peers:
         return self._silent.get(node_id) or Silence(self._began_ms, None)
 
     def lost_ms(self, node_id: int) -> int | None:
-        """Return when a working link to a node ended last; None if the node has answered since."""
+        """Return the monotonic time at which a working link to a node last ended; None if the node
+        has answered since."""
         lost_ms = self._lost_ms.get(node_id)
         if lost_ms is None:
             return None
@@ -144,7 +151,7 @@ class Peers:
         return lost_ms
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
-        """Record the process and address of a node from the metadata; it can be the known one.
+        """Note the process and the address of a node in the metadata. Both can be unchanged.
 
         The host name is resolved here, because a probe must not wait for a resolver.
         """
@@ -172,9 +179,9 @@ class Peers:
         answered: Answered,
         failed: Failed,
     ) -> int:
-        """Send a request on the node's link of that kind, as in `Peer.ask`.
+        """Send a request on the node's link of this kind, as in `Peer.ask`.
 
-        Fails with UNRESOLVED if no address of the node is known, with CLOSED after `close`.
+        It fails with UNRESOLVED if no address of the node is known, and with CLOSED after `close`.
         """
         address = self.address_of(node_id)
         if self._is_closed or address is None:
@@ -185,7 +192,7 @@ class Peers:
         return peer.ask(request, version, deadline_ms, answered, failed)
 
     def close(self) -> None:
-        """Close all links and connect no more. Open requests fail with CLOSED."""
+        """Close all links, and connect no more. Open requests fail with CLOSED."""
         self._is_closed = True
         for node_id in sorted({node_id for node_id, _ in self._lines}):
             self._drop(node_id)
@@ -207,7 +214,7 @@ class Peers:
         line.redial = None
         address = self.address_of(node_id)
         assert line.peer is not None and address is not None, "a redial is cancelled with its link"
-        # It can have ended before connecting, if too many requests were made.
+        # The link can have ended before it is connected, if too many requests were made.
         if line.peer.is_open:
             line.peer.dial(address)
 
@@ -220,8 +227,8 @@ class Peers:
         self._silent[node_id] = Silence(since_ms, end)
         longer_ms = min(max(2 * line.wait_ms, REDIAL_MS_MIN), REDIAL_MS_MAX)
         line.wait_ms = REDIAL_MS_MIN if peer.answered_ms is not None else longer_ms
-        # A random delay, so that not all brokers call a returning node at once; within half a
-        # second.
+        # Add a random delay, so that not all brokers connect to a returning node at the same time.
+        # The sum is below half a second.
         more_ms = self._world.chance.randint(0, line.wait_ms // 2)
         line.dial_at_ms = self._world.clock.monotonic_ms() + line.wait_ms + more_ms
         self._stop_redial(line)
@@ -229,7 +236,7 @@ class Peers:
 
     def _drop(self, node_id: int) -> None:
         for key in [key for key in self._lines if key[0] == node_id]:
-            # The next link gets a new line, so it connects at once.
+            # The next link gets a new entry, so it connects at once.
             line = self._lines.pop(key)
             self._stop_redial(line)
             if line.peer is not None:

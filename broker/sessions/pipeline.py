@@ -1,10 +1,11 @@
 """The order of one connection's requests: when each starts, and when each answer is sent.
 
-Room: sessions. Pure: no socket, no loop. Answers are sent strictly in the order of the requests. A
-Produce may start behind another Produce: both are appended in order of arrival, and answered when
-durable. Any other request starts only when every earlier one has its answer. Until then it waits
-here as a copy of its frame, and all later frames wait too. Behind a Produce that takes several
-turns (`opening`), nothing starts before all its batches are appended.
+This module is pure. Answers are sent strictly in the order of the requests. A Produce may start
+while earlier requests are unanswered if all of these are Produces. Their batches are appended in
+order of arrival, and they are answered when the batches are durable. Any other request starts only
+when every earlier request has its answer. Until then it waits here as a copy of its frame, and all
+later frames wait too. After a Produce that needs several iterations of the event loop (`opening`),
+nothing starts before all its batches are appended.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ class Slot:
 
     def __init__(self, is_produce: bool, size_bytes: int) -> None:
         self.lets_produce_start = is_produce
-        """True if a Produce may start behind this request: a Produce with all batches appended."""
+        """True if a Produce may start before this request is answered: it is a Produce whose
+        batches are appended."""
         self.size_bytes = size_bytes
         self.answer: Sequence[object] | None = None
-        """The chunks to send; empty if the request gets no answer; None while there is none yet."""
+        """The chunks of the answer. Empty if no answer is sent; None until the answer is ready."""
         self.timing: RequestTiming | None = None
-        """Set if this request is measured."""
+        """The measurement of this request's time; None if it is not measured."""
 
 
 class Pipeline:
-    """Started requests whose answer is not yet sent, and frames that wait to be started."""
+    """The started requests whose answers are not yet sent, and the frames that wait to be
+    started."""
 
     __slots__ = (
         "_bytes_max",
@@ -53,20 +56,22 @@ class Pipeline:
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self.held_bytes = 0
-        """Size of waiting frames, and of requests whose batches are being opened."""
+        """The size in bytes of waiting frames, and of requests whose batches are being
+        decompressed."""
         self.waited_since_ns = 0
-        """Since when the last frame from `start_waiting` had waited."""
+        """The time in nanoseconds at which the last frame from `start_waiting` had begun to
+        wait."""
         self.leaving: list[RequestTiming] = []
-        """Measured requests whose answers have been taken but perhaps not yet sent."""
+        """The measurements of requests whose answers were taken but possibly not yet sent."""
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is in progress and none waits."""
+        """True if no request is in progress and no frame waits."""
         return not self._line and not self._waiting
 
     @property
     def is_full(self) -> bool:
-        """True if no more may be read from the connection for now."""
+        """True if the session must not read more from the connection at the moment."""
         count = len(self._line) + len(self._waiting)
         return count >= self._count_max or self._size_bytes >= self._bytes_max
 
@@ -76,7 +81,7 @@ class Pipeline:
 
     def _start(self, is_produce: bool, size_bytes: int) -> Slot | None:
         line = self._line
-        # All slots are of one kind, because only a Produce ever starts behind another request.
+        # If several requests are in progress, all of them are Produces. So the last one decides.
         if line and not (is_produce and line[-1].lets_produce_start):
             return None
         slot = Slot(is_produce, size_bytes)
@@ -85,12 +90,13 @@ class Pipeline:
         return slot
 
     def hold(self, slot: Slot) -> None:
-        """Start nothing behind a Produce that continues with a copy of its batches."""
+        """Start no later request while a Produce continues with a copy of its batches."""
         slot.lets_produce_start = False
         self.held_bytes += slot.size_bytes
 
     def let_go(self, slot: Slot) -> None:
-        """Let requests start again: all batches of the Produce are appended or refused."""
+        """Let later requests start again, because all batches of the Produce are appended or
+        refused."""
         slot.lets_produce_start = True
         self.held_bytes -= slot.size_bytes
 
@@ -106,8 +112,9 @@ class Pipeline:
         return (frame for frame, _ in self._waiting)
 
     def start_waiting(self) -> tuple[Slot, bytes] | None:
-        """Return the oldest waiting frame with a slot, if it can start now. The caller must serve
-        it.
+        """Return the oldest waiting frame with its slot; None if it cannot start now.
+
+        The caller must serve the frame.
         """
         if not self._waiting:
             return None
@@ -117,7 +124,7 @@ class Pipeline:
             return None
         self._waiting.popleft()
         self.waited_since_ns = since_ns
-        # Its size is now counted with its slot.
+        # The size of the frame is now counted with its slot.
         self._size_bytes -= len(frame)
         self.held_bytes -= len(frame)
         return slot, frame
@@ -135,13 +142,13 @@ class Pipeline:
         return chunks
 
     def sent(self) -> None:
-        """End the measurement of all answers that were taken, because they have been sent."""
+        """End the measurements of all answers that were taken, because they have been sent."""
         for timing in self.leaving:
             timing.sent()
         self.leaving.clear()
 
     def clear(self) -> None:
-        """Remove everything, because the connection is closed."""
+        """Remove all requests and frames, because the connection is closed."""
         self._line.clear()
         self._waiting.clear()
         self.leaving.clear()
@@ -149,5 +156,5 @@ class Pipeline:
 
 
 def is_produce_frame(frame: bytes | memoryview) -> bool:
-    """Return True if a request frame is a Produce: its first two bytes, the API key, are 0."""
+    """Return True if a frame is a Produce request. The first two bytes are its API key, 0."""
     return len(frame) >= 2 and frame[0] == 0 and frame[1] == 0

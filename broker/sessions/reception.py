@@ -1,7 +1,7 @@
-"""What all sessions of one listener share: settings, limits and the objects they call.
+"""The settings, limits and objects that all sessions of one listener share.
 
-Room: sessions. Pure. The protocols here describe what a session needs from higher rooms;
-`node/broker` supplies them.
+This module is pure. Its protocols describe the objects of higher rooms that a session uses.
+`node/listeners` supplies them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from broker.world import Clock, Soon
 
 
 class RequestTemplate(Protocol):
-    """The bytes that stay the same from one Produce of a session to the next."""
+    """The bytes that are the same in all small Produce requests of a session."""
 
     def fits(self, frame: memoryview) -> bool:
-        """Return True if a frame begins like the one before it."""
+        """Return True if the frame has the same bytes before its batch as the template."""
 
 
 class FastPath(Protocol):
@@ -31,11 +31,14 @@ class FastPath(Protocol):
     def start(
         self, session: RequestingSession, slot: Slot, frame: memoryview, template: Any
     ) -> bool:
-        """Serve it. False: nothing has changed, and it must take the normal path."""
+        """Serve the Produce in a frame that fits the template.
+
+        Return False if it must take the normal path. Nothing has changed in this case.
+        """
 
 
 class NoFastPath:
-    """For listeners without Produce."""
+    """The fast path of a listener that does not serve Produce. It declines every request."""
 
     def start(
         self, session: RequestingSession, slot: Slot, frame: memoryview, template: Any
@@ -44,7 +47,7 @@ class NoFastPath:
 
 
 class Starts(Protocol):
-    """Serves whole requests."""
+    """Serves requests on the normal path (`dispatch`)."""
 
     def start(
         self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
@@ -53,32 +56,33 @@ class Starts(Protocol):
 
 
 class CountedSession(Protocol):
-    """A session, as seen by the limits."""
+    """A session, as the limits see it."""
 
     @property
     def listener_name(self) -> str:
-        """The listener that it connected to."""
+        """The name of the listener to which the client is connected."""
 
     @property
     def peer_host(self) -> str:
-        """The address that it comes from."""
+        """The client's address, without its port."""
 
     @property
     def has_spoken(self) -> bool:
-        """True if it has sent anything."""
+        """True if the client has sent at least one byte."""
 
 
 class SessionLimits(Protocol):
-    """The limits on sessions, and the sessions counted in them (`sessions`)."""
+    """The limits on sessions, and the counts of sessions (`sessions`)."""
 
     def admit(self, session: Any, now_ms: int) -> str:
         """Admit a session and return an empty string, or return the limit that it exceeds."""
 
     def spoke(self, session: CountedSession) -> None:
-        """Record that a session has sent its first byte."""
+        """Note that the client of a session has sent its first byte."""
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
-        """Record a change of the session's memory; return the limit if the total exceeds it."""
+        """Note a change of the session's memory in bytes. Return the limit that the total exceeds,
+        or an empty string."""
 
     def release(self, session: Any) -> None:
         """Remove a session from the counts."""
@@ -86,7 +90,7 @@ class SessionLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What the sessions of one listener share."""
+    """The settings, limits and objects that the sessions of one listener share."""
 
     name: str
     settings: InForce
@@ -94,14 +98,14 @@ class Reception:
     turn_ns: Callable[[], int]
     soon: Soon
     budget: WorkBudget
-    """The time that its sessions may use in one turn of the loop."""
+    """The time that its sessions may use in one iteration of the event loop."""
     sessions: SessionLimits
     dispatcher: Starts
     fast_path: FastPath
     settle: Callable[[], None]
-    """Writes what the requests of a read have staged."""
+    """Writes the batches that the requests of a read have staged."""
     noted: Callable[[str], None]
-    """Counts a new session. The text says why it is refused, or is empty."""
+    """Counts a new session. The text is the reason of its refusal, or empty."""
     warnings: Warnings
 
     def admit(self, session: Any) -> str:

@@ -1,14 +1,16 @@
-"""One client connection: frames in, requests started in order, answers out.
+"""One client connection: receives frames, starts the requests in order, and sends the answers.
 
-Room: sessions. It uses no socket; bytes go through a `Link`. All work happens in `take`, without a
-task or future per request. Records of a Produce are views of the read buffer and are written before
-`take` returns. A request that cannot be answered at once is parked by its handler and answered
-later with `Call.answer`. Answers that become ready outside of a read are sent in the next turn.
+A session uses no socket. Bytes go through a `Link`. All work happens in `take`, without a task,
+coroutine or future per request. Records of a Produce are views of the read buffer and are written
+before `take` returns. A request that cannot be answered at once is parked by its handler and
+answered later with `Call.answer`. Answers that become ready outside of a read are sent in the next
+iteration of the event loop, so that many answers share one send.
 
-Nothing is read while complete frames are left in the buffer. So the buffer has at most one read or
-one frame, and all that follows, including the peer's end, waits in the kernel. After the peer
+The session reads nothing while complete frames are left in the buffer. So the buffer has at most
+one read or one frame. All later bytes, and the peer's end, wait in the kernel. After the peer
 closes or resets the connection, all complete requests are still served, as in Kafka's Selector.
-Answers are sent if the peer still reads them.
+Answers are sent if the peer still reads them. Kafka drops the later requests when an answer cannot
+be sent, but this broker serves them.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ class Session:
     """A client's connection, from accept to close."""
 
     link: Link
-    """The link to the client, from `linked` on."""
+    """The link to the client. `linked` sets it."""
     login: Login | None = None
-    """Set on a listener that requires a login."""
+    """The client's login; None on a listener that requires no login."""
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
@@ -42,11 +44,11 @@ class Session:
         self.number = 0
         self.parked_fetch: WaitingFetch | None = None
         self.template: RequestTemplate | None = None
-        """The last Produce, if the next one may resemble it."""
+        """The template of the last Produce, if the next Produce can be compared with it."""
         self.last_active_ms = 0
         self.has_spoken = False
         self.frame_since_ms = 0
-        """When the unfinished frame in the buffer began; 0 if there is none."""
+        """The monotonic time at which the unfinished frame began; 0 if there is none."""
         self.has_staged = False
         """True if batches of this session are staged for the write at the end of its read."""
         config = reception.settings.config
@@ -62,19 +64,19 @@ class Session:
         self._worked_until_ns = -TURN_GAP_NS
         self._is_turn_over = False
         self._has_frames = False
-        """True if complete frames may be left, because the pipeline was full or the turn over."""
+        """True if complete frames can be left in the buffer after a pause."""
         self._is_scheduled = False
         self._is_stopping = False
         self._has_ended = False
         """True if the peer has closed its side."""
         self._told_of_end: list[Callable[[], None]] = []
-        """Callbacks for the end of the session, until it has ended."""
+        """The callbacks for the end of the session. Empty after the end."""
         self._is_mute = False
         """True if no more answers are sent: the peer does not read them, or one is missing."""
 
     @property
     def listener_name(self) -> str:
-        """The listener that the client connected to."""
+        """The name of the listener to which the client is connected."""
         return self.reception.name
 
     @property
@@ -100,7 +102,7 @@ class Session:
             link.close()
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Serve the requests that have been read."""
+        """Serve the requests that were read."""
         if not self.has_spoken and self.login is None:
             self.has_spoken = True
             self.reception.sessions.spoke(self)
@@ -116,7 +118,7 @@ class Session:
         self._go_on_later()
 
     def ended(self, end: End, reason: str = "") -> None:
-        """Serve the remaining requests of a peer that sends no more, then close."""
+        """Serve the remaining requests of a peer that sends no more, then close the connection."""
         if self.is_closed:
             return
         if end is End.CLOSED:
@@ -131,7 +133,7 @@ class Session:
     # Reading.
 
     def _work_off(self, frames: Iterator[memoryview], *, is_read: bool) -> None:
-        """Start the requests in frames that were just read, or left over from an earlier pause."""
+        """Start the requests in frames that were just read or were left by a pause."""
         self._is_busy = True
         now_ns = self._turn_ns()
         if not is_read or now_ns - self._worked_until_ns >= TURN_GAP_NS:
@@ -154,7 +156,7 @@ class Session:
             self.close(FAULT, is_logged=False)
         finally:
             if self.has_staged:
-                # Even if the session was closed, because its batches already have offsets.
+                # Write the batches even of a closed session, because they have offsets.
                 self._settle()
             self._is_busy = False
         if not self.is_closed:
@@ -174,7 +176,7 @@ class Session:
         self._has_frames = False
 
     def _look_up(self) -> None:
-        """At the end of a turn, count the memory, and decide whether to continue reading."""
+        """Count the session's memory after its work, and pause or resume reading."""
         link = self.link
         if not link.is_in_frame:
             self.frame_since_ms = 0
@@ -187,23 +189,23 @@ class Session:
             self._read_on()
 
     def _makes_room(self) -> bool:
-        """Send the answers that became ready during the pause. True if more requests may start."""
+        """Send the answers from the pause. Return True if more requests may start."""
         self._advance()
         return not (
             self.is_closed or self._is_turn_over or self._pipeline.is_full or self.link.is_stalled
         )
 
     def _hold(self) -> None:
-        """Pause reading until the received frames are served, and make sure that they will be."""
+        """Pause reading, and schedule the service of the received frames if necessary."""
         if self.is_closed:
             return
         self.link.pause()
-        # Otherwise the next answer continues, or the link once everything is sent.
+        # Otherwise the next answer continues, or the link when it has sent everything.
         if self._is_turn_over or not (self._pipeline.is_full or self.link.is_stalled):
             self._go_on_later()
 
     def _read_on(self) -> None:
-        """Resume reading when no frames are left, or close if the peer has ended."""
+        """Resume reading, because no frames are left, or close if the peer has ended."""
         if self.is_closed:
             return
         if self._has_ended:
@@ -223,7 +225,7 @@ class Session:
         slot = pipeline.admit(is_produce, len(frame))
         if slot is None:
             if self.has_staged:
-                # A Produce of this same read can be answered as soon as it is written.
+                # A Produce of the same read can be answered as soon as its batches are written.
                 self._settle()
                 self._advance()
                 slot = pipeline.admit(is_produce, len(frame))
@@ -242,7 +244,7 @@ class Session:
         reception.dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
-        """Record the memory of unfinished and waiting requests; close the session over a limit."""
+        """Count the memory of unfinished and waiting requests. Close if it exceeds a limit."""
         refusal = self.reception.sessions.account(self, held_bytes - self._counted_bytes)
         self._counted_bytes = held_bytes
         if refusal:
@@ -253,7 +255,7 @@ class Session:
         self.reception.settle()
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do part of a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. An exception closes only this session."""
         try:
             work()
         except Exception:
@@ -261,11 +263,11 @@ class Session:
             self.close(FAULT, is_logged=False)
 
     def hold(self, slot: Slot) -> None:
-        """Start nothing behind a Produce that continues over several turns with a batch copy."""
+        """Start no later request while a Produce continues with a copy of its batches."""
         self._pipeline.hold(slot)
 
     def let_go(self, slot: Slot) -> None:
-        """Let later requests start, because this Produce is done."""
+        """Let later requests start, because the batches of this Produce are appended or refused."""
         if not self.is_closed:
             self._pipeline.let_go(slot)
             self._go_on_later()
@@ -273,12 +275,12 @@ class Session:
     # Answering.
 
     def answered(self) -> None:
-        """Send an answer that has become ready, at the end of this read or in the next turn."""
+        """Send an answer that is ready, at the end of this read or in the loop's next iteration."""
         if not self._is_busy and not self.is_closed:
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Handle answers and left-over frames in the next turn."""
+        """Send answers and handle left frames in the next iteration of the loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.reception.soon(self._go_on)
@@ -306,7 +308,7 @@ class Session:
             if started is None:
                 break
             slot, frame = started
-            # Copy, because the broker writes offsets into the batches of a Produce.
+            # Copy the frame, because the broker writes offsets into the batches of a Produce.
             view = memoryview(bytearray(frame))
             waited_ns = self._turn_ns() - pipeline.waited_since_ns
             self.reception.dispatcher.start(self, slot, view, waited_ns)
@@ -316,10 +318,10 @@ class Session:
                 self._settle()
         if self.parked_fetch is not None:
             if pipeline.is_full:
-                # Nothing more is read now, so even the peer's end would not be noticed.
+                # The session reads nothing more now, so it would not even notice the peer's end.
                 self.parked_fetch.make_way()
             else:
-                # Also for frames that had waited before the fetch was parked.
+                # This includes the frames that had waited before the fetch was parked.
                 self.parked_fetch.hasten(pipeline.waiting)
         if leaving:
             self.link.send(leaving)
@@ -334,9 +336,7 @@ class Session:
         return self._has_ended or self.is_closed
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call `told` once when the session ends. Requests received before may still be served
-        after it.
-        """
+        """Call `told` once when the session ends. Requests received before can still be served."""
         assert not self.has_ended, "the callback would never be called"
         self._told_of_end.append(told)
 
@@ -347,12 +347,12 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is in progress, so that only the idle limit applies."""
+        """True if no request is in progress, so that only the idle time is limited."""
         return self._pipeline.is_idle and not self.is_stalled and not self._has_frames
 
     @property
     def is_paused(self) -> bool:
-        """True if reading is paused, so that silence is not the peer's fault."""
+        """True if the session has paused reading, so that silence is not the peer's fault."""
         return self.link.is_paused
 
     @property
@@ -366,15 +366,15 @@ class Session:
         self._count(self.link.held_bytes + self._pipeline.held_bytes)
 
     def stop_reading(self) -> None:
-        """Accept no more requests, because the broker stops."""
+        """Read no more requests, because the broker stops."""
         self._is_stopping = True
         self.link.pause()
 
     def _drop_fetch(self, parked: WaitingFetch) -> None:
-        """Drop the waiting Fetch of a peer that has ended, because it only delays the close."""
+        """Drop the parked Fetch of a peer that has ended, because it only delays the close."""
         self.parked_fetch = None
         parked.drop()
-        # The next answer would be taken for the one to the Fetch.
+        # The client would take the next answer for the answer of the Fetch.
         self._is_mute = True
 
     def _warn(self, kind: str, reason: str) -> None:

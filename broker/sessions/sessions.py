@@ -1,9 +1,9 @@
 """All open sessions of a broker, and the limits on their number, rate and silence.
 
-Room: sessions. Pure. A connection beyond a limit is closed at once, and `sweep` closes those that
-exceed a time limit. The limits are in `limit_keys` and are read on every use, because some can
-change. The limits on new connections count the internal listeners separately: a flood of clients
-must not block the mill's own parts, which on one machine have the same address.
+This module is pure. A connection beyond a limit is closed at once. `sweep` closes the connections
+that exceed a time limit. The limits are in `limit_keys`. They are read on every use, because some
+of them can change. The limits on new connections count the internal listeners separately. Otherwise
+a flood of clients could block the mill's own parts, which have the same address on one machine.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from broker.sessions.login import CredentialKey, Login
 from broker.sessions.reception import CountedSession
 
 SHRINK_AFTER_MS = 5_000
-"""A connection that is silent for this long releases its read buffer."""
+"""The milliseconds of silence after which a connection releases its read buffer."""
 
 RATE_WINDOW_MS = 1_000
 
 POTS = ("MILL", "NET", BROKER_LISTENER)
-"""Listeners with their own counts: the mill's parts, clients over TLS, and other brokers."""
+"""The listeners with their own counts: for the mill's parts, for clients over TLS, and for other
+brokers."""
 
 
 class SweptSession(CountedSession, Protocol):
-    """A session, as seen by `sweep`."""
+    """A session, as `sweep` sees it."""
 
     number: int
-    """Rises in the order in which sessions were accepted."""
+    """A number that rises in the order in which sessions were accepted."""
 
     login: Login | None
     """The client's login, on a listener that requires one."""
 
     @property
     def last_active_ms(self) -> int:
-        """When it last received or sent something."""
+        """The monotonic time at which the session last received or sent something."""
 
     @property
     def frame_since_ms(self) -> int:
-        """When the unfinished frame in its buffer began; 0 if there is none."""
+        """The monotonic time at which the unfinished frame in the buffer began; 0 if there is
+        none."""
 
     @property
     def is_paused(self) -> bool:
-        """True if reading from it is paused."""
+        """True if the session has paused reading."""
 
     @property
     def is_idle(self) -> bool:
@@ -54,30 +56,33 @@ class SweptSession(CountedSession, Protocol):
         """True if the peer does not read its answers."""
 
     def shrink(self) -> None:
-        """Release memory."""
+        """Release the read buffer."""
 
     def stop_reading(self) -> None:
-        """Accept no more requests."""
+        """Read no more requests."""
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 class ConnectionCounts:
-    """The counts of connections that share the limits on new ones."""
+    """The counts of connections that share the limits on new connections."""
 
     def __init__(self) -> None:
         self.count = 0
         self.silent_count = 0
-        """Number of connections that have not sent a byte, or have not logged in, yet."""
+        """The number of connections that have not sent a byte, or have not logged in, yet."""
         self.buffer_bytes = 0
-        """Bytes of their unfinished and waiting requests."""
+        """The size in bytes of their unfinished and waiting requests."""
         self._per_host: Counter[str] = Counter()
         self._window_start_ms = 0
         self._window_count = 0
 
     def refusal(self, config: BrokerConfig, host: str, now_ms: int) -> str:
-        """Return the limit that one more connection of this host exceeds. Counts as an attempt."""
+        """Return the limit that one more connection from this host exceeds, or an empty string.
+
+        Each call counts as one new connection in the rate.
+        """
         if now_ms - self._window_start_ms >= RATE_WINDOW_MS:
             self._window_start_ms, self._window_count = now_ms, 0
         self._window_count += 1
@@ -118,11 +123,11 @@ class Sessions:
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of all unfinished and waiting requests."""
+        """The size in bytes of all unfinished and waiting requests."""
         return sum(tally.buffer_bytes for tally in (self._clients, *self._pots.values()))
 
     def tally(self, listener_name: str) -> ConnectionCounts:
-        """Return the counts for sessions of this listener."""
+        """Return the counts that include the sessions of this listener."""
         return self._pots.get(listener_name, self._clients)
 
     def admit(self, session: SweptSession, now_ms: int) -> str:
@@ -137,11 +142,12 @@ class Sessions:
         return refusal
 
     def spoke(self, session: CountedSession) -> None:
-        """Record that a session has sent its first byte."""
+        """Note that the client of a session has sent its first byte."""
         self.tally(session.listener_name).silent_count -= 1
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
-        """Record a change of a session's memory; return the limit if the total exceeds it."""
+        """Note a change of a session's memory in bytes. Return the limit that the total exceeds, or
+        an empty string."""
         tally = self.tally(session.listener_name)
         tally.buffer_bytes += added_bytes
         bytes_max = self._settings.config.queued_max_request_bytes
@@ -157,7 +163,8 @@ class Sessions:
             tally.remove(session.peer_host, has_spoken=session.has_spoken)
 
     def sweep(self, now_ms: int) -> None:
-        """Close the sessions that exceed a time limit, and release memory of silent ones."""
+        """Close the sessions that exceed a time limit, and release the read buffers of silent
+        sessions."""
         config = self._settings.config
         idle_ms_max = config.connections_max_idle_ms
         first_ms_max = config.connection_first_byte_timeout_ms
@@ -166,7 +173,7 @@ class Sessions:
             if reason := self._overdue(session, now_ms):
                 session.close(reason)
             elif not session.has_spoken and silent_ms > first_ms_max:
-                # kafkajs connects before it has anything to send, so this is not worth a warning.
+                # Log no warning, because kafkajs connects before it has anything to send.
                 session.close("no byte within connection.first.byte.timeout.ms", is_logged=False)
             elif silent_ms > idle_ms_max and (session.is_idle or session.is_stalled):
                 session.close("idle for longer than connections.max.idle.ms", is_logged=False)
