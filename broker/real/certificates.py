@@ -1,9 +1,10 @@
-"""A broker's certificate, key and CA: read, checked, and read again when they change on the disk.
+"""A broker's certificate, key and CA: reads and checks the files, and reads them again when they
+change.
 
 The check is a handshake in memory, in which both sides use these files. It finds what a client
 would refuse: a wrong chain, date, name or purpose. The check needs only `ssl`, because a broker
-loads no larger library. Files that were replaced are used for new connections. If the new files
-fail the check, the broker keeps the old files, and the log says why (decision 0125).
+loads no larger library. New connections use files that were replaced. If the new files fail the
+check, the broker keeps the old files, and the log says why (decision 0125).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ PEM_BYTES_MAX = 1 << 20
 REPLACE = "a certificate that is valid now; `millrace cert renew` makes one"
 
 Stamp = tuple[tuple[int, ...], ...]
-"""Device, inode, size and times of each file, which tell its versions apart.
+"""The device, inode, size and times of each file, by which its versions are distinguished.
 
-A file that is missing has an empty tuple.
+A missing file has an empty tuple.
 """
 
 
 class WrongCertificate(Exception):
-    """Files that cannot be used."""
+    """A certificate, key or CA file that cannot be used."""
 
     def __init__(self, key: str, found: str, expected: str) -> None:
         super().__init__(f"{key}: found {found}, expected {expected}")
@@ -46,23 +47,23 @@ class Contexts:
     """The TLS contexts of one version of the files."""
 
     def __init__(self, files: TlsFiles, *, among_brokers: bool) -> None:
-        """Read the files. Raises WrongCertificate."""
+        """Read the files. Raises WrongCertificate if one of them cannot be used."""
         self.clients = _context(files, ssl.PROTOCOL_TLS_SERVER)
-        """For listeners of clients."""
+        """The context of the listeners of clients."""
         self.accepting: ssl.SSLContext | None = None
-        """For the listener of other brokers."""
+        """The context of the listener of other brokers; None if it has no TLS."""
         self.dialling: ssl.SSLContext | None = None
-        """For connections to other brokers."""
+        """The context of connections to other brokers; None if they have no TLS."""
         if among_brokers:
             self.accepting = _among_brokers(_context(files, ssl.PROTOCOL_TLS_SERVER), files)
             self.dialling = _among_brokers(_context(files, ssl.PROTOCOL_TLS_CLIENT), files)
 
 
 class Certificates:
-    """The files of one broker, as they are on the disk."""
+    """The certificate files of one broker, as they are on the disk."""
 
     def __init__(self, config: BrokerConfig, files: TlsFiles) -> None:
-        """Raises ConfigError if they cannot be used."""
+        """Read and check the files. Raises ConfigError if they cannot be used."""
         self._files = files
         secured = [name for name, one in config.listeners.items() if one.has_tls]
         self._among_brokers = BROKER_LISTENER in secured
@@ -75,27 +76,28 @@ class Certificates:
             raise ConfigError([error.fault]) from error
 
     def for_client(self) -> TlsEngine:
-        """Return the TLS of a connection that a client has opened."""
+        """Return the TLS engine of a connection that a client has opened."""
         return TlsEngine(self._current().clients)
 
     def for_broker(self) -> TlsEngine:
-        """Return the TLS of a connection that another broker has opened."""
+        """Return the TLS engine of a connection that another broker has opened."""
         accepting = self._current().accepting
         assert accepting is not None, "the listener of other brokers has TLS"
         return TlsEngine(accepting, check_peer=self._check_broker)
 
     def to_broker(self, host: str) -> TlsEngine | None:
-        """Return the TLS of a connection to another broker; None if brokers use no TLS."""
+        """Return the TLS engine of a connection to another broker; None if brokers use no TLS."""
         dialling = self._current().dialling
         if dialling is None:
             return None
         return TlsEngine(dialling, server_name=host, check_peer=self._check_broker)
 
     def _current(self) -> Contexts:
-        """Return the contexts for a new connection, made of the files as they are now."""
+        """Return the contexts for a new connection. Read the files again if they have changed."""
         stamp = _stamp(self._files)
         if stamp != self._stamp:
-            # Kept even if the files are wrong, so that each version is read and reported once.
+            # Keep the stamp even if the files are wrong, so that each version is read and reported
+            # once.
             self._stamp = stamp
             path = self._files.certificate
             try:
@@ -134,9 +136,9 @@ def checked_contexts(
 
 
 class BrokerIdentity:
-    """The check that a certificate is that of a broker of this cluster.
+    """Checks that a certificate belongs to a broker of this cluster.
 
-    The subject is exactly `CN=broker-N, O=<cluster id>`. The chain was verified before.
+    The subject must be exactly `CN=broker-N, O=<cluster id>`. TLS has verified the chain before.
     """
 
     def __init__(self, cluster_id: str, node_ids: Sequence[int]) -> None:
@@ -144,7 +146,7 @@ class BrokerIdentity:
         self._names = {f"broker-{node_id}" for node_id in node_ids}
 
     def __call__(self, certificate: Mapping[str, Any] | None) -> str:
-        """Return the reason to refuse it, or an empty string."""
+        """Return the reason to refuse the certificate, or an empty string."""
         if not certificate:
             return "the other broker showed no certificate"
         subject = [pair for part in certificate.get("subject", ()) for pair in part]
@@ -172,7 +174,7 @@ def _version(path: str) -> tuple[int, ...]:
         one = Path(path).stat()
     except OSError:
         return ()
-    # The time of the last change also tells of another mode or owner.
+    # The time of the last change also rises when the mode or the owner changes.
     return (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
 
 
@@ -189,10 +191,10 @@ def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        # Tickets would be one more send for each connection.
+        # Send no tickets, because they would cost one more send for each connection.
         context.num_tickets = 0
     try:
-        # A function, so that OpenSSL does not ask for a passphrase on the terminal.
+        # Pass a function, so that OpenSSL does not ask for a passphrase on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except ssl.SSLError as error:
         raise _wrong_pair(files, error) from error
@@ -203,7 +205,7 @@ def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
 
 
 class _Encrypted(Exception):
-    """The key has a passphrase."""
+    """The private key has a passphrase."""
 
 
 def _no_passphrase() -> str:
@@ -211,7 +213,7 @@ def _no_passphrase() -> str:
 
 
 def _check_text(key: str, path: str, mark: bytes, what: str) -> None:
-    """Raises WrongCertificate unless a file is in PEM format."""
+    """Check that a file is in PEM format. Raises WrongCertificate if it is not."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(PEM_BYTES_MAX)
@@ -231,7 +233,7 @@ def _wrong_pair(files: TlsFiles, error: ssl.SSLError) -> WrongCertificate:
 
 
 def _among_brokers(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
-    """Restrict a context to TLS 1.3 and to certificates of our CA, on both sides."""
+    """Restrict a context to TLS 1.3, and to peers with a certificate that the CA has signed."""
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     _trust(context, files.ca)
@@ -252,12 +254,12 @@ def _trust(context: ssl.SSLContext, ca: str | None) -> None:
 def _check(
     contexts: Contexts, files: TlsFiles, names: Sequence[str], check_broker: PeerCheck | None
 ) -> None:
-    """Try a handshake in memory for each name. Raises WrongCertificate."""
+    """Do a handshake in memory for each name. Raises WrongCertificate if one fails."""
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if files.ca:
         _trust(trusting, files.ca)
     else:
-        # Clients have the CA that signed the certificate. Here the certificate itself is trusted.
+        # Trust the certificate itself, because only the clients have the CA that signed it.
         trusting.load_verify_locations(files.certificate)
         trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for name in names:
@@ -273,7 +275,7 @@ def _try_handshake(
     name: str,
     check_peer: PeerCheck | None,
 ) -> None:
-    """Do one handshake in memory. Raises WrongCertificate."""
+    """Do one handshake in memory. Raises WrongCertificate if it fails."""
     asking = TlsEngine(client, server_name=name, check_peer=check_peer)
     answering = TlsEngine(server, check_peer=check_peer)
     found = f"{files.certificate}, which a client of {name} refuses: "

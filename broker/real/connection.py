@@ -1,8 +1,8 @@
-"""The socket half of a link: asyncio's protocol on one side, a receiver on the other.
+"""One connection: asyncio's protocol on one side, a receiver such as a session on the other.
 
 Bytes are read into one reused buffer and passed on as complete frames. Answers are sent through
-`output`. There is no task, coroutine or future per request. Nothing is read while the
-receiver has paused, so all further bytes, and the peer's end, wait in the kernel.
+`output`. There is no task, coroutine or future per request. While the receiver has paused the link,
+nothing is read. All further bytes, and the peer's end, wait in the kernel.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ ENDS = {
     errno.ENETUNREACH: End.UNREACHABLE,
     errno.EHOSTDOWN: End.UNREACHABLE,
     errno.ENETDOWN: End.UNREACHABLE,
-    # Caused by a rule of the packet filter.
+    # A rule of the packet filter causes these errors.
     errno.EACCES: End.UNREACHABLE,
     errno.EPERM: End.UNREACHABLE,
 }
-"""Errors that concern the peer. All other errors concern this machine."""
+"""The ends of a link by error number. These errors concern the peer. All other errors concern this
+machine."""
 
 
 class SocketLink(asyncio.BufferedProtocol):
@@ -70,7 +71,8 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.is_closed:
-            # A cast, not a check: uvloop's transports have the methods without the base class.
+            # Use a cast and no check, because uvloop's transports have the methods without the base
+            # class.
             cast(asyncio.Transport, transport).abort()
             return
         self.transport = cast(asyncio.Transport, transport)
@@ -81,7 +83,7 @@ class SocketLink(asyncio.BufferedProtocol):
         try:
             own_fd = os.dup(fd)
         except OSError as error:
-            # No file descriptor is left, so end the connection, which frees its own descriptor.
+            # No file descriptor is left. End the connection, which frees its own descriptor.
             self.is_closed = True
             self.transport.abort()
             self._unlinked(error)
@@ -94,13 +96,14 @@ class SocketLink(asyncio.BufferedProtocol):
         return ConnectionOutput(own_socket, self.output_ports())
 
     def output_ports(self) -> OutputPorts:
-        """Return what the sending half uses and notifies."""
+        """Return the objects that the sending half uses and notifies."""
         return OutputPorts(
             self.loop, self.socket_drained, self.socket_broken, self._warmer, self._unread_bytes_max
         )
 
     def _unlinked(self, error: OSError) -> None:
-        """Report a connection that had to be closed before its receiver was notified of it."""
+        """Report a connection that was closed before its receiver knew of it, because of this
+        error."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.frames.get_buffer(sizehint)
@@ -115,8 +118,8 @@ class SocketLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         if not self.is_closed:
-            # After a reset the received bytes are still served, as after a normal end, without
-            # answers.
+            # The received requests are still served after a reset, as after a normal end, but
+            # without answers.
             self.mute()
             code = exc.errno if isinstance(exc, OSError) and exc.errno is not None else 0
             self.report_end(ENDS.get(code, End.RESET))
@@ -182,21 +185,22 @@ class SocketLink(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
         self.mute()
-        # Free the read buffer now. The connection itself stays until the garbage collector runs,
-        # because it, its transport and its output refer to each other.
+        # Free the read buffer now. The other memory stays until the garbage collector runs, because
+        # the connection, its transport and its output refer to each other.
         self.frames = FrameBuffer(0)
 
     # Notifications from the output.
 
     def socket_drained(self) -> None:
-        """Notify the receiver that the socket has taken everything that was to be sent."""
+        """Notify the receiver that the socket has accepted all queued bytes."""
         self.is_stalled = False
         self.receiver.drained()
 
     def socket_broken(self, error: Exception) -> None:
-        """Handle an error while sending: the peer has closed, or a segment cannot be read."""
+        """Handle an error while sending. Either the peer has closed, or a segment cannot be
+        read."""
         if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
-            # What the peer sent before it closed, and its end, are still in the kernel.
+            # The bytes that the peer sent before it closed, and its end, are still in the kernel.
             self.mute()
             self.loop.call_soon(self.receiver.drained)
             return

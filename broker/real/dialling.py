@@ -1,7 +1,7 @@
 """Outgoing connections to other brokers, which then work like any other link.
 
-Room: real. The kernel reports the result of a connection attempt, and `End` passes it on. A link
-ends when the other side's kernel has not answered for `SILENCE_MS_MAX` (`silence`).
+The kernel reports the result of a connection attempt, and `End` passes it on. A link ends when the
+other side's kernel has not answered for `SILENCE_MS_MAX` (`silence`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 SILENCE_MS_MAX = 2_000
-"""TCP_USER_TIMEOUT on links between brokers. It also ends a link whose peer has accepted no bytes
-for this long.
-"""
+"""The TCP_USER_TIMEOUT of links between brokers, in milliseconds. It also ends a link whose peer
+has accepted no bytes for this time."""
 
 CONNECT_S_MAX = 2.0
-"""The time to connect, for all addresses of a name together."""
+"""The largest time in seconds to connect, for all addresses of a name together."""
 
 WEIGHT = (End.CLOSED, End.UNREACHABLE, End.REFUSED, End.RESET, End.TIMED_OUT)
-"""If several addresses fail, the last result in this order is reported. A silent address may still
-be the broker's, and a refusal says more than an unreachable address.
+"""The results of connection attempts, the least important first. If several addresses fail, the
+most important result is reported.
+
+An address that does not answer can still be the broker's. A refusal says more than an unreachable
+address.
 """
 
 
@@ -52,7 +54,7 @@ class DialledLink(SocketLink):
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, names: Names, *, asks_resolver: bool) -> None:
-        """Resolve the name, and connect to one of its addresses."""
+        """Resolve the host name, and connect to one of its addresses."""
         self._task = self.loop.create_task(self._dial(names, asks_resolver))
         self._task.add_done_callback(self._dialled)
 
@@ -75,7 +77,7 @@ class DialledLink(SocketLink):
         self.loop.call_soon(self.report_end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
 
     async def _connect(self, found: ResolvedAddress) -> None:
-        """Connect to one address. Raises OSError, also on a timeout."""
+        """Connect to one address. Raises OSError if this fails or times out."""
         made = socket.socket(found.family, socket.SOCK_STREAM)
         try:
             made.setblocking(False)
@@ -93,9 +95,8 @@ class DialledLink(SocketLink):
         self.loop.call_soon(self.receiver.ended, End.CLOSED, str(error))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
-        """Report an exception of the task now, because asyncio reports it only when it is
-        collected.
-        """
+        """Report an exception of the task now, because asyncio reports it only when the task is
+        collected."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             context = {"message": f"dialling {self._address} failed", "exception": error}
@@ -108,7 +109,8 @@ class DialledLink(SocketLink):
 
 
 class DialledTlsLink(TlsLink, DialledLink):
-    """The same over TLS. The asking side does not log why a link ended, so this one does."""
+    """A connection over TLS that this side opens. It logs why it ended, because its receiver does
+    not."""
 
     def give_up(self, reason: str) -> None:
         if not self.is_closed and reason:
@@ -119,7 +121,7 @@ class DialledTlsLink(TlsLink, DialledLink):
 def is_own_end(connected: socket.socket) -> bool:
     """Return True if a socket is connected to itself.
 
-    If no process listens on a port, the kernel can choose that same port as the local port of the
+    If no process listens on a port, the kernel can choose the same port as the local port of the
     connecting socket. TCP then connects the socket to itself (simultaneous open).
     """
     return bool(connected.getsockname() == connected.getpeername())
@@ -128,9 +130,9 @@ def is_own_end(connected: socket.socket) -> bool:
 def _told_by(error: OSError) -> tuple[End, str]:
     if isinstance(error, TimeoutError):
         return End.TIMED_OUT, ""
-    # Also raised without an errno, for a socket connected to itself.
+    # `_connect` also raises this error without an errno, for a socket that is connected to itself.
     if isinstance(error, ConnectionRefusedError):
         return End.REFUSED, ""
     end = ENDS.get(error.errno or 0)
-    # No descriptor, port, memory or address family left: such errors say nothing about the peer.
+    # Other errors, such as a lack of descriptors, ports or memory, say nothing about the peer.
     return (End.CLOSED, str(error)) if end is None else (end, "")

@@ -1,11 +1,12 @@
-"""Limits the handshakes of one TLS listener: their number, and their time in one turn of the loop.
+"""Limits the handshakes of one TLS listener: their number, and their time in one iteration of the
+event loop.
 
 A handshake costs about a millisecond, and every program that reaches the port can begin one. So a
-listener works on `UNDER_WAY_MAX` handshakes at a time. Further connections are not read until a
-place is free, while their own time limit runs (`tls_link`). A connection takes a place when its
-first bytes arrive, so silent connections take none. While connections wait, a handshake can keep
-its place for at most `PLACE_NS_MAX`, so abandoned handshakes cannot keep out other peers. After
-`TURN_NS_MAX` of a turn, the other handshakes continue in the next turn.
+listener works on at most `UNDER_WAY_MAX` handshakes at a time. Further connections are not read
+until a place is free, while their own time limit runs (`tls_link`). A connection takes a place when
+its first bytes arrive, so silent connections take none. While connections wait, a handshake can
+keep its place for at most `PLACE_NS_MAX`, so abandoned handshakes cannot keep out other peers.
+After `TURN_NS_MAX` of one iteration, the other handshakes continue in the next iteration.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from broker.world import Soon
 UNDER_WAY_MAX = 32
 TURN_NS_MAX = 20_000_000
 PLACE_NS_MAX = 1_000_000_000
-"""A second: the time after which a handshake loses its place to a waiting connection."""
+"""The time in nanoseconds after which a handshake loses its place to a waiting connection."""
 
 
 class HandshakingLink(Protocol):
     """A connection whose handshake is not complete."""
 
     def pause_handshake(self) -> None:
-        """Read nothing more until `continue_handshake`."""
+        """Read nothing more until `continue_handshake` is called."""
 
     def continue_handshake(self) -> None:
         """Continue the handshake with the received bytes, and read more."""
@@ -51,7 +52,7 @@ class Handshakes:
         self._budget = TurnBudget(turn_ns, soon, TURN_NS_MAX)
         # Dictionaries keep the order in which the connections came.
         self._under_way: dict[HandshakingLink, int] = {}
-        """The time in ns at which each link took its place."""
+        """The time in nanoseconds at which each link took its place."""
         self._waiting: dict[HandshakingLink, None] = {}
         self._postponed: dict[HandshakingLink, None] = {}
         self._is_scheduled = False
@@ -82,7 +83,7 @@ class Handshakes:
             link.continue_handshake()
 
     def leave(self, link: HandshakingLink) -> None:
-        """Give up the place of a handshake that is complete or has failed."""
+        """Free the place of a handshake that is complete or has failed."""
         self._waiting.pop(link, None)
         self._postponed.pop(link, None)
         if link not in self._under_way:
@@ -121,6 +122,6 @@ class Handshakes:
         self._is_scheduled = False
         due, self._postponed = self._postponed, {}
         for link in due:
-            # An earlier link of this turn can have ended this one.
+            # The work on an earlier link can have ended this link.
             if link in self._under_way:
                 self.step(link)

@@ -1,7 +1,7 @@
-"""Incoming connections: bound sockets and accepted connections.
+"""Incoming connections: binds sockets and accepts connections.
 
-Room: real. Sockets are bound before recovery begins, so that a port in use stops the start at
-once. They listen only when requests can be served.
+Sockets are bound before recovery begins, so that a port in use stops the start at once. They listen
+only when requests can be served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BACKLOG = 512
 
 
 def bind(setting: str, host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not yet listen. Raises PortTaken."""
+    """Return a bound socket that does not yet listen. Raises PortTaken if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -44,13 +44,14 @@ def bind(setting: str, host: str, port: int) -> socket.socket:
 
 
 def taken_text(setting: str, host: str, port: int) -> str:
-    """Return the message about a port in use."""
+    """Return the error message for a port in use."""
     return f"port {port} on {host} ({setting}) is in use{_holder(port)}"
 
 
 def _holder(port: int) -> str:
-    """Return ` by process …` if the system says which one, else an empty string."""
-    # Imported here because only a failed start needs it.
+    """Return ` by process …` if the system names the process that uses the port, else an empty
+    string."""
+    # Import psutil here, because only a failed start needs it.
     import psutil
 
     try:
@@ -83,7 +84,7 @@ class AcceptedLink(SocketLink):
 
 
 class AcceptedTlsLink(TlsLink, AcceptedLink):
-    """The same over TLS."""
+    """A connection over TLS that a client or another broker has opened."""
 
 
 class SocketListening:
@@ -102,9 +103,10 @@ class SocketListening:
         silence_ms_max: int = 0,
         certificates: Certificates | None = None,
     ) -> None:
-        """Binds. Raises PortTaken. A link ends if the other side's kernel does not answer for
-        `silence_ms_max`; 0 means the kernel's default, which is minutes. `certificates` are needed
-        for a listener with TLS.
+        """Bind the socket. Raises PortTaken if it cannot be bound.
+
+        A connection ends if the other side's kernel does not answer for `silence_ms_max`. 0 means
+        the kernel's default, which is minutes. `certificates` are needed for a listener with TLS.
         """
         self._loop = loop
         self._is_among_brokers = name == BROKER_LISTENER
@@ -117,7 +119,7 @@ class SocketListening:
         self._unread_bytes_max = unread_bytes_max
         self._bound = bind(self._setting, address.host, address.port)
         if silence_ms_max:
-            # Accepted sockets inherit the option.
+            # Accepted sockets inherit this option.
             end_when_silent(self._bound, silence_ms_max)
         self._certificates = certificates if address.has_tls else None
         self._handshakes = Handshakes(perf_counter_ns, loop.call_soon, loop.call_later)
@@ -126,14 +128,14 @@ class SocketListening:
         self._is_closed = False
 
     def open(self) -> None:
-        """Begin to listen. Raises PortTaken if another process already listens there."""
+        """Begin to listen. Raises PortTaken if another process already listens on the port."""
         try:
             self._bound.listen(BACKLOG)
         except OSError as error:
             raise PortTaken(
                 taken_text(self._setting, self._address.host, self._address.port)
             ) from error
-        # Connections made before the loop runs `_serve` wait in the kernel.
+        # Connections that are made before the loop runs `_serve` wait in the kernel.
         self._opening = self._loop.create_task(self._serve())
 
     async def _serve(self) -> None:

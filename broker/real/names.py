@@ -1,8 +1,8 @@
-"""Resolution of host names, outside of the loop and with a cache.
+"""Resolves host names outside of the event loop, and caches the answers.
 
-Room: real. A resolver can take half a minute, or know a name only while its machine runs, as with
-names of stopped containers. So a connection attempt waits only briefly if the name was resolved
-before, and not at all if the caller says so. A failed lookup does not remove the cached addresses.
+A resolver can take half a minute. It can also know a name only while its machine runs, as with the
+names of containers. So a connection attempt waits only briefly if the name was resolved before, and
+not at all if the caller says so. A failed lookup does not remove the cached addresses.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any, NamedTuple
 from broker.real.workers import Worker
 
 WAIT_S_MAX = 0.2
-"""How long to wait for the resolver if an older answer is known. A broker has half a second in
-total to reconnect.
+"""The longest wait in seconds for the resolver if an earlier answer is cached.
+
+A broker has half a second in total to reconnect.
 """
 
 FIRST_WAIT_S_MAX = 2.0
-"""How long to wait if no answer is known."""
+"""The longest wait in seconds for the resolver if no answer is cached."""
 
 NAMES_MAX = 256
-"""The most cached names. Beyond that, the oldest lookup is removed."""
+"""The largest number of cached names. Beyond it, the oldest answer is removed."""
 
 
 class ResolvedAddress(NamedTuple):
-    """One address of a name, in the form that `socket` needs, for any port."""
+    """One address of a name for any port, in the form that `socket` needs."""
 
     family: int
     sockaddr: tuple[Any, ...]
@@ -42,7 +43,7 @@ Resolve = Callable[..., Sequence[tuple[Any, ...]]]
 
 
 class Names:
-    """The names used by one process."""
+    """The host names that one process uses."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, resolve: Resolve = socket.getaddrinfo
@@ -53,7 +54,7 @@ class Names:
         self._lookups: dict[str, asyncio.Future[None]] = {}
 
     async def find(self, host: str, *, asks_resolver: bool) -> Sequence[ResolvedAddress]:
-        """Return the addresses of a name or of a literal address; empty if unknown."""
+        """Return the addresses of a host name or of a literal address; empty if unknown."""
         if literal := _literal(host):
             return literal
         if asks_resolver:
@@ -62,7 +63,8 @@ class Names:
         return self._known.get(host, ())
 
     def look_up(self, host: str) -> asyncio.Future[None]:
-        """Resolve a name, or join the lookup in progress. The future ends in any case."""
+        """Resolve a name, or join the lookup in progress. The future always ends, without an
+        error."""
         lookup = self._lookups.get(host)
         if lookup is not None:
             return lookup
@@ -84,11 +86,11 @@ class Names:
         return lookup
 
     def _ask(self, host: str) -> Sequence[ResolvedAddress]:
-        """Runs in the thread. Raises OSError."""
+        """Ask the resolver, in the thread. Raises OSError."""
         try:
             answer = self._resolve(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         except UnicodeError as error:
-            # An invalid name, such as one with a label of more than 63 characters.
+            # The name is invalid. For example, it has a label of more than 63 characters.
             raise OSError(f"{host!r} is not a valid host name: {error}") from error
         return [ResolvedAddress(family, sockaddr) for family, _, _, _, sockaddr in answer]
 
@@ -100,7 +102,7 @@ class Names:
 
 
 def _literal(host: str) -> Sequence[ResolvedAddress]:
-    """Return the address if the host is a literal address."""
+    """Return the address if the host is a literal address, else an empty sequence."""
     try:
         answer = socket.getaddrinfo(
             host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

@@ -1,10 +1,11 @@
-"""The queue of everything that one connection must still send.
+"""The queue of the bytes that one connection must still send.
 
 asyncio's transports copy their data and hide the socket that sendfile needs, so nothing is ever
-written through them. Small pieces, and file regions too small for sendfile, are joined into one
-send. Large regions go from the page cache directly to the socket. A thread first
-reads what is not in the page cache, because the loop must not wait for a disk. The bytes sent per
-turn are limited, so that a large answer does not delay small ones of other connections.
+written through them. Small chunks, and file regions too small for sendfile, are joined into one
+send. Large regions go from the page cache directly to the socket. A thread first reads the data
+that is not in the page cache, because the loop must not wait for a disk. The bytes that are sent in
+one iteration of the loop are limited, so that a large answer does not delay small answers of other
+connections.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ TURN_BYTES_MAX = 1 << 20
 
 
 class Warm(Protocol):
-    """Loads regions of files into the page cache."""
+    """The interface to the thread that loads regions of files into the page cache (`warmer`)."""
 
     def is_cold(self, region: FileRegion) -> bool:
-        """Return True if reading the region might have to wait for the disk."""
+        """Return True if a read of the region might wait for the disk."""
 
     def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Read the region in a thread, then call `done` in the loop."""
@@ -42,14 +43,14 @@ class PeerTooSlow(Exception):
 
 
 class OutputPorts(NamedTuple):
-    """What the output of a connection uses and notifies.
+    """The objects that the output of a connection uses and notifies.
 
     If the peer leaves more than `memory_bytes_max` unread, `push` raises PeerTooSlow.
     """
 
     loop: asyncio.AbstractEventLoop
     on_drained: Callable[[], None]
-    """Called when everything has been sent, after a `send` that could not send everything."""
+    """Called when the queue is empty, after a `send` that could not send all of it."""
     on_broken: Callable[[Exception], None]
     """Called with the error if the rest cannot be sent."""
     warm: Warm
@@ -57,7 +58,7 @@ class OutputPorts(NamedTuple):
 
 
 class ConnectionOutput:
-    """The sending half of one connection. `own_socket` is a duplicate of its descriptor."""
+    """The sending half of one connection. `own_socket` has a duplicate of its descriptor."""
 
     __slots__ = (
         "_is_closed",
@@ -78,7 +79,8 @@ class ConnectionOutput:
         self.loop = ports.loop
         self.warm = ports.warm
         self._warmed: FileRegion | None = None
-        """The region that a thread has just read. It is sent even if it is cold again."""
+        """The region that a thread has just read. It is sent even if the page cache has dropped it
+        again."""
         self.queue: deque[_Piece] = deque()
         self._memory_bytes = 0
         self._is_waiting = False
@@ -86,7 +88,10 @@ class ConnectionOutput:
         self._is_closed = False
 
     def push(self, chunks: Sequence[object]) -> None:
-        """Queue the pieces of answers. `send` starts to send them. Raises PeerTooSlow."""
+        """Add the chunks of answers to the queue. `send` sends them.
+
+        Raises PeerTooSlow if the peer leaves too many bytes unread.
+        """
         for chunk in chunks:
             piece: _Piece = chunk  # type: ignore[assignment]  # those alone are given to links
             if not len(piece):
@@ -99,9 +104,9 @@ class ConnectionOutput:
             raise PeerTooSlow(f"connection.max.unread.bytes {limit} of answers are not read")
 
     def send(self) -> bool:
-        """Send as much as the socket accepts, up to the limit of one turn.
+        """Send as much as the socket accepts, up to the limit of one iteration of the loop.
 
-        Returns True if everything has been sent. Otherwise the rest follows automatically, and then
+        Return True if the queue is empty. Otherwise the rest is sent automatically, and then
         `on_drained` is called.
         """
         if self._is_waiting or self._is_scheduled:
@@ -127,14 +132,15 @@ class ConnectionOutput:
         return True
 
     def must_warm(self, head: FileRegion) -> bool:
-        """Return True if the first region is cold; its first part is then being read."""
+        """Return True if the first region is not in the page cache. A thread then reads its first
+        part."""
         if head is self._warmed:
             return False
         self._warmed = None
         if not self.warm.is_cold(head):
             return False
         if len(head) > TURN_BYTES_MAX:
-            # Split it, so that the part that was read is sent before the cache can drop it.
+            # Split the region, so that the part that was read is sent before the cache can drop it.
             first = FileRegion(head.file, head.position, TURN_BYTES_MAX)
             rest_position = head.position + TURN_BYTES_MAX
             self.queue[0] = FileRegion(head.file, rest_position, len(head) - TURN_BYTES_MAX)
@@ -146,7 +152,8 @@ class ConnectionOutput:
         return True
 
     def _send_region(self, region: FileRegion, budget: int) -> int:
-        """Send part of the first region: a small one together with the next pieces."""
+        """Send part of the first region, or a small region together with the next chunks. Return
+        the number of sent bytes."""
         if len(region) < SENDFILE_BYTES_MIN:
             return self._send_joined()
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
@@ -162,7 +169,8 @@ class ConnectionOutput:
         return sent
 
     def _send_joined(self) -> int:
-        """Send all small pieces at the head of the queue with one call."""
+        """Send all small chunks at the front of the queue with one call. Return the number of sent
+        bytes."""
         queue = self.queue
         pieces: list[bytes | bytearray | memoryview] = []
         size = 0
@@ -193,13 +201,13 @@ class ConnectionOutput:
         return sent
 
     def next_turn(self) -> None:
-        """Send more in a later turn of the loop."""
+        """Send more in a later iteration of the loop."""
         self._is_scheduled = False
         if not self._is_closed:
             self._go_on()
 
     def writable(self) -> None:
-        """Send more, because the socket can take bytes again."""
+        """Send more, because the socket can accept bytes again."""
         self._stop_waiting()
         self._go_on()
 
@@ -218,7 +226,7 @@ class ConnectionOutput:
             self.loop.remove_writer(self.own_socket.fileno())
 
     def close(self) -> None:
-        """Drop everything and close the descriptor."""
+        """Drop the queue and close the descriptor."""
         self._is_closed = True
         self._stop_waiting()
         self.queue.clear()

@@ -1,8 +1,8 @@
-"""The process around a broker: from settings to the exit code.
+"""The process around a broker, from its settings to its exit code.
 
-Room: real. Exit codes: 0 after a clean stop, 2 for wrong settings, 1 for everything else that
-prevents it from running. A failed sync, and any bug that reaches the loop or the top of a thread,
-ends the process at once without a clean stop.
+The exit code is 0 after a clean stop, 2 for wrong settings, and 1 if anything else prevents the
+broker from running. A failed fsync ends the process at once without a clean stop. So does any bug
+that reaches the event loop or the top of a thread.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 
 HAND_OVER_MS_MAX = 25_000
-"""How long a stop waits until other brokers lead this broker's partitions."""
+"""The longest time in milliseconds that a stop waits until other brokers lead this broker's
+partitions."""
 
 STOP_MS_MAX = 5_000
-"""How long a stop waits until answers are sent. After that it is still clean for the data."""
+"""The longest time in milliseconds that a stop waits for answers to be sent. A stop after this time
+is still clean for the data."""
 
 STOP_POLL_S = 0.01
 DESCRIPTORS_WANTED = 65_536
@@ -54,10 +56,11 @@ DESCRIPTORS_WANTED = 65_536
 CANNOT_RUN = (
     PortTaken, FolderError, CorruptionError, DiskError, UnknownMetadataRecord, WireError
 )  # fmt: skip
-"""Errors that an operator must handle. Any other exception that ends the process is a bug."""
+"""The errors that an operator must handle. Any other exception that ends the process is a bug."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""After this time a busy loop yields to a thread that waits, for example to sync a log.
+"""The time in seconds after which a busy event loop yields to a waiting thread, for example one
+that fsyncs a log.
 
 Python's own default is 5 ms.
 """
@@ -66,7 +69,8 @@ SETTINGS_BYTES_MAX = 4 << 20
 
 
 def read_settings(descriptor: int) -> dict[str, Any]:
-    """Read the JSON object from an inherited descriptor, to its end. Raises ConfigError."""
+    """Read the JSON object from an inherited descriptor, to its end. Raises ConfigError if it is
+    invalid."""
     with os.fdopen(descriptor, "rb") as source:
         text = source.read(SETTINGS_BYTES_MAX + 1)
     try:
@@ -79,7 +83,7 @@ def read_settings(descriptor: int) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Run one broker until it is stopped. Returns the exit code."""
+    """Run one broker until it is stopped. Return the exit code."""
     configure("broker")
     try:
         raw = read_settings(descriptor)
@@ -104,7 +108,7 @@ def main(descriptor: int) -> int:
 
 
 def _limit_reading(config: BrokerConfig) -> None:
-    """Set the decoding limits. Must run before the first message is decoded."""
+    """Set the limits for decoding. Call this before the first message is decoded."""
     LIMITS.tag_count_max = config.max_request_tagged_fields
     LIMITS.number_count_max = config.max_request_numbers
     LIMITS.element_count_max = config.max_request_elements
@@ -112,7 +116,7 @@ def _limit_reading(config: BrokerConfig) -> None:
 
 
 def _new_loop_runner() -> asyncio.Runner:
-    """Return a runner with uvloop's loop if it is installed, else asyncio's own."""
+    """Return a runner with uvloop's loop if uvloop is installed, else with asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -121,7 +125,7 @@ def _new_loop_runner() -> asyncio.Runner:
 
 
 def die(reason: str) -> NoReturn:
-    """End the process at once. The next start recovers."""
+    """End the process at once, without a clean stop. The next start recovers the logs."""
     logger.critical("stopping at once", extra=fields(reason=reason))
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
@@ -149,7 +153,7 @@ def _raise_descriptor_limit() -> None:
 
 
 async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
-    """Start, serve until SIGTERM or SIGINT, stop."""
+    """Start the broker, serve until SIGTERM or SIGINT, and stop. Return the exit code."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
     stop = asyncio.Event()
@@ -175,7 +179,7 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
     if await _start(broker, report, stop):
         _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
         status.state = PartState.RUNNING
-        # Everything created so far lives as long as the process, so exclude it from collections.
+        # The objects created so far live as long as the process, so exclude them from collections.
         gc.collect()
         gc.freeze()
         await stop.wait()
@@ -188,7 +192,7 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
 
 
 async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> bool:
-    """Start. Returns False if the stop came before the broker was ready."""
+    """Start the broker. Return False if the stop came before it was ready."""
     is_ready = asyncio.Event()
     broker.start(report, is_ready.set)
     if is_ready.is_set():
@@ -201,7 +205,8 @@ async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> boo
 
 
 async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:
-    """Open the logs in the thread. None if the stop came first; the next start recovers again."""
+    """Open the logs in the thread. Return None if the stop came first; the next start recovers
+    again."""
     report: asyncio.Future[OpenReport] = asyncio.get_running_loop().create_future()
     broker.worker.run(broker.recover, report.set_result, report.set_exception)
     stopped = asyncio.create_task(stop.wait())
@@ -221,7 +226,7 @@ async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
 
 
 async def _hand_over(broker: Broker) -> None:
-    """Hand over leaderships to other brokers, within the time limit."""
+    """Let other brokers take this broker's leaderships, within the time limit."""
     is_done = asyncio.Event()
     broker.hand_over(is_done.set)
     try:
@@ -280,5 +285,6 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
 
 
 def flush_mode(config: BrokerConfig) -> str:
-    """Return `ack` or `interval`: when a batch counts as written, by the node's default."""
+    """Return `ack` if batches are fsynced before they are acknowledged by default, else
+    `interval`."""
     return "ack" if config.log_config().is_flushed_before_ack else "interval"

@@ -1,8 +1,8 @@
-"""Detect with the kernel's help that the other side of a link is gone.
+"""Lets the kernel detect that the other side of a connection is gone.
 
-Room: real. A dead host acknowledges nothing, while the kernel of a stopped process still does. So
-an idle link is probed every second, and a link without acknowledgements for long enough ends with
-TIMED_OUT. The kernel does both, so they work while this process is busy.
+A dead host acknowledges nothing, but the kernel of a stopped process still acknowledges. So the
+kernel probes an idle connection every second. It ends a connection with TIMED_OUT that got no
+acknowledgement for too long. The kernel does this also while this process is busy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import socket
 
 PING_S = 1
-"""Seconds of silence before the first probe and between probes; the kernel's minimum."""
+"""The seconds of silence before the first probe and between probes. This is the kernel's
+minimum."""
 
 
 def end_when_silent(link: socket.socket, silence_ms_max: int) -> None:
-    """End a link, or those that a listener accepts, after this time without acknowledgement."""
+    """Let the kernel end a connection after this many milliseconds without acknowledgement.
+
+    For a listening socket this applies to the connections that it accepts.
+    """
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms_max)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PING_S)

@@ -1,12 +1,13 @@
-"""TLS of one connection without its socket: ciphertext in, plain bytes out, and the reverse.
+"""TLS of one connection without its socket: encrypts and decrypts bytes.
 
 This module is pure. OpenSSL works on two memory buffers (`ssl.MemoryBIO`), and `tls_link` moves
-bytes between them and the socket. asyncio's own TLS wraps the transport, but answers are written on
-the bare descriptor (`output`), where they would be sent in plain text (decision 0125).
+bytes between them and the socket. asyncio's own TLS is not used, because it wraps the transport.
+Answers are written to the socket without the transport (`output`), so they would be sent in plain
+text (decision 0125).
 
-Order of calls: `feed` and `handshake` until `is_established`, then `feed`, `read_into` and `seal`.
-After every call, what `take_sealed` returns must be sent. After a TlsError the connection must be
-closed, and the alert that `take_sealed` then returns tells the peer why.
+Call `feed` and `handshake` until `is_established`. Then call `feed`, `read_into` and `seal`. After
+every call, send the bytes that `take_sealed` returns. After a TlsError close the connection. The
+bytes that `take_sealed` then returns are an alert that tells the peer why.
 """
 
 from __future__ import annotations
@@ -17,25 +18,26 @@ from contextlib import suppress
 from typing import Any, cast
 
 HANDSHAKE_BYTES_MAX = 64 << 10
-"""The most bytes of a peer before the handshake is complete. A chain of certificates has a few KiB.
-"""
+"""The largest number of bytes that a peer may send before the handshake is complete. A chain of
+certificates has a few KiB."""
 
 HANDSHAKE_RECORD = 0x16
 """The first byte of every TLS connection, in all versions."""
 
 PeerCheck = Callable[[dict[str, Any] | None], str]
-"""Gets the peer's verified certificate, and returns the reason to refuse it, or an empty string."""
+"""A function that gets the peer's verified certificate, and returns the reason to refuse it or an
+empty string."""
 
 
 class TlsError(OSError):
     """The handshake failed, or received bytes cannot be decrypted. The text is for the log.
 
-    An OSError, as `ssl.SSLError` is: for a link it is a failure of its socket.
+    It is an OSError, as `ssl.SSLError` is, because a link treats it as a failure of its socket.
     """
 
 
 class TlsEngine:
-    """One side of one TLS connection, from the first byte to the end."""
+    """One side of one TLS connection, from its first byte to its end."""
 
     __slots__ = (
         "_check_peer",
@@ -55,7 +57,8 @@ class TlsEngine:
         server_name: str | None = None,
         check_peer: PeerCheck | None = None,
     ) -> None:
-        """`server_name` is the name that the server's certificate must have; None on the server."""
+        """`server_name` is the name that the server's certificate must have. It is None on the
+        server's side."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._is_server = server_name is None
@@ -65,17 +68,17 @@ class TlsEngine:
         self._check_peer = check_peer
         self._handshake_bytes = 0
         self.is_established = False
-        """True when the handshake is complete and the peer is the expected one."""
+        """True when the handshake is complete and the peer has passed the check."""
         self.has_ended = False
-        """True when the peer has said that it sends no more (close_notify)."""
+        """True when the peer has announced that it sends no more (close_notify)."""
 
     @property
     def held_bytes(self) -> int:
-        """Received bytes that were not read yet."""
+        """The number of received bytes that were not read yet."""
         return self._incoming.pending + self._tls.pending()
 
     def feed(self, data: memoryview) -> None:
-        """Take received bytes. Raises TlsError if the peer does not speak TLS at all."""
+        """Pass in received bytes. Raises TlsError if the peer does not use TLS."""
         if not self.is_established:
             if not self._handshake_bytes and data[0] != HANDSHAKE_RECORD:
                 raise TlsError(_without_tls(bytes(data[:8]), is_server=self._is_server))
@@ -85,7 +88,8 @@ class TlsEngine:
         self._incoming.write(data)
 
     def handshake(self) -> bool:
-        """Continue the handshake with what was fed; True when it is complete. Raises TlsError."""
+        """Continue the handshake with the bytes passed in. Return True when it is complete. Raises
+        TlsError if it fails."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -100,14 +104,14 @@ class TlsEngine:
         return True
 
     def read_into(self, room: memoryview) -> int:
-        """Decrypt into `room` and return the number of bytes; 0 if there are none. Raises TlsError.
+        """Decrypt into `room`. Return the number of bytes; 0 if there are none. Raises TlsError.
 
-        Call it until it returns 0, because one read of the socket can bring several records.
+        Call this until it returns 0, because one read of the socket can bring several records.
         """
         count = 0
         try:
             while count < len(room) and self.held_bytes:
-                # With a buffer it returns a number, which typeshed does not say for SSLObject.
+                # With a buffer, `read` returns a number. typeshed does not know this for SSLObject.
                 read = cast(int, self._tls.read(len(room) - count, room[count:]))
                 if not read:
                     self.has_ended = True
@@ -126,7 +130,7 @@ class TlsEngine:
         try:
             done = self._tls.write(data)
             if done < len(data):
-                # OpenSSL makes one record at a time.
+                # OpenSSL encrypts one record at a time.
                 view = memoryview(data)
                 while done < len(view):
                     done += self._tls.write(view[done:])
@@ -135,22 +139,22 @@ class TlsEngine:
         return self._outgoing.read()
 
     def say_end(self) -> None:
-        """Tell the peer that nothing more will be sent (close_notify)."""
-        # Always raised, because the peer has not answered yet.
+        """Tell the peer that this side sends nothing more (close_notify)."""
+        # `unwrap` always raises, because the peer has not answered yet.
         with suppress(ssl.SSLError):
             self._tls.unwrap()
 
     def release(self) -> None:
-        """Free OpenSSL's memory now; the engine cannot be used any more."""
+        """Free OpenSSL's memory now. The engine cannot be used any more."""
         del self._tls, self._incoming, self._outgoing
 
     @property
     def has_sealed(self) -> bool:
-        """True if bytes of the handshake, an alert or another message of TLS wait to be sent."""
+        """True if bytes of the handshake, an alert or another message of TLS must be sent."""
         return self._outgoing.pending > 0
 
     def take_sealed(self) -> bytes:
-        """Return the bytes that TLS itself wants to send."""
+        """Return the bytes that TLS itself must send."""
         return self._outgoing.read()
 
 

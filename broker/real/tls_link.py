@@ -1,13 +1,13 @@
-"""A link over TLS: the driver of `tls_engine`, between the socket and the frames.
+"""A connection over TLS: moves bytes between the socket, `tls_engine` and the frames.
 
-The loop reads ciphertext into one buffer that all links share, because each link passes it to its
-engine before the next read. The engine decrypts into the frame buffer of the link. While the
-receiver has paused the link, neither the socket nor the decrypted bytes are read. Decrypted bytes
-can wait in the engine while the socket is silent, so `resume` delivers them first.
+The loop reads ciphertext into one buffer that all connections share, because each connection passes
+it to its engine before the next read. The engine decrypts into the frame buffer of the connection.
+While the receiver has paused the connection, neither the socket nor the decrypted bytes are read.
+Decrypted bytes can wait in the engine while the socket is silent, so `resume` delivers them first.
 
-The receiver gets its link when the connection is accepted, so the limits on connections include
-handshakes. What the receiver sends waits until the handshake is complete. A connection is closed if
-its handshake takes longer than `HANDSHAKE_S_MAX`.
+The receiver gets the connection when it is accepted, so the limits on connections include
+handshakes. The bytes that the receiver sends wait until the handshake is complete. A connection is
+closed if its handshake takes longer than `HANDSHAKE_S_MAX`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from broker.world import End
 HANDSHAKE_S_MAX = 10.0
 
 READ_BYTES = 64 << 10
-"""The most ciphertext of one read. OpenSSL's buffer of a busy connection grows to this size."""
+"""The largest number of ciphertext bytes in one read. OpenSSL's buffer of a busy connection grows
+to this size."""
 
 HANDSHAKE_READ_BYTES = 16 << 10
-"""The most ciphertext of one read during the handshake. The read that ends the handshake can bring
-frames too, and all of its bytes are counted towards the limit of a handshake.
+"""The largest number of ciphertext bytes in one read during the handshake.
+
+The last read of a handshake can bring frames too, and all of its bytes count towards the limit of
+the handshake.
 """
 
 _SCRATCH = memoryview(bytearray(READ_BYTES))
@@ -38,16 +41,21 @@ _SMALL_SCRATCH = _SCRATCH[:HANDSHAKE_READ_BYTES]
 
 
 class TlsLink(SocketLink):
-    """One TLS connection, accepted or dialled. Call `secure` before it is connected."""
+    """One TLS connection, which this side accepts or opens. Call `secure` before it is
+    connected."""
 
     _engine: TlsEngine
     _handshakes: Handshakes | None
     _limit: asyncio.TimerHandle | None = None
     _is_handshake_paused = False
-    """True while the handshake waits for its turn, and nothing is read."""
+    """True while the handshake waits and nothing is read."""
 
     def secure(self, engine: TlsEngine, handshakes: Handshakes | None = None) -> None:
-        """Use TLS. `handshakes` are those of a listener; the dialling side has none and begins."""
+        """Set the TLS engine.
+
+        `handshakes` limits the handshakes of a listener. It is None on the side that opens the
+        connection, which also begins the handshake.
+        """
         self._engine = engine
         self._handshakes = handshakes
 
@@ -89,13 +97,13 @@ class TlsLink(SocketLink):
     # The handshake.
 
     def pause_handshake(self) -> None:
-        """Read nothing more until `continue_handshake`."""
+        """Read nothing more until `continue_handshake` is called."""
         self._is_handshake_paused = True
         if self.transport is not None:
             self.transport.pause_reading()
 
     def continue_handshake(self) -> None:
-        """Continue the handshake with the received bytes, and then with reading."""
+        """Continue the handshake with the received bytes, and then read more."""
         if self.is_closed:
             return
         self._is_handshake_paused = False
@@ -122,11 +130,12 @@ class TlsLink(SocketLink):
         self._fail(TlsError(f"the handshake was not complete after {HANDSHAKE_S_MAX:g} s"))
 
     def reject_handshake(self) -> None:
-        """Close, because other connections wait for this handshake's place."""
+        """Close the connection, because other connections wait for its place."""
         self._fail(TlsError("the handshake was slow while others waited for its place"))
 
     def _fail(self, error: TlsError) -> None:
-        """Close the connection. The alert that says why is sent if the socket takes it at once."""
+        """Close the connection. The alert that tells the peer why is sent if the socket accepts it
+        at once."""
         if not self.is_closed:
             self.send(())
             self.give_up(f"TLS: {error}")
@@ -134,7 +143,7 @@ class TlsLink(SocketLink):
     # Reading.
 
     def _deliver(self) -> None:
-        """Pass on the decrypted frames until the receiver pauses."""
+        """Pass the decrypted frames to the receiver until it pauses."""
         try:
             while not (self.is_paused or self.is_closed):
                 count = self._engine.read_into(self.frames.get_buffer())
@@ -169,7 +178,8 @@ class TlsLink(SocketLink):
         self.is_paused = False
         if self._engine.held_bytes or self._engine.has_ended:
             if self._engine.is_established:
-                # In the next turn, because the receiver can call this while it takes frames.
+                # Continue in the next iteration of the loop, because the receiver can call this
+                # while it takes frames.
                 self.loop.call_soon(self._resumed)
         elif not self._is_handshake_paused:
             self._read_socket()

@@ -1,8 +1,8 @@
-"""The queue of one TLS connection, which encrypts pieces only when the socket can take them.
+"""The queue of one TLS connection, which encrypts bytes only when the socket can accept them.
 
-At most one piece of `SEAL_BYTES_MAX` is encrypted ahead, so `connection.max.unread.bytes` limits
-the same bytes as without TLS. sendfile cannot be used: regions of files are read in pieces, after a
-thread has read what is not in the page cache. Nothing is sent before the handshake is complete.
+At most `SEAL_BYTES_MAX` are encrypted ahead, so `connection.max.unread.bytes` limits the same bytes
+as without TLS. sendfile cannot be used: regions of files are read in parts, after a thread has read
+the data that is not in the page cache. Nothing is sent before the handshake is complete.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from broker.real.tls_engine import TlsEngine
 from broker.storage.disk import FileRegion
 
 SEAL_BYTES_MAX = 64 << 10
-"""Plain bytes that are encrypted at once. The memory buffers of OpenSSL keep their largest size, so
-this is also memory of each connection that has ever sent as much.
+"""The largest number of plain bytes that are encrypted at once.
+
+The memory buffers of OpenSSL keep their largest size. So each connection that has ever sent as much
+uses this memory.
 """
 
 
@@ -28,12 +30,12 @@ class TlsOutput(ConnectionOutput):
         super().__init__(own_socket, ports)
         self._engine = engine
         self._sealed = memoryview(b"")
-        """Ciphertext that the socket has not taken yet."""
+        """The ciphertext that the socket has not accepted yet."""
         self._plain_bytes = 0
-        """The bytes of the queue that `_sealed` was made of."""
+        """The number of plain bytes in `_sealed`."""
 
     def send(self) -> bool:
-        """Encrypt and send as `ConnectionOutput.send` does. Raises TlsError."""
+        """Encrypt and send bytes, as `ConnectionOutput.send` does. Raises TlsError."""
         if self._is_waiting or self._is_scheduled:
             return self._is_empty
         budget = TURN_BYTES_MAX
@@ -65,7 +67,8 @@ class TlsOutput(ConnectionOutput):
         return not (self.queue or self._sealed or self._engine.has_sealed)
 
     def _seal_next(self) -> bool:
-        """Encrypt the first pieces of the queue; False if a thread must read the first one."""
+        """Encrypt the first chunks of the queue. Return False if a thread must read the first one
+        before."""
         queue = self.queue
         pieces: list[bytes | bytearray | memoryview] = []
         size = 0

@@ -1,8 +1,8 @@
-"""Read cold data in a thread before the loop sends it.
+"""Reads data that is not in the page cache in a thread, before the loop sends it.
 
-Room: real. A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If not, the
-thread reads the region once, so that the following send finds it there. If a file system does not
-support this, its data counts as warm.
+A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If it is not, the thread reads
+the region once, so that the send then finds it in the cache. If a file system does not support
+RWF_NOWAIT, its data counts as cached.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker.storage.disk import FileRegion
 
 READ_BYTES = 256 << 10
 PROBE_LAST_BYTES = 1 << 20
-"""The largest distance of the second probe from the start of a region."""
+"""The largest number of bytes between the start of a region and the second probe."""
 
 
 class Warmer:
-    """One thread for all connections, because more would only make the disk seek."""
+    """One thread that reads for all connections. More threads would only make the disk seek."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = Worker(loop, "warmer")
@@ -49,7 +49,7 @@ class Warmer:
         return False
 
     def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
-        """Read the region in the thread, then call `done`. Errors appear in the later send."""
+        """Read the region in the thread, then call `done`. The later send reports errors."""
 
         def job() -> None:
             view = memoryview(self._scratch)

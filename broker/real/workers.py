@@ -1,9 +1,9 @@
-"""Threads for blocking work: one thread per worker, jobs in order, results in the loop.
+"""Threads for blocking work: each worker has one thread, which does its jobs in order.
 
-Room: real. A future per job would cost more than a small fdatasync. Here a job is a tuple in a
-queue and its result one `call_soon_threadsafe`. Jobs share only their arguments with the loop. Disk
-errors are reported to `failed`, or to `on_final` if they are final. Any other exception is a bug
-and ends the process (in `process`).
+A future per job would cost more than a small fdatasync. So a job is a tuple in a queue, and its
+result is one `call_soon_threadsafe`. Jobs share only their arguments with the loop. Disk errors are
+reported to `failed`, or to `on_final` if they are final. Any other exception is a bug and ends the
+process (`process`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _Job = tuple[Callable[[], object], Callable[[object], None], Callable[[Exception
 
 
 class Worker:
-    """A thread with a queue, started by its first job. It does not keep the process alive."""
+    """A thread with a queue. The first job starts the thread. It does not keep the process
+    alive."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Worker:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._has_failed = False
-        """True if the disk has failed for good."""
+        """True after a final disk error."""
 
     def run(
         self,
@@ -44,16 +45,16 @@ class Worker:
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Do `job` in the thread; then `done(result)` or `failed(error)` is called in the loop."""
+        """Do `job` in the thread. Then `done(result)` or `failed(error)` is called in the loop."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put((job, done, failed))  # type: ignore[arg-type]  # done takes what job gives
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish the queued jobs and end the thread. Their callbacks are not certain to be called.
+        """Finish the queued jobs and end the thread. Their callbacks are possibly not called.
 
-        Returns True if it ended within this time and the disk did not fail for good.
+        Return True if the thread ended within this time and no final disk error happened.
         """
         if self._thread is not None:
             self._jobs.put(None)

@@ -1,6 +1,6 @@
 """The real world: asyncio's or uvloop's loop, the machine's clocks, randomness and threads.
 
-Room: real. `broker/world` defines the interface.
+`broker/world` defines the interface.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ class LoopWorld:
         unread_bytes_max: int,
         certificates: Certificates | None = None,
     ) -> None:
-        """`frame_bytes_max` is the largest request; `unread_bytes_max` limits the answers that a
-        peer leaves unread. `certificates` are needed for listeners with TLS.
-        """
+        """`frame_bytes_max` is the largest size of a request. `unread_bytes_max` limits the answers
+        that a peer leaves unread. `certificates` are needed for listeners with TLS."""
         self._certificates = certificates
         self.clock = SystemClock()
         self.chance = Random(os.urandom(32))
@@ -70,11 +69,11 @@ class LoopWorld:
         return self._loop.call_later(delay_ms / 1000, call)
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Worker:
-        """Return a thread, started by its first job."""
+        """Return a thread, which its first job starts."""
         return Worker(self._loop, name, on_final)
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SocketListening:
-        """Bind a socket."""
+        """Bind a listener's socket."""
         return SocketListening(
             self._loop,
             name,
@@ -84,7 +83,7 @@ class LoopWorld:
             self._frame_bytes_max,
             self._unread_bytes_max,
             self._warnings,
-            # A client's machine can be unreachable for longer than another broker's.
+            # A client's machine may be unreachable for longer than another broker's.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
             self._certificates,
         )
