@@ -21,7 +21,7 @@ from tests.unit.protocol.examples import SEED, Examples, kafkas_classes
 with warnings.catch_warnings():
     # Its schemas are compiled at import, through functions that Python has deprecated.
     warnings.simplefilter("ignore")
-    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol import admin, consumer, metadata, producer, sasl
     from kafka.protocol.schemas import load_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -54,7 +54,7 @@ def their_class(cls: type[Message]) -> Any:
 
 
 def find_their_class(cls: type[Message]) -> Any:
-    for package in (producer, consumer, metadata, admin):
+    for package in (producer, consumer, metadata, admin, sasl):
         if (found := getattr(package, cls.__name__, None)) is not None:
             return found
     return None

@@ -11,7 +11,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (77, 456),
+    "CreateTopics": (78, 464),
     "Produce": (31, 85),
     "Produce like the last": (27, 78),
     "Fetch": (16, 27),
