@@ -3,11 +3,16 @@ other targets and new minimums, while brokers and their links fail and clients g
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
+from broker.cluster.liveness_driver import BALANCE_MS
+from broker.controller import controller as controllers
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import PartitionImage
+from broker.world import Address
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -21,32 +26,87 @@ from protocol.messages.elections import (
     ReassignableTopic,
     TopicPartitions,
 )
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from protocol.types import NO_NODE
-from tests.sim.clients import ANSWER_MS_MAX, Asking, Script, settled
+from tests.sim.clients import (
+    ANSWER_MS_MAX,
+    Asking,
+    Client,
+    Script,
+    batch_of,
+    settled,
+    topic_made,
+    written,
+)
 from tests.sim.many_lives import live, parts_of
 from tests.sim.test_three_brokers import PARTITIONS, TOPIC, Life
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 
 NODES = (1, 2, 3)
+SPARE = "spare"
+NO_LEADER = ErrorCode.INVALID_REPLICATION_FACTOR
+"""The brokers that a new partition would have are all out of service."""
 LIVES = 20
 LIVES_IN_ONE = 10
 REFUSALS = (
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     # None of the replicas that would stay is in sync.
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    # The topic is deleted.
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 
 
-def moved(partition: int, target: list[int] | None) -> Asking:
+def moved(partition: int, target: list[int] | None, topic: str = TOPIC) -> Asking:
     """Move a partition, or cancel, until the controller has decided. An answer may be lost, so the
     request can be carried out twice. Returns the error code."""
     one = ReassignablePartition(partition_index=partition, replicas=target)
     request = AlterPartitionReassignmentsRequest(
-        timeout_ms=ANSWER_MS_MAX, topics=[ReassignableTopic(name=TOPIC, partitions=[one])]
+        timeout_ms=ANSWER_MS_MAX, topics=[ReassignableTopic(name=topic, partitions=[one])]
     )
     answer = yield from settled(
         request, lambda answer: answer.responses[0].partitions[0].error_code, *REFUSALS
     )
     return answer.responses[0].partitions[0].error_code
+
+
+def grown(count: int) -> Asking:
+    """Add partitions to the topic until it has so many."""
+    topic = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
+    yield from settled(
+        request,
+        lambda answer: answer.results[0].error_code,
+        ErrorCode.INVALID_PARTITIONS,
+        NO_LEADER,
+    )
+
+
+def moved_and_deleted(target: list[int]) -> Asking:
+    """Make a topic, move it, and delete it while it moves."""
+    topic = CreatableTopic(name=SPARE, num_partitions=1, replication_factor=2)
+    made = CreateTopicsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
+    yield from settled(
+        made,
+        lambda answer: answer.topics[0].error_code,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        NO_LEADER,
+    )
+    yield from moved(0, target, SPARE)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=SPARE)], timeout_ms=ANSWER_MS_MAX)
+    yield from settled(
+        request,
+        lambda answer: answer.responses[0].error_code,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
 
 
 def min_isr_set(value: int) -> Asking:
@@ -83,6 +143,67 @@ def check_moving(one: PartitionImage) -> None:
     assert one.leader == NO_NODE or one.leader in one.in_sync_replicas
 
 
+def nothing_is_completed(*_: Any) -> ControllerDecision[None]:
+    return ControllerDecision([], None)
+
+
+def an_election_makes_a_move_complete() -> None:
+    """The only replica of the target is elected from the eligible ones, and no record follows.
+
+    The record of the election cannot complete the move, because the replica was not in sync before.
+    """
+    cluster = WholeCluster("completed late")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 60_000, "all are in service")
+    brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
+    controller = cluster.active()
+    assert controller is not None
+    numbers = count()
+
+    def done(script: Script, node_id: int = controller.node_id) -> None:
+        host = f"c{next(numbers)}"
+        client = Client(cluster.network, host, brokers, script, lambda _: node_id)
+        cluster.run_until(lambda: client.is_done, 60_000, "the client has its answer")
+
+    done(topic_made(TOPIC, 3, replication_factor=2, min_insync_replicas="1"))
+    partitions = controller.metadata.image.topics[TOPIC].partitions
+    number = next(
+        number for number, one in enumerate(partitions) if controller.node_id not in one.replicas
+    )
+    leader, other = (cluster.nodes[one - 1] for one in partitions[number].replicas)
+
+    def seen() -> PartitionImage:
+        one: PartitionImage = controller.metadata.image.topics[TOPIC].partitions[number]
+        return one
+
+    cluster.network.cut(leader.host, other.host)
+    cluster.network.cut(other.host, leader.host)
+    # The leader acknowledges the record when the follower is not in sync any more.
+    done(written(TOPIC, number, batch_of(b"value", (-1, -1, -1)), None), leader.node_id)
+    cluster.run_until(
+        lambda: seen().in_sync_replicas == (leader.node_id,), 30_000, "the follower is out"
+    )
+    leader.kill()
+    cluster.run_until(lambda: seen().leader == NO_NODE, 30_000, "the leader is fenced")
+    assert seen().eligible_leader_replicas == (leader.node_id,)
+    done(moved(number, [leader.node_id]))
+    assert seen().is_moving
+    leader.start()
+    cluster.run_until(lambda: seen().leader == leader.node_id, 30_000, "it leads again")
+    cluster.run_until(lambda: not seen().is_moving, 3 * BALANCE_MS, "the move is complete")
+    assert seen().replicas == (leader.node_id,)
+
+
+def test_guard_66_the_controller_looks_for_moves_that_are_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    an_election_makes_a_move_complete()
+    monkeypatch.setattr(controllers, "complete_reassignments", nothing_is_completed)
+    with pytest.raises(AssertionError, match="the move is complete"):
+        an_election_makes_a_move_complete()
+
+
 class MovingLife(Life):
     """A life in which partitions move as well."""
 
@@ -109,6 +230,10 @@ class MovingLife(Life):
                 self.order(min_isr_set(chance.choice((1, 2, 2, 3))))
             case draw if draw < 0.52:
                 self.order(preferred_elected(partition))
+            case draw if draw < 0.55:
+                self.order(grown(PARTITIONS + chance.randint(1, 3)))
+            case draw if draw < 0.6:
+                self.order(moved_and_deleted(chance.sample(NODES, chance.choice((1, 2, 3)))))
             case _:
                 super().misbehave()
 
@@ -118,6 +243,10 @@ class MovingLife(Life):
     def _moved(self, partition: int, target: list[int] | None) -> Script:
         code = yield from moved(partition, target)
         self.moves += code == ErrorCode.NONE
+
+    def is_whole(self) -> bool:
+        """Return True also if every move has ended."""
+        return super().is_whole() and not self.cluster.nodes[0].metadata.image.moving
 
     def check(self) -> None:
         for node in self.cluster.running:
