@@ -28,7 +28,12 @@ from protocol.security.scram import MECHANISMS, NONCE_BYTES, Mechanism
 logger = logging.getLogger(__name__)
 
 FAILURE_DELAY_MS = 100
-"""The time before a failed login is answered, as `connection.failed.authentication.delay.ms`."""
+"""The time before a wrong proof is answered, as `connection.failed.authentication.delay.ms`."""
+
+CLOSE_DELAY_MS = 100
+"""The time between the answer to a failed login and the end of the connection. kafka-python 3.0
+drops an answer that comes together with the end.
+"""
 
 USER_SHOWN_MAX = 64
 
@@ -70,7 +75,9 @@ class LoginHandlers:
             return _refused(ErrorCode.ILLEGAL_SASL_STATE)
         if not is_offered:
             name = escape(request.mechanism[:USER_SHOWN_MAX])
-            self._note(call, f"mechanism {name}, expected {' or '.join(OFFERED)}")
+            reason = f"found {name}, expected {' or '.join(OFFERED)}"
+            peer = call.session.peer
+            self._warnings.warn(logger, "mechanism is not offered", peer=peer, reason=reason)
             self._end_if_failed(login)
             return _refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
         return SaslHandshakeResponse(mechanisms=OFFERED)
@@ -121,12 +128,11 @@ class LoginHandlers:
                 f" credentials with SASL mechanism {mechanism.sasl_name}",
             )
         )
-        login.end()
+        self._end_if_failed(login)
 
     def _end_if_failed(self, login: Login) -> None:
         if login.has_failed:
-            # In the next turn, after the answer was given.
-            self._world.soon(login.end)
+            self._world.later(CLOSE_DELAY_MS, login.end)
 
     def _note(self, call: Call, reason: str, **more: str) -> None:
         self._warnings.warn(logger, "login failed", peer=call.session.peer, reason=reason, **more)

@@ -165,7 +165,7 @@ class LoginClient:
         salted = salted_password(password, challenge.salt, challenge.iterations, mechanism.digest)
         last = self.authenticate(exchange.final(challenge, salted), version)
         if last is None:
-            self._rig.let_time_pass(150)
+            self._rig.let_time_pass(250)
             last = self.answer(SaslAuthenticateRequest, version)
         elif not last.error_code:
             exchange.verify(last.auth_bytes)
