@@ -1,7 +1,7 @@
 """Writes checkpoints in the file thread, one at a time.
 
-Room: replicas. Requests that arrive during a write share the next checkpoint. So clients that ask
-faster than the disk writes, or disconnect before the answer, cause no extra writes.
+All requests that arrive during a write share the next checkpoint. So clients cause no extra writes
+if they send requests faster than the disk writes, or disconnect before the answer.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ class CheckpointQueue:
         self._logs = logs
         self._worker = worker
         self._next: list[tuple[Done, Failed]] = []
-        """The callers that asked for a checkpoint since the last one started."""
+        """The callbacks of the callers that asked for a checkpoint since the last one was
+        started."""
         self._next_frees_room = False
         self._is_writing = False
 
     def write(self, done: Done, failed: Failed, *, frees_room: bool = False) -> None:
-        """Write a checkpoint of the present state, then call `done`.
+        """Write a checkpoint of the present state, then call `done`, or `failed` with the error.
 
-        `frees_room`: files can be deleted after this checkpoint, so it may use the reserve on a
-        full disk.
+        With `frees_room`, files can be deleted after this checkpoint. So it may use the reserve on
+        a full disk.
         """
         self._next.append((done, failed))
         self._next_frees_room |= frees_room

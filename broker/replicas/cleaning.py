@@ -1,7 +1,7 @@
 """Cleans compacted partitions: the dirtiest first, in slices, with a pause after each slice.
 
-Room: replicas. The slices run in the file thread, which also deletes folders. A thread takes
-processor time from the event loop, so it pauses twice as long as it has worked.
+The slices run in the file thread, which also deletes folders. A thread takes processor time from
+the event loop, so it pauses twice as long as it has worked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 REST_SHARE = 2
-"""Milliseconds of pause for each millisecond of work."""
+"""The milliseconds of pause for each millisecond of work."""
 
 REST_MS_MIN = 1
 
@@ -30,8 +30,8 @@ REST_MS_MIN = 1
 class Cleaner:
     """Cleans at most one partition at a time.
 
-    A partition with a damaged log, or whose files could not be replaced, is skipped until the next
-    start. `unlink` deletes dropped files when they are due.
+    A partition is skipped until the next start if its log is damaged or its files could not be
+    replaced. `unlink` deletes dropped files when they are due.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cleaner:
         self._left_alone: set[Replica] = set()
 
     def look(self) -> None:
-        """Start to clean the dirtiest partition, if one is dirty enough."""
+        """Start to clean the dirtiest partition, if its log is dirty enough."""
         if self._is_busy or not self._settings.config.log_cleaner_enable:
             return
         now_ms = self._world.clock.now_ms()
@@ -118,13 +118,12 @@ class Cleaner:
             ),
         )
         self._unlink(dropped)
-        # Check immediately whether another partition is dirty.
+        # Check at once whether another partition is dirty.
         self._world.soon(self.look)
 
     def _given_up(self, job: CleaningJob) -> None:
-        """Delete what the job has written, because the log was deleted or truncated or the job
-        failed.
-        """
+        """Delete the files that the job has written, because the log was deleted or truncated or
+        the job failed."""
         self._is_busy = False
         self._worker.run(job.abandon, lambda _: None, lambda _: None)
 

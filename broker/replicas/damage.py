@@ -1,9 +1,9 @@
-"""Handles logs found damaged while in service: reports them so that other brokers lead them.
+"""Reports logs that were found damaged while in service, so that other brokers lead them.
 
-Room: replicas. `Replicas` knows the damaged logs, and renames the folder of each one when the
-metadata names another leader. This module reports damaged logs to the controller with every
-heartbeat, so that the controller elects another leader as soon as one is possible. It also marks
-the log on the disk, because the broker can restart before that election.
+`Replicas` knows the damaged logs. It renames the folder of such a log when the metadata names
+another leader. This module reports damaged logs to the controller with every heartbeat, so that the
+controller elects another leader as soon as possible. It also marks the log on the disk, because the
+broker can restart before that election.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 MARK_RETRY_MS = 1_000
-"""Wait before a rejected mark is tried again."""
+"""The wait in milliseconds before a rejected mark is retried."""
 
 Report = Callable[[Iterable[TopicPartition]], None]
-"""Gets all damaged partitions that are in service, whenever the set changes."""
+"""A function that gets all damaged partitions in service, whenever the set changes."""
 
 
 class Damage(BaseReplicaListener):
-    """Add this to `Replicas.listeners`."""
+    """Reports and marks damaged logs. Add this to `Replicas.listeners`."""
 
     def __init__(self, world: World, replicas: Replicas, report: Report, files: Jobs) -> None:
         """`files` is the thread that renames folders."""
@@ -45,7 +45,8 @@ class Damage(BaseReplicaListener):
         self._mark(replica)
 
     def _mark(self, replica: Replica) -> None:
-        """Mark a damaged log. Repeat until the disk accepts it or the log is out of service."""
+        """Mark a damaged log. Retry until the disk accepts the mark or the log is out of
+        service."""
         if replica not in self._replicas.damaged:
             return
         mark = self._replicas.logs.damage_mark(replica.log, self._replicas.damaged[replica])

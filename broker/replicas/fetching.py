@@ -1,7 +1,7 @@
 """Builds a follower's Fetch request.
 
-Room: replicas. Pure. Between brokers, topics are named by id, and the sender names its incarnation
-by its broker epoch. So only the newest Fetch version is used (decision 0031).
+This module is pure. Between brokers, topics are named by id, and the sender names its incarnation
+by its broker epoch. So only the newest version of Fetch is used (decision 0031).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from protocol.types import Uuid
 FETCH_VERSION = BETWEEN_BROKERS[ApiKey.FETCH][-1]
 
 MAX_WAIT_MS = 500
-"""`replica.fetch.wait.max.ms`: how long a leader waits for new records."""
+"""`replica.fetch.wait.max.ms`: the longest time that a leader waits for new records."""
 
 MAX_BYTES = 10 << 20
-"""`replica.fetch.response.max.bytes`: the limit of a response, unless its first batch is larger."""
+"""`replica.fetch.response.max.bytes`: the largest size of a response, unless its first batch is
+larger."""
 
 PARTITION_BYTES_MAX = 1 << 20
-"""`replica.fetch.max.bytes`."""
+"""`replica.fetch.max.bytes`: the largest size of the records of one partition in a response."""
 
 
 def fetch_request(plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid) -> FetchRequest:

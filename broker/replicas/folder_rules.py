@@ -1,10 +1,10 @@
-"""Decides by the metadata which partition folders of this broker must go.
+"""Decides by the metadata which partition folders of this broker must be removed.
 
-Room: replicas. It reads no disk. `folders` carries the decisions out.
+This module reads no disk. `folders` carries the decisions out.
 
 A replica is *taken away* when the metadata assigns its partition to other brokers only. Metadata
-older than this broker's registration takes nothing away and makes no folder a stray (decision
-0130).
+that is older than this broker's registration takes no replica away and makes no folder a stray
+(decision 0130).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.types import TopicPartition
 
 
 class FolderRules:
-    """The rules for the folders of one broker."""
+    """The rules for the partition folders of one broker."""
 
     def __init__(self, settings: InForce, logs: LogManager, broker_epoch: int) -> None:
         """`broker_epoch` is the epoch under which this incarnation is registered."""
@@ -30,7 +30,8 @@ class FolderRules:
     def departed(
         self, partitions: Iterable[TopicPartition], image: MetadataImage
     ) -> list[TopicPartition]:
-        """Return those of the partitions whose replica was taken away and whose log is here."""
+        """Return those of the partitions whose replica was taken away and whose log is on this
+        broker."""
         if not self._includes_registration(image):
             return []
         return [
@@ -41,7 +42,7 @@ class FolderRules:
         ]
 
     def departed_damaged(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
-        """Return the partitions of a topic whose replica was taken away and is damaged."""
+        """Return the partitions of a topic whose replica was taken away and has a damaged log."""
         if not self._includes_registration(image):
             return []
         return [
@@ -51,7 +52,7 @@ class FolderRules:
         ]
 
     def unknown(self, image: MetadataImage) -> list[TopicPartition]:
-        """Return the logs here whose topic is not in the image."""
+        """Return the partitions of this broker's logs whose topic is not in the image."""
         return [
             topic_partition
             for topic_partition, log in self._logs.logs.items()
@@ -60,25 +61,27 @@ class FolderRules:
         ]
 
     def strays(self, image: MetadataImage) -> list[TopicPartition]:
-        """Return the logs here that belong to no topic."""
+        """Return the partitions of this broker's logs that belong to no topic."""
         if not self._includes_registration(image):
             return []
         return [one for one in self.unknown(image) if one.topic != METADATA_TOPIC]
 
     def _includes_registration(self, image: MetadataImage) -> bool:
-        """Return whether an image includes this broker's registration.
+        """Return True if the image includes this broker's registration.
 
-        Then it also includes all that was committed when the folders here were created. An older
-        image can be from before a replica came here that is in sync by now.
+        Such an image also includes all changes that were committed when this broker's folders were
+        created. An older image does not show a replica that was assigned to this broker later and
+        is in sync by now.
         """
         return image.end_offset > self._broker_epoch
 
     def _is_log_of(self, topic: TopicImage, log: Log | None) -> bool:
-        """Return whether a log is of this topic, and not of another one with the same name."""
+        """Return True if the log belongs to this topic, and not to another topic with the same
+        name."""
         return log is not None and log.topic_id == topic.topic_id
 
     def _is_taken_away(self, one: TopicPartition, image: MetadataImage) -> bool:
-        """Return whether the metadata assigns a partition to other brokers only."""
+        """Return True if the metadata assigns the partition to other brokers only."""
         topic = image.topics.get(one.topic)
         if topic is None or one.partition >= len(topic.partitions):
             return False

@@ -1,14 +1,14 @@
 """Creates and removes the folders of partitions as the metadata requires.
 
-Room: replicas. Roles follow the metadata at once (`replicas`), folders follow slowly. A change has
-several steps: rename the folders of deleted topics and of replicas that were taken away, write a
-checkpoint without them, create missing folders. Each step is planned in the event loop, runs in the
-file thread, and its result is taken over in the loop (`storage/folder_jobs`). Only one change runs
-at a time, because the plan of a step depends on the result of the step before. What a full disk
-rejects is reported, remembered and tried again.
+Roles follow the metadata at once (`replicas`), but folders need time. A change has several steps.
+It renames the folders of deleted topics and of replicas that were taken away, writes a checkpoint
+without them, and creates missing folders. Each step is planned in the event loop and runs in the
+file thread. Then the loop applies its result (`storage/folder_jobs`). Only one change runs at a
+time, because the plan of a step depends on the result of the step before. Steps that a full disk
+rejects are reported and retried.
 
-`folder_rules` decides what goes. The folder of a deleted topic is deleted at once, that of a
-replica that was taken away after `file.delete.delay.ms` (decision 0130).
+`folder_rules` decides which folders to remove. The folder of a deleted topic is deleted at once.
+The folder of a replica that was taken away is deleted after `file.delete.delay.ms` (decision 0130).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CreatedLogs:
-    """The logs of one topic by partition, and the reasons why some could not be created."""
+    """The logs of one topic by partition, and the reason for each that could not be created."""
 
     topic: TopicImage
     logs: dict[int, Log]
@@ -52,21 +52,20 @@ class CreatedLogs:
 
 @dataclass(frozen=True, slots=True)
 class FolderChange:
-    """A change: delete the folders of `removed` topics, and create the missing ones of `wanted`
-    topics.
-    """
+    """A change: delete the folders of `removed` topics, and create missing folders of `wanted`
+    topics."""
 
     removed: Sequence[TopicImage]
     wanted: Sequence[TopicImage]
     image: MetadataImage
-    """Holds the settings of the wanted topics."""
+    """The image with the settings of the wanted topics."""
     done: Callable[[list[CreatedLogs]], None]
     departed: Sequence[TopicPartition]
-    """Replicas that were taken away from this broker. Their folders are deleted too."""
+    """The replicas that were taken away from this broker. Their folders are deleted too."""
 
 
 class Folders:
-    """Changes folders."""
+    """Creates and removes the partition folders of one broker."""
 
     def __init__(
         self,
@@ -84,11 +83,11 @@ class Folders:
         self.rules = FolderRules(settings, logs, broker_epoch)
         self._unlink_when_due: Callable[[DroppedFiles], None] = self.unlink
         self._unforgotten: list[DroppedFiles] = []
-        """Folders of deleted partitions that a checkpoint can still name."""
+        """The folders of deleted partitions that a checkpoint can still name."""
         self._not_aside: dict[TopicPartition, DiskError | FolderError] = {}
-        """Damaged logs that could not be put aside, with the error."""
+        """The damaged logs whose folders could not be renamed, with the error."""
         self._changes: deque[FolderChange] = deque()
-        """All changes that are not done. The first one is running."""
+        """The changes that are not done. The first one is running."""
 
     def own_indexes(self, topic: TopicImage) -> list[int]:
         """Return the partitions of a topic of which this broker is a replica."""
@@ -100,7 +99,7 @@ class Folders:
         ]
 
     def is_missing(self, topic: TopicImage, index: int) -> bool:
-        """Return whether a missing log should be created.
+        """Return True if a missing log must be created.
 
         A damaged log is created again only if its records can be fetched from another broker.
         """
@@ -108,7 +107,7 @@ class Folders:
         return not is_offline or self.is_led_elsewhere(topic.partitions[index])
 
     def is_led_elsewhere(self, partition: PartitionImage) -> bool:
-        """Return whether another broker leads the partition and this one is neither in sync nor
+        """Return True if another broker leads the partition and this one is neither in sync nor
         eligible.
 
         That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
@@ -121,10 +120,10 @@ class Folders:
     # At the start, before the file thread has work.
 
     def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
-        """Finish interrupted deletions; return the files that can be deleted.
+        """Finish interrupted deletions. Return the files that can be deleted.
 
         They are the folders of topics that the metadata log has removed, and of replicas that were
-        taken away. A folder whose topic is not in the image is put aside as stray.
+        taken away. A folder whose topic is not in the image gets the suffix `-stray`.
         """
         for topic_partition in self.rules.unknown(image):
             if self._logs.logs[topic_partition].topic_id in removed_ids:
@@ -151,11 +150,12 @@ class Folders:
         return forgotten
 
     def _put_strays_aside(self, strays: Sequence[TopicPartition]) -> None:
-        """Rename folders that belong to no topic. What the disk rejects is tried at the next start.
+        """Rename folders that belong to no topic. A rename that the disk rejects is retried at the
+        next start.
 
-        First a checkpoint is written without them. A start takes a log in the checkpoint without
-        its folder for lost. These folders never come back, and a later log of the same name must
-        not be confused with them.
+        A checkpoint without them is written first. A start treats a log in the checkpoint without
+        its folder as lost. The broker never uses these folders again, and a later log with the same
+        name must not be confused with them.
         """
         removal = self._logs.begin_removal(strays, STRAY_SUFFIX)
         if removal is None:
@@ -185,7 +185,7 @@ class Folders:
             )
 
     def make(self, topic: TopicImage, image: MetadataImage) -> CreatedLogs:
-        """Return the logs of a topic; create the missing ones."""
+        """Return the logs of a topic. Create the missing logs."""
         removal = self._logs.begin_removal(self.to_put_aside(topic, image), DAMAGED_SUFFIX)
         if removal is not None:
             self._put_aside(removal, removal.perform())
@@ -208,16 +208,17 @@ class Folders:
             self._begin()
 
     def retry_forgetting(self) -> None:
-        """Try again to delete the folders that a full disk has kept in the checkpoint."""
+        """Retry to delete the folders that a full disk has kept in the checkpoint."""
         if self._unforgotten:
             self.change((), (), MetadataImage(), lambda made: None)
 
     def wait_with(self, unlink_when_due: Callable[[DroppedFiles], None]) -> None:
-        """Hand over files that must stay for a while, from now on, instead of deleting them."""
+        """Set the function that gets files which are deleted only after a delay."""
         self._unlink_when_due = unlink_when_due
 
     def unlink(self, files: DroppedFiles) -> None:
-        """Delete dropped files in the file thread, because freeing a large file takes long."""
+        """Delete dropped files in the file thread, because the deletion of a large file takes
+        long."""
 
         def failed(error: Exception) -> None:
             logger.warning("files could not be removed", extra=fields(error=error))
@@ -242,7 +243,7 @@ class Folders:
     def _take_renamed(
         self, removal: FolderRemoval, done: RenamedFolders, departed: Sequence[TopicPartition]
     ) -> None:
-        """Note the renamed folders. Those of `departed` partitions stay for a while."""
+        """Note the renamed folders. The folders of `departed` partitions stay for a while."""
         self._unforgotten += self._logs.removed(removal, done, departed, self._clock.now_ms())
         for topic_partition, error in done.refused.items():
             # The next start deletes this folder.
@@ -258,7 +259,7 @@ class Folders:
     def _forget(self) -> None:
         """Write a checkpoint without the deleted folders.
 
-        If the disk has no room for it, the files stay. Otherwise a start would take the folders for
+        If the disk has no room for it, the files stay. Otherwise a start would treat their logs as
         lost.
         """
         if not self._unforgotten:
@@ -293,8 +294,7 @@ class Folders:
 
     def to_put_aside(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
         """Return the damaged logs of a topic whose records other brokers have: another broker leads
-        the partition, or this replica was taken away.
-        """
+        the partition, or this replica was taken away."""
         if not self._logs.offline:
             return []
         own = [(index, TopicPartition(topic.name, index)) for index in self.own_indexes(topic)]
@@ -303,7 +303,7 @@ class Folders:
         ] + self.rules.departed_damaged(topic, image)
 
     def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
-        """Note the damaged logs that were renamed. They can be created again.
+        """Note the damaged logs whose folders were renamed. They can be created again.
 
         The renamed folders are never read or deleted. A log whose rename was rejected stays
         offline.
@@ -342,7 +342,7 @@ class Folders:
 
     def _end(self, made: list[CreatedLogs]) -> None:
         # During the callback this change is still the first, because the callback can add another
-        # one.
+        # change.
         self._changes[0].done(made)
         self._changes.popleft()
         if self._changes:
@@ -366,7 +366,7 @@ class Folders:
     ) -> CreatedLogs:
         logs, refused = self._logs.made(making, done)
         reasons = {topic_partition: str(error) for topic_partition, error in refused.items()}
-        # Damaged logs that could not be put aside are tried again, like logs that could not be
+        # Damaged logs whose folders could not be renamed are retried, like logs that could not be
         # created.
         for one in self.to_put_aside(topic, image):
             if one in self._not_aside:

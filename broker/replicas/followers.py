@@ -1,13 +1,13 @@
 """Runs the followers of this broker: fetches from leaders, appends, fsyncs, and truncates logs.
 
-Room: replicas. One pure `LeaderFetch` for each leader decides. This module sends its fetches on a
-link of their own and carries out its actions on logs. Records are appended in the call that brings
-them. One group fsync of all of them precedes the next fetch, because that fetch acknowledges them.
+One pure `LeaderFetch` for each leader decides. This module sends its fetches on a separate link and
+carries out its actions on logs. Records are appended when they arrive. All of them are fsynced
+together before the next fetch, because that fetch acknowledges them.
 
 A log is truncated in the file thread, when `Flusher.drain` reports that no fsync of it is running.
-Only then is it checked whether it must still be truncated, because the partition can have changed
-its role in the meantime. While a job works on its files the partition keeps its role, and takes its
-newest role when the job is done.
+Then this module checks again whether the log must be truncated, because the partition can have
+changed its role in the meantime. While a job works on its files the partition keeps its role. It
+takes its newest role when the job is done.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from protocol.types import Uuid
 logger = logging.getLogger(__name__)
 
 REQUEST_MS_MAX = 5_000
-"""How long a leader has for a response. The link to a dead leader ends sooner."""
+"""The time in milliseconds in which a leader must answer. The link to a dead leader ends sooner."""
 
 CUT_RETRY_MS = 1_000
-"""Wait before a rejected truncation is tried again."""
+"""The wait in milliseconds before a rejected truncation is retried."""
 
 
 class _EpochsOf:
@@ -94,42 +94,42 @@ class FollowerPorts:
     peers: Peers
     replicas: Replicas
     files: Jobs
-    """The thread that writes checkpoints, cleans and deletes."""
+    """The thread that writes checkpoints, cleans logs and deletes files."""
     warnings: Warnings
     write_failed: WriteFailed
     trim: Callable[[Log, int, Callable[[], None]], None]
-    """Drops the files below a new log start offset, and reports when that is durable."""
+    """Drops the files below a new log start offset, and reports when the offset is durable."""
 
 
 class Followers(BaseReplicaListener):
     """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
     def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
-        """`me` holds the broker epoch of this incarnation."""
+        """`me` has the node id and the broker epoch of this incarnation."""
         self._ports = ports
         self._clock = ports.world.clock
         self._me = me
         self._directory_id = directory_id
         self._lines: dict[int, _Source] = {}
         self._marking: set[Log] = set()
-        """Logs whose gap mark is being written."""
+        """The logs whose gap mark is being written."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._is_stopped = False
 
     @property
     def followed_count(self) -> int:
-        """How many partitions are fetched or wait to be fetched."""
+        """The number of partitions that are fetched or wait to be fetched."""
         return sum(len(line.replicas) for line in self._lines.values())
 
     def stop(self) -> None:
-        """Stop fetching. Records already appended are fsynced as usual."""
+        """Stop all fetches. Records that are already appended are fsynced as usual."""
         self._is_stopped = True
         self._alarm.stop()
 
     # Notifications from `Replicas`.
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Note a new role: stop fetching from the former leader and start with the present one."""
+        """Note a new role: stop to fetch from the former leader and begin with the present one."""
         if isinstance(change.before, FollowerRole):
             self._leave(replica, change.before)
         self._begin(replica)
@@ -140,7 +140,7 @@ class Followers(BaseReplicaListener):
             self._leave(replica, replica.state.role)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
+        """Note that more of the log is durable, so that the next fetch can possibly be sent."""
         role = replica.state.role
         if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
@@ -152,7 +152,8 @@ class Followers(BaseReplicaListener):
             self._begin(replica)
 
     def _begin(self, replica: Replica) -> None:
-        """Start when the whole log is durable, because the first fetch acknowledges it."""
+        """Start to fetch when the whole log is durable, because the first fetch acknowledges the
+        log."""
         role = replica.state.role
         if not isinstance(role, FollowerRole) or not replica.is_all_durable:
             return
@@ -169,13 +170,13 @@ class Followers(BaseReplicaListener):
         if line is None or line.replicas.pop(replica.partition_id, None) is None:
             return
         line.fetch.drop(Key(*replica.partition_id, role.epoch))
-        # The line may have waited only for the fsync of this partition.
+        # The next fetch can have waited only for the fsync of this partition.
         self._pump_soon(line)
 
     # Fetches.
 
     def _pump_soon(self, line: _Source) -> None:
-        """Send a fetch at the end of this turn of the loop, with all partitions that changed."""
+        """Send a fetch in the next iteration of the event loop, for all partitions that changed."""
         if not line.is_pump_wanted:
             line.is_pump_wanted = True
             self._ports.world.soon(self._pump, line)
@@ -202,7 +203,7 @@ class Followers(BaseReplicaListener):
         )
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Send the fetches whose wait after a failure is over."""
+        """Send the fetches whose wait after a failure is over. Return the next deadline."""
         waiting = [
             (deadline_ms, line)
             for line in self._lines.values()
@@ -250,7 +251,7 @@ class Followers(BaseReplicaListener):
         self._trim(line, replica, action)
 
     def _write(self, replica: Replica, records: memoryview) -> bool:
-        """Append fetched records; return False if they must be fetched again."""
+        """Append fetched records. Return False if they must be fetched again."""
         ports, log = self._ports, replica.log
         now_ms = self._clock.now_ms()
         end_offset = log.log_end_offset
@@ -281,7 +282,8 @@ class Followers(BaseReplicaListener):
         )
 
     def _mark_gaps(self, log: Log) -> None:
-        """Make it durable that offsets can be missing. Records with gaps are fetched again."""
+        """Write the mark that offsets can be missing. Records with gaps are fetched again after
+        that."""
         if log in self._marking:
             return
         self._marking.add(log)
@@ -305,7 +307,8 @@ class Followers(BaseReplicaListener):
         log.advance_log_start(start_offset)
 
         def durable() -> None:
-            # Tell the leader only now. If the log was truncated since, it can start lower.
+            # Report the offset to the leader only now. If the log was truncated since, it can start
+            # lower.
             line.fetch.trimmed(action.key, min(start_offset, log.log_start_offset))
 
         self._ports.trim(log, start_offset, durable)
@@ -317,7 +320,7 @@ class Followers(BaseReplicaListener):
         self._ports.replicas.begin_truncation(replica, begin)
 
     def _begin_truncation(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
-        """Truncate the log if that is still wanted. No thread works on its files now."""
+        """Truncate the log if this is still necessary. No thread works on its files now."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
             return
@@ -365,9 +368,9 @@ class Followers(BaseReplicaListener):
             self._ports.replicas.end_truncation(replica)
             log = replica.log
             if loaded.truncated_reason:
-                # A truncation point is a batch boundary. If more was dropped, the log was damaged.
+                # A truncation ends at a batch boundary. If more was dropped, the log was damaged.
                 self._ports.replicas.found_damaged(replica, loaded.truncated_reason)
-            # If the partition has changed its role, the line ignores this key.
+            # If the partition has changed its role, `LeaderFetch` ignores this key.
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
             self._pump(line)
 
@@ -381,7 +384,8 @@ class Followers(BaseReplicaListener):
     def _truncation_failed(
         self, replica: Replica, error: Exception, again: Callable[[], None]
     ) -> None:
-        """Try again after a disk error. A damaged log goes out of service when an epoch starts."""
+        """Retry after a disk error. A damaged log goes out of service when a leader epoch
+        starts."""
         logger.error(
             "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)
         )

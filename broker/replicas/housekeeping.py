@@ -1,8 +1,7 @@
-"""The periodic work of a broker: retention, checkpoints, expiry, deletion of files, idle
-connections.
+"""The periodic work of a broker: retention, checkpoints, expiry, and the deletion of files.
 
-Room: replicas. Each job has an interval from the configuration and its own deadline. One timer of
-the event loop serves them all. Checkpoints and deletions run in the file thread.
+Each job has an interval from the configuration and its own deadline. One timer of the event loop
+serves them all. Checkpoints and deletions run in the file thread.
 """
 
 from __future__ import annotations
@@ -32,24 +31,28 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 POINTS_INTERVAL_MS = 1_000
-"""How often changed recovery points are written: one small file, two fsyncs."""
+"""The interval in milliseconds at which changed recovery points are written. This costs one small
+file with two fsyncs."""
 
 CLEANER_BACKOFF_MS_MIN = 10
 
 SET_AHEAD_MS_MIN = 60_000
-"""If the wall clock gains this much between two expiry runs, it was set, not adjusted."""
+"""If the wall clock gains this many milliseconds between two expiry runs, it was set and not
+adjusted."""
 
 LOOP_LAG_MS_MAX = 200
-"""An event loop this late has been blocked, or has lacked processor time."""
+"""The delay in milliseconds above which the event loop was blocked or lacked processor time."""
 
 WATCH_INTERVAL_MS = 100
-"""The interval of an empty job. A delay is seen only when something is due, so this job lets no
-delay of `LOOP_LAG_MS_MAX` plus this interval go unnoticed.
+"""The interval in milliseconds of an empty job.
+
+A delay of the loop is noticed only when a job is due. So no delay above `LOOP_LAG_MS_MAX` plus this
+interval goes unnoticed.
 """
 
 
 class Housekeeping:
-    """The periodic jobs of one broker. Those for logs are here; `repeat` adds others."""
+    """The periodic jobs of one broker. The jobs for logs are here, and `repeat` adds others."""
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class Housekeeping:
 
     @property
     def next_deadline_ms(self) -> int:
-        """The time to call `run_due`, by the monotonic clock."""
+        """The monotonic time at which to call `run_due`."""
         deadline_ms = self._timers.next_deadline_ms
         assert deadline_ms is not None, "the duties repeat forever"
         return deadline_ms
@@ -122,9 +125,8 @@ class Housekeeping:
             self._folders.unlink(files)
 
     def trim(self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None) -> None:
-        """Drop the files below a log's new start offset once the offset is durable; then call
-        `durable`.
-        """
+        """Drop the files below a log's new start offset when the offset is durable. Call `durable`
+        before that."""
 
         def drop() -> None:
             if self._replicas.logs.get(log.topic_partition) is not log:

@@ -1,8 +1,9 @@
 """Sends the leaders' proposals of in-sync replicas to the active controller.
 
-Room: replicas. All proposals of one turn go out in one AlterPartition request. The response only
-ends the wait for it. The in-sync replicas themselves come from the metadata log alone (decision
-0029). A missing response, or one without a partition, counts as an error of that proposal.
+All proposals of one iteration of the event loop are sent in one AlterPartition request. The
+response only ends the wait for it. The in-sync replicas themselves come from the metadata log alone
+(decision 0029). A missing response, or a response without the partition, counts as an error of the
+proposal.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from protocol.wire.schema import Message
 ALTER_PARTITION_VERSION = BETWEEN_BROKERS[ApiKey.ALTER_PARTITION][-1]
 
 LOOK_MS = 500
-"""How often leaders look for followers that have fallen behind: a tenth of
-`replica.lag.time.max.ms`.
-"""
+"""The interval in milliseconds at which leaders look for followers that have fallen behind. It is a
+tenth of `replica.lag.time.max.ms`."""
 
 Proposed = tuple[Replica, IsrProposal]
 
 
 class AskController(Protocol):
-    """Asks the active controller. Exactly one callback is called, once, later."""
+    """The function that sends a request to the active controller. Exactly one callback is called,
+    once, later."""
 
     def __call__(
         self, request: Message, version: int, answered: Answered, failed: Failed
     ) -> object:
-        """Send the request. It fails after a time-out, or if no active controller is known."""
+        """Send the request. It fails after a timeout, or if no active controller is known."""
 
 
 class IsrDriver:
@@ -61,9 +62,8 @@ class IsrDriver:
         ask_controller: AskController,
         lived_ms: Callable[[], int],
     ) -> None:
-        """`me` holds the broker epoch of this incarnation. `lived_ms` is the time by which a
-        follower's lag is measured.
-        """
+        """`me` has the node id and the broker epoch of this incarnation. `lived_ms` is the time by
+        which a follower's lag is measured."""
         self._world = world
         self._me = me
         self._replicas = replicas
@@ -73,7 +73,7 @@ class IsrDriver:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Check all led partitions regularly from now on."""
+        """Check all partitions that this broker leads at regular intervals."""
         self._world.later(LOOK_MS, self._tick)
 
     def stop(self) -> None:
@@ -90,8 +90,8 @@ class IsrDriver:
         if self._is_stopped:
             return
         proposal = replica.state.proposal(self._lived_ms())
-        # A proposed replica holds back the high watermark from now on; a replica proposed for
-        # removal may not.
+        # The high watermark waits for a proposed replica from now on. It possibly no longer waits
+        # for a replica that is proposed for removal.
         replica.take_over()
         if proposal is None:
             return

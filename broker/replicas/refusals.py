@@ -1,8 +1,8 @@
 """Handles disk errors of appends.
 
-Room: replicas. The client must retry, because a full disk can have room later. A failed disk does
-not recover under this process, so the process stops, as after a failed fsync. Then its supervisor
-sees more than retries.
+The client must retry, because a full disk can have room later. A failed disk does not recover while
+this process runs. So the process stops, as after a failed fsync, and its supervisor notices the
+failure.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from broker.storage.errors import DiskError
 from protocol.types import TopicPartition
 
 WriteFailed = Callable[[TopicPartition, DiskError, int], None]
-"""Gets the partition whose append was rejected, the error, and the time (wall clock, ms)."""
+"""A function that gets the partition whose append was rejected, the error, and the wall time in
+milliseconds."""
 
 
 def note_refusals(metrics: Metrics, die: Callable[[str], object]) -> WriteFailed:
-    """Return a handler that counts rejected appends, and stops the process if the disk failed."""
+    """Return a function that counts rejected appends, and stops the process if the disk has
+    failed."""
 
     def write_failed(topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
         metrics.write_failed(topic_partition, error, now_ms)

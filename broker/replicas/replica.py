@@ -1,14 +1,16 @@
 """One replica of a partition: its log, its role, and the requests that wait for its offsets.
 
-Room: replicas. `state` holds the role, the high watermark and the in-sync replicas; this class
-connects it with the log. The way of a record is a chain of calls, for leader and follower alike:
-`on_written` wakes the followers and asks for a sync, `on_durable` moves the high watermark, and
-`take_over` ends the waits.
+`state` has the role, the high watermark and the in-sync replicas. The class `Replica` connects it
+with the log. A record takes the same calls on a leader and on a follower. `on_written` wakes the
+followers and asks for an fsync, `on_durable` moves the high watermark, and `take_over` ends the
+waits.
 
-Requests wait for these keys (`purgatory`): `durable` until the leader's own log is durable
-(acks=1), `committed` until all in-sync replicas have the records (acks=all, coordinators, markers),
-`readable` until a consumer can read more, and `low_line` until all live replicas have deleted
-records.
+Requests wait for these offsets (`purgatory`):
+
+- `durable`: the leader's own log is durable (acks=1).
+- `committed`: all in-sync replicas have the records (acks=all, coordinators, markers).
+- `readable`: a consumer can read more.
+- `low_line`: all live replicas have deleted the records.
 """
 
 from __future__ import annotations
@@ -34,44 +36,45 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class ReplicaListener(Protocol):
-    """Is notified of events in partitions with several replicas: the followers here, and the fetch
-    service.
-    """
+    """The interface to objects that are notified of events in partitions with several replicas,
+    such as the followers of this broker and the service for its followers."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """The replica entered a new role and its log end offset is current.
+        """Note that the replica entered a new role and its log end offset is current.
 
         Requests that waited under the old role have been failed.
         """
 
     def gone(self, replica: Replica) -> None:
-        """This broker has no replica of the partition any more."""
+        """Note that this broker has no replica of the partition any more."""
 
     def written(self, replica: Replica) -> None:
-        """Records were appended. Comes before their fsync here starts."""
+        """Note that records were appended. This is called before their fsync on this broker
+        starts."""
 
     def durable_advanced(self, replica: Replica) -> None:
-        """More of this replica's log is durable."""
+        """Note that more of this replica's log is durable."""
 
     def moved(self, replica: Replica) -> None:
-        """The high watermark or the log start offset has moved."""
+        """Note that the high watermark or the log start offset has moved."""
 
     def damaged(self, replica: Replica) -> None:
-        """The log was found damaged. It stays in service until another broker leads."""
+        """Note that the log was found damaged. It stays in service until another broker leads the
+        partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPorts:
-    """The objects that a replica notifies."""
+    """The objects that a replica uses and notifies."""
 
     clock: Clock
     flusher: Flusher
     listeners: Sequence[ReplicaListener]
-    """Notified of partitions with several replicas. `Replicas` adds to it."""
+    """The listeners for partitions with several replicas. `Replicas` adds to them."""
 
 
 class Replica:
-    """The log and the state of one partition. It exists as long as the partition's folder."""
+    """The log and the state of one partition, while the replica is in service."""
 
     __slots__ = (
         "_low_line",
@@ -110,31 +113,34 @@ class Replica:
         self.state = state
         self.is_internal = is_internal
         self.is_shared = False
-        """Whether the metadata names other replicas. Then listeners are notified of appends."""
+        """True if the metadata names other replicas. Then the listeners are notified of appends."""
         self.is_busy = False
-        """Whether its log is being truncated. Then nothing is read or appended, and the role does
-        not change.
+        """True while the log is being truncated. Then nothing is read or appended, and the role
+        does not change.
 
-        It takes the role of the newest metadata when the job is done. So each change of a role must
-        go through `Replicas._assign`.
+        The replica takes the role in the newest metadata when the job is done. So each change of a
+        role must go through `Replicas._assign`.
         """
         self.leader_epoch = NO_LEADER_EPOCH
-        """The leader epoch of the present role. State kept by partition is kept by it too."""
+        """The leader epoch of the present role. Other objects that keep state by partition keep it
+        by this epoch too."""
         self.durable = OffsetKey()
         self.committed = OffsetKey()
         self.readable = OffsetKey(), OffsetKey()
-        """By isolation level."""
+        """The keys for readers, by isolation level."""
         self._low_line = OffsetKey()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        """The error for requests that waited here under a former role."""
+        """The error for requests that waited under a former role."""
         self.bytes_in = 0
-        """Bytes that clients have written here since the start of the process."""
+        """The number of bytes that clients have written to this replica since the start of the
+        process."""
         self.bytes_out = 0
-        """Bytes that clients have read here since the start of the process."""
+        """The number of bytes that clients have read from this replica since the start of the
+        process."""
 
     @property
     def partition_id(self) -> PartitionId:
-        """The name of the partition between brokers."""
+        """The id of the partition in requests between brokers."""
         return PartitionId(self.log.topic_id, self.index)
 
     @property
@@ -143,13 +149,11 @@ class Replica:
         return isinstance(self.state.role, LeaderRole)
 
     def follows_in(self, leader_epoch: int) -> bool:
-        """Return whether this broker still follows the leader of that epoch."""
+        """Return True if this broker still follows the leader of this epoch."""
         return leader_epoch == self.leader_epoch and isinstance(self.state.role, FollowerRole)
 
     def leads_in(self, leader_epoch: int) -> bool:
-        """Return whether this broker still leads in that epoch, for work that continues in later
-        turns.
-        """
+        """Return True if this broker still leads in this epoch, for work that continues later."""
         return leader_epoch == self.leader_epoch and self.is_led
 
     def readable_end(self, isolation_level: int) -> int:
@@ -161,9 +165,9 @@ class Replica:
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch in which the record at an offset was written.
 
-        It is the record's epoch, not the current one. On a quiet topic, a client that knows an
-        older epoch would take the current one for a truncation and wait forever. At an offset
-        without a record, it is the current epoch, which the next record there will have.
+        This is not always the current epoch. A client that knows an older epoch would take the
+        current epoch for a truncation, and on a quiet topic it would wait forever. At an offset
+        without a record, return the current epoch, which the next record at this offset will have.
         """
         log = self.log
         if not log.log_start_offset <= offset < log.log_end_offset:
@@ -171,7 +175,8 @@ class Replica:
         return log.leader_epochs.epoch_of(offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return (largest epoch not above the requested one, its end offset), or (-1, -1)."""
+        """Return the largest epoch not above the requested one, and its end offset; (-1, -1) if
+        unknown."""
         return self.log.end_offset_for_epoch(leader_epoch, self.leader_epoch)
 
     # Changes.
@@ -179,10 +184,10 @@ class Replica:
     def assign(
         self, seen: PartitionImage, offset: int, min_in_sync_replicas: int, now_ms: int
     ) -> RoleChange | None:
-        """Apply the metadata as of an offset. Return the role change, or None if the role stays.
+        """Apply the metadata up to an offset. Return the role change; None if the role stays.
 
         After a role change, requests that waited under the former role fail with
-        NOT_LEADER_OR_FOLLOWER. The caller then calls `take_over`.
+        NOT_LEADER_OR_FOLLOWER. The caller must then call `take_over`.
         """
         assignment = Assignment(
             offset=offset,
@@ -213,9 +218,8 @@ class Replica:
         )
 
     def durable_end(self) -> int:
-        """Return the durable end: what is fsynced, or what is written if the topic does not wait
-        for fsyncs.
-        """
+        """Return the exclusive end of the durable records. If the topic does not wait for fsyncs,
+        this is the end of the written records."""
         log = self.log
         if log.config.is_flushed_before_ack:
             # Staged bytes are not durable, even if the flusher was fast.
@@ -224,10 +228,10 @@ class Replica:
 
     def on_written(self) -> None:
         """Note an append. It is durable after the fsync, or at once if the topic does not wait for
-        one.
-        """
+        fsyncs."""
         if self.is_shared:
-            # Before the fsync here, so that followers append and fsync at the same time.
+            # Notify the listeners before the fsync on this broker, so that all replicas fsync at
+            # the same time.
             for listener in self._ports.listeners:
                 listener.written(self)
         if self.log.config.is_flushed_before_ack:
@@ -242,9 +246,8 @@ class Replica:
             self._ports.flusher.mark(self.log)
 
     def on_durable(self, end_offset: int) -> None:
-        """Note that the log is durable up to an offset, and move the high watermark if that was
-        missing.
-        """
+        """Note that the log is durable up to an offset. Move the high watermark if it waited for
+        this."""
         self.state.advance_durable_end(end_offset)
         self.durable.reached(end_offset)
         self.take_over()
@@ -279,10 +282,10 @@ class Replica:
             listener.moved(self)
 
     def low_line(self) -> OffsetKey:
-        """Return where requests wait until the logs of all live replicas start at or above an
-        offset.
+        """Return the key on which requests wait until the logs of all live replicas start at or
+        above an offset.
 
-        It starts again at the present low watermark when no request waits, because that watermark
+        The key is new if no request waits. It begins at the present low watermark, because that
         falls when a replica returns that has not applied a deletion.
         """
         if not self._low_line:

@@ -1,8 +1,7 @@
-"""The listener interface for partitions with several replicas. All calls come in the turn of the
-event.
+"""The listeners for leaderships and for partitions with several replicas.
 
-Room: replicas. A partition with a single replica notifies no listener: it has no followers, and its
-hot path stays cheap.
+A listener is called at once, in the call that causes the event. A partition with a single replica
+notifies no listener, because it has no followers and its appends must stay cheap.
 """
 
 from __future__ import annotations
@@ -14,17 +13,19 @@ from broker.replication.partition import RoleChange
 
 
 class LeadershipListener(Protocol):
-    """Is notified of the leaderships of this broker (`node/serving`)."""
+    """The interface to the object that is notified of this broker's leaderships
+    (`node/serving`)."""
 
     def lost(self, replica: Replica) -> None:
-        """The partition is not led here any more."""
+        """Note that this broker does not lead the partition any more."""
 
     def led_late(self) -> None:
-        """A leadership started later than its commit, because the log was being truncated."""
+        """Note that a leadership began later than its commit, because the log was being
+        truncated."""
 
 
 class NoLeaderships:
-    """Ignores leaderships, until an object is named that follows them."""
+    """Ignores leaderships, until `Replicas.report_to` names an object that is notified of them."""
 
     def lost(self, replica: Replica) -> None:
         """Ignore the event."""
@@ -34,7 +35,8 @@ class NoLeaderships:
 
 
 class BaseReplicaListener:
-    """A `ReplicaListener` that ignores all events. Subclasses override what they need."""
+    """A `ReplicaListener` that ignores all events. Subclasses override the methods that they
+    need."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Ignore the event."""

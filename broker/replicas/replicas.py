@@ -1,8 +1,8 @@
-"""The partitions of this broker: found by name, with the roles that the metadata gives them.
+"""The partitions of this broker, by name, with the roles that the metadata gives them.
 
-Room: replicas. A commit of the metadata changes roles in the same turn. Only folders are created
-and renamed in a thread (`folders`). Clients look up led partitions; a miss is explained by a search
-of all partitions.
+A commit of the metadata changes roles at once. Only folders are created and renamed in a thread
+(`folders`). Requests of clients look up the partitions that this broker leads. If a partition is
+not found there, all partitions are searched for the reason.
 """
 
 from __future__ import annotations
@@ -71,20 +71,18 @@ class Replicas:
         self._replica_ports = ReplicaPorts(clock, flusher, self._listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
-        """Partitions whose folder the disk could not create yet, with the reason."""
+        """The partitions whose folder the disk could not create yet, with the reason."""
         self.damaged: dict[Replica, str] = {}
-        """Replicas found damaged while in service, with the reason, until another broker leads
-        them.
-        """
+        """The replicas that were found damaged while in service, with the reason, until another
+        broker leads them."""
         self._damaged_epochs: dict[Replica, int] = {}
-        """For each damaged replica, the newest leader epoch in which its damaged log may have
-        fetched.
-        """
+        """The newest leader epoch in which each damaged replica can have fetched with its damaged
+        log."""
         self._elsewhere: set[TopicPartition] = set()
-        """Partitions of which this broker is no replica."""
+        """The partitions of which this broker is no replica."""
 
     def report_to(self, leaderships: LeadershipListener) -> None:
-        """Notify this object of leaderships from now on."""
+        """Notify this object of leaderships."""
         self._leaderships = leaderships
 
     def listen(self, *listeners: ReplicaListener) -> None:
@@ -96,9 +94,10 @@ class Replicas:
             yield from replicas.values()
 
     def find(self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH) -> Replica:
-        """Return a partition that this broker leads; raise ApiError with the reason if it does not.
+        """Return a partition that this broker leads. Raises ApiError with the reason if it does
+        not.
 
-        `current_leader_epoch` is the leader epoch that the client knows; -1 means no check.
+        `current_leader_epoch` is the leader epoch that the client knows. -1 means no check.
         """
         led = self._led.get(topic)
         replica = led.get(index) if led is not None else None
@@ -111,8 +110,9 @@ class Replicas:
     def find_readable(
         self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
     ) -> Replica:
-        """Return a partition for reads, as `find` does. Raises NOT_LEADER_OR_FOLLOWER if another
-        broker can have become leader.
+        """Return a partition for reads, as `find` does.
+
+        Raises NOT_LEADER_OR_FOLLOWER if another broker can have become leader.
         """
         replica = self.find(topic, index, current_leader_epoch)
         if not self.place.may_read:
@@ -120,7 +120,8 @@ class Replicas:
         return replica
 
     def find_held(self, topic: str, index: int) -> Replica:
-        """Return a partition in any role; raise ApiError with the reason if there is none here."""
+        """Return a partition in any role. Raises ApiError with the reason if this broker does not
+        have it."""
         replica = self._held.get(topic, NOTHING_HELD).get(index)
         if replica is None:
             raise ApiError(self._why_not_led(topic, index, NO_LEADER_EPOCH))
@@ -139,23 +140,24 @@ class Replicas:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def get(self, topic: str, index: int) -> Replica | None:
-        """Return the partition if this broker leads it."""
+        """Return the partition if this broker leads it, else None."""
         led = self._led.get(topic)
         return led.get(index) if led is not None else None
 
     def by_id(self, partition: PartitionId) -> Replica | None:
-        """Return the partition in any role, by its name between brokers."""
+        """Return the partition in any role, by its id between brokers; None if this broker does not
+        have it."""
         return self._by_id.get(partition)
 
     def holds(self, replica: Replica) -> bool:
-        """Return whether the replica is still in service, for work that continues later."""
+        """Return True if the replica is still in service. Work that continues later checks this."""
         return self._by_log.get(replica.log) is replica
 
     def led_of(self, topic: str) -> Collection[Replica]:
         """Return the partitions of a topic that this broker leads."""
         return self._led.get(topic, NOTHING_HELD).values()
 
-    # Syncs.
+    # Fsyncs.
 
     def flushed(self, log: Log) -> None:
         """Note that the log's recovery point has moved."""
@@ -172,9 +174,8 @@ class Replicas:
     # Changes of the metadata.
 
     def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
-        """At the start: take all partitions of the image into service. Return the
-        files to delete.
-        """
+        """Take all partitions of the image into service at the start. Return the files to
+        delete."""
         self._image = image
         dropped = self._folders.finish_removals(image, removed_ids)
         self._follow_brokers(image)
@@ -183,13 +184,13 @@ class Replicas:
         return dropped
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Apply a commit: roles change at once; `done` is called when the folders exist too."""
+        """Apply a commit. Roles change at once. `done` is called when the folders exist too."""
         self._image = image
         retired = self._retire(delta.removed)
         self._follow_brokers(image)
         names = delta.touched
         if delta.base.end_offset <= self._broker_epoch < image.end_offset:
-            # Earlier records meant another incarnation of this broker.
+            # Earlier records were for another incarnation of this broker, so apply all topics.
             names = set(image.topics)
         touched = [image.topics[name] for name in sorted(names) if name in image.topics]
         others = [one for topic in touched for one in self._follow(topic, image)]
@@ -206,7 +207,7 @@ class Replicas:
         if not (delta.removed or wanted or departed):
             done()
             return
-        # A running fsync uses the folder's path, which a new topic of the same name can get.
+        # A running fsync uses the folder's path, which a new topic with the same name can get.
         self._flusher.drain(
             retired, lambda: self._folders.change(delta.removed, wanted, image, made, departed)
         )
@@ -217,15 +218,14 @@ class Replicas:
             self._follow(topic, image)
 
     def retry(self, done: Callable[[], None]) -> None:
-        """Try again to create rejected folders. Calls `done` when new partitions may
-        be in service.
-        """
+        """Retry to create folders that the disk rejected. Calls `done` when new partitions can be
+        in service."""
         names = sorted({one.topic for one in self.unmade})
         topics = [self._image.topics[name] for name in names if name in self._image.topics]
 
         def finish(made: list[CreatedLogs]) -> None:
             for one in made:
-                # The topic can have been deleted or replaced since.
+                # The topic can have been deleted or replaced in the meantime.
                 topic = self._image.topics.get(one.topic.name)
                 if topic is not None and topic.topic_id == one.topic.topic_id:
                     self._adopt(CreatedLogs(topic, one.logs, one.refused), self._image)
@@ -245,14 +245,14 @@ class Replicas:
             self._flusher.drain(retired, change)
 
     def _departed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of the partitions whose replica was taken away and whose log is here."""
+        """Return those of the partitions whose replica was taken away and whose log is on this
+        broker."""
         here = [one for one in partitions if one in self.logs.logs]
         return self._folders.rules.departed(here, self._image) if here else []
 
     def _retire_replicas(self, departed: Sequence[TopicPartition]) -> list[Log]:
         """Take replicas out of service that were taken away. Return their logs, which must not be
-        fsynced any more.
-        """
+        fsynced any more."""
         held = [self._held.get(one.topic, NOTHING_HELD).get(one.partition) for one in departed]
         return [
             self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -277,7 +277,9 @@ class Replicas:
         return retired
 
     def _take_out(self, replica: Replica, code: ErrorCode) -> Log:
-        """Take one partition out of service, and fail the requests that wait there with this error.
+        """Take one partition out of service, and fail the requests that wait for it with this
+        error.
+
         Return its log, which must not be fsynced any more.
         """
         self._held[replica.topic].pop(replica.index)
@@ -313,7 +315,7 @@ class Replicas:
         )
 
     def _adopt(self, made: CreatedLogs, image: MetadataImage) -> None:
-        """Take existing logs into service."""
+        """Take logs into service that exist on the disk."""
         topic = made.topic
         held = self._held.setdefault(topic.name, {})
         for topic_partition, reason in made.refused.items():
@@ -345,8 +347,7 @@ class Replicas:
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
         """Apply roles and settings to this broker's partitions of a topic. Return the partitions of
-        which this broker is no replica.
-        """
+        which this broker is no replica."""
         config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         own = set(self._folders.own_indexes(topic))
         others = []
@@ -392,13 +393,13 @@ class Replicas:
             self.found_damaged(replica, str(error))
 
     def found_damaged(self, replica: Replica, reason: str) -> None:
-        """Mark a log as damaged. It stays in service until another broker leads, because its
-        readable part can be the only copy.
-        """
+        """Mark a log as damaged. It stays in service until another broker leads the partition,
+        because its readable part can be the only copy."""
         if replica in self.damaged or not self.holds(replica):
             return
         self.damaged[replica] = reason
-        # Use the image's epoch: the replica's own stays behind while its log is truncated.
+        # Use the epoch in the image, because the replica's own epoch is older while its log is
+        # truncated.
         partition = self._image.topics[replica.topic].partitions[replica.index]
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
@@ -413,9 +414,9 @@ class Replicas:
     def _give_up_damaged(self) -> list[Log]:
         """Take damaged replicas out of service that another broker leads. Return their logs.
 
-        This happens only in the turn in which an epoch of that leader starts. If this broker
-        fetched behind the end of its old log earlier in the epoch, the leader could propose it as
-        in sync although its log is now empty.
+        This happens only when a leader epoch of that broker begins. If this broker fetched from the
+        end of its damaged log earlier in the epoch, the leader could propose it as in sync although
+        its new log is empty.
         """
         given_up = []
         for replica, reason in list(self.damaged.items()):
@@ -423,9 +424,9 @@ class Replicas:
             before = self._damaged_epochs[replica]
             self._damaged_epochs[replica] = partition.leader_epoch
             is_new = partition.leader_epoch > before
-            # Later in its epoch the leader knows how far this log went, and would let the empty
-            # log into the in-sync replicas (decision 0077). Until the next epoch begins, the mark
-            # `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
+            # Later in its epoch the leader knows the end of the damaged log, and would add the
+            # empty log to the in-sync replicas (decision 0077). Until the next epoch begins, the
+            # mark `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
             if not is_new or not self._folders.is_led_elsewhere(partition):
                 continue
             given_up.append(self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -433,11 +434,12 @@ class Replicas:
         return given_up
 
     def begin_truncation(self, replica: Replica, ready: Callable[[], None]) -> None:
-        """Call `ready` when no thread works on the log's files. It decides again."""
+        """Call `ready` when no thread works on the log's files. `ready` decides again whether to
+        truncate."""
         self._flusher.drain([replica.log], ready)
 
     def end_truncation(self, replica: Replica) -> None:
-        """Put a truncated log back into service, in the role that the metadata gives it by now."""
+        """Put a truncated log back into service, in the role that the newest metadata gives it."""
         replica.is_busy = False
         replica.truncated()
         topic = self._image.topics.get(replica.topic)
