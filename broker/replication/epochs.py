@@ -1,10 +1,10 @@
 """Finds where two logs diverge, by their leader epochs (KIP-101, KIP-279, KIP-320).
 
-Room: replication. Pure. A follower never truncates its log to a high watermark, which can lag
-behind what is committed. It truncates only to the point where its epochs diverge from its leader's.
-The leader compares at every fetch. It answers with its largest epoch that is not above the
-follower's, and with the end of that epoch. The follower truncates to the point where both logs can
-agree, and asks again until they do not diverge.
+This module is pure. A follower never truncates its log to a high watermark, which can be lower than
+the committed records. It truncates only to the offset at which its epochs diverge from its
+leader's. The leader compares the epochs at every fetch. It answers with its largest epoch that is
+not above the follower's, and with the end of that epoch. The follower truncates to the offset up to
+which both logs can agree, and fetches again until they do not diverge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and its end offset, exclusive."""
+    """A leader epoch and its end offset (exclusive)."""
 
     epoch: int
     end_offset: int
@@ -25,7 +25,7 @@ UNKNOWN = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class Epochs(Protocol):
-    """The leader epochs of a log, as `broker.storage.leader_epochs` keeps them."""
+    """The interface to the leader epochs of a log (`storage/leader_epochs`)."""
 
     @property
     def latest(self) -> int:
@@ -34,7 +34,8 @@ class Epochs(Protocol):
     def end_offset_for(
         self, leader_epoch: int, log_end_offset: int, current_epoch: int
     ) -> tuple[int, int]:
-        """Return the largest epoch not above `leader_epoch`, and its end; (-1, -1) if unknown."""
+        """Return the largest epoch that is not above `leader_epoch`, and its end; (-1, -1) if
+        unknown."""
 
 
 def divergence(
@@ -46,10 +47,11 @@ def divergence(
 ) -> EpochEnd | None:
     """Return a leader's answer to a follower whose log diverges; None if it does not diverge.
 
-    The follower reports its log end offset and the epoch of its last batch, -1 for an empty log,
-    which never diverges. The answer is UNKNOWN if that epoch is above all epochs of the leader; no
-    correct follower has one. A batch of the leader's own current epoch came from this log, so
-    nothing diverges. Whether the offset is in range is a separate question.
+    The follower reports its log end offset and the epoch of its last batch. The epoch is -1 for an
+    empty log, which never diverges. The answer is UNKNOWN if that epoch is above all epochs of the
+    leader, which no correct follower reports. A batch of the leader's current epoch came from the
+    leader's log, so nothing diverges. This function does not check whether the fetch offset is in
+    range.
     """
     if last_fetched_epoch in (NO_LEADER_EPOCH, current_epoch):
         return None
@@ -64,11 +66,11 @@ def divergence(
 def is_comparable(
     epochs: Epochs, log_start_offset: int, log_end_offset: int, fetch_offset: int, last_epoch: int
 ) -> bool:
-    """Return whether the leader can still compare a follower's log end with its own log.
+    """Return True if the leader can compare the end of a follower's log with its own log.
 
     It cannot if the follower ends at the leader's log start offset and the leader has deleted the
-    whole last epoch of the follower. Then each of them can have written the last offsets of that
-    epoch differently.
+    whole last epoch of the follower. Then both logs can have had different records at the last
+    offsets of that epoch.
     """
     if last_epoch == NO_LEADER_EPOCH or fetch_offset > log_start_offset:
         return True
@@ -77,11 +79,11 @@ def is_comparable(
 
 
 def common_end(epochs: Epochs, log_end_offset: int, leaders: EpochEnd) -> int:
-    """Return how much of its log a follower may keep after a leader's answer, exclusive.
+    """Return the exclusive end up to which a follower may keep its log after a leader's answer.
 
-    The epoch can end at different offsets in both logs; the lower one counts. If the follower's log
-    does not have the epoch, it keeps everything up to the end of its next older epoch and asks the
-    leader again.
+    The epoch can end at different offsets in both logs. The lower offset counts. If the follower's
+    log does not have the epoch, it keeps all records up to the end of its next older epoch and asks
+    the leader again.
     """
     own = EpochEnd(*epochs.end_offset_for(leaders.epoch, log_end_offset, NO_LEADER_EPOCH))
     if own == UNKNOWN:

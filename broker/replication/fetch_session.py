@@ -1,13 +1,14 @@
-"""Fetch sessions of readers: what a reader has asked for and what it was last sent (KIP-227).
+"""Fetch sessions of consumers: the partitions that a consumer reads, and their last answers
+(KIP-227).
 
-Room: replication. Pure. A reader names all of its partitions once, in a full request with epoch 0,
+This module is pure. A consumer names all of its partitions once, in a full request with epoch 0,
 and gets a session. Later requests name only changes, with epochs 1, 2, … (1 follows 2147483647).
-Their responses hold only partitions with records, an error, or a moved high watermark or log start
-offset. Session id 0 in a response means that there is no session. Every reader accepts that, so the
-broker never has to keep a session.
+Their responses contain only partitions with records, with an error, or with a moved high watermark
+or log start offset. Session id 0 in a response means that there is no session. Every client accepts
+this, so the broker never has to keep a session.
 
-Sessions are ordered by their last use. A new session takes a free place. Without one, it replaces
-the session that was unused longest, if that was for at least two minutes.
+Sessions are ordered by their last use. A new session takes a free place. If no place is free, it
+replaces the session that was unused for the longest time, if that was for at least two minutes.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from protocol.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic, 
 
 NO_SESSION = 0
 FULL_EPOCH = 0
-"""A full request that asks for a session."""
+"""The epoch of a full request that asks for a session."""
 
 FINAL_EPOCH = -1
-"""A full request that asks for no session and closes the session it names."""
+"""The epoch of a full request that asks for no session and closes the session that it names."""
 
 EPOCH_MAX = 2**31 - 1
 EVICTABLE_AFTER_MS = 120_000
 
 Key = tuple[str, int]
-"""Topic and partition."""
+"""The topic and the partition index."""
 
 
 class CachedPartition:
-    """One partition of a session: what the reader asks for, and what it was last sent."""
+    """One partition of a session: the request for it, and the offsets in its last answer."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset", "topic")
 
@@ -45,7 +46,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def is_news(self, answer: PartitionData) -> bool:
-        """Return whether an incremental response must contain this partition."""
+        """Return True if an incremental response must contain this partition."""
         return bool(
             answer.records
             or answer.error_code
@@ -55,16 +56,15 @@ class CachedPartition:
         )
 
     def told(self, answer: PartitionData) -> None:
-        """Note what the response contains. After an error, the next response contains the partition
-        again.
-        """
+        """Note the answer for this partition. After an error, the next response contains the
+        partition again."""
         is_odd = answer.error_code or answer.diverging_epoch is not None
         self.high_watermark = -1 if is_odd else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
 class FetchSession:
-    """The partitions of one reader, in the order in which they are served."""
+    """The partitions of one consumer, in the order in which they are served."""
 
     __slots__ = ("last_used_ms", "next_epoch", "partitions", "session_id")
 
@@ -75,9 +75,8 @@ class FetchSession:
         self.partitions: dict[Key, CachedPartition] = {}
 
     def told(self, topic: str, answer: PartitionData) -> None:
-        """Note a partition in a response. A partition with records goes to the end, so that none
-        starves.
-        """
+        """Note the answer for a partition. A partition with records goes to the end, so that no
+        partition starves."""
         key = (topic, answer.partition_index)
         cached = self.partitions.get(key)
         if cached is None:
@@ -89,8 +88,9 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker. `partition_count_max` limits the partitions of all sessions
-    together.
+    """All fetch sessions of a broker.
+
+    `partition_count_max` limits the partitions of all sessions together.
     """
 
     def __init__(self, session_count_max: int, partition_count_max: int, random: Random) -> None:
@@ -98,7 +98,7 @@ class FetchSessions:
         self._partition_count_max = partition_count_max
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        """By id, the least recently used first."""
+        """The sessions by id, the least recently used first."""
         self.partition_count = 0
 
     def __len__(self) -> int:
@@ -114,8 +114,8 @@ class FetchSessions:
     ) -> FetchSession | None:
         """Return the session of an incremental request; None for a full request.
 
-        A full request closes the session it names. Raises ApiError for an unknown session and for
-        an epoch out of order. Then the reader sends a full request.
+        A full request closes the session that it names. Raises ApiError for an unknown session and
+        for an epoch out of order. The client then sends a full request.
         """
         if session_epoch in (FULL_EPOCH, FINAL_EPOCH):
             self.close(session_id)
@@ -165,7 +165,7 @@ class FetchSessions:
         answers: Iterable[tuple[str, PartitionData]],
         now_ms: int,
     ) -> int:
-        """Create a session for a full request. Return its id, or 0 without room."""
+        """Create a session for a full request. Return its id, or 0 if there is no room."""
         session = FetchSession(NO_SESSION, now_ms)
         for topic, asked in _each(topics):
             session.partitions[topic, asked.partition] = CachedPartition(topic, asked)

@@ -1,21 +1,22 @@
 """A follower's side of replication with one leader: what to fetch, and what to do with the
 response.
 
-Room: replication. Pure. Only one request is under way, and the next one waits until everything in
-the last response is fsynced. So a fetch offset is always a durable end, and each request
-acknowledges the records before it.
+This module is pure. The follower has at most one request without a response. It sends the next one
+when all records of the last response are fsynced. So a fetch offset is always the end of durable
+records, and each request acknowledges the records below it.
 
-Requests are incremental (KIP-227). The first one names every partition, later ones only those with
-changes. A response to another request is ignored. A partition is left out while its log is being
-opened, truncated or reset. One rule holds on both sides: after an error or a divergence, the leader
-has removed the partition from the session, and the follower names it again.
+Requests are incremental (KIP-227). The first one names every partition, and later ones name only
+those with changes. A response to another request is ignored. A partition is left out while its log
+is being opened, truncated or reset. After an error or a divergence, the leader has removed the
+partition from the session, and the follower names it again.
 
 The follower decides only by the leader's responses:
 
-- The logs diverge (KIP-101, KIP-279): Truncate, and ask again until they agree.
-- Nothing is left that the leader still has: Reset, which drops everything and starts at its start.
-- The follower's end is above the leader's: never truncate for that. Wait; a later epoch decides.
-- The follower's epoch is older than the leader's: Drop, and wait for the metadata log.
+- The logs diverge (KIP-101, KIP-279): Truncate, and fetch again until they agree.
+- The leader has deleted all offsets of this log: Reset, which drops the log and continues at the
+  leader's log start offset.
+- The end of this log is above the leader's end: wait, and never truncate. A later epoch decides.
+- The epoch of this follower is older than the leader's: Drop, and wait for the metadata log.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET
 
 BACKOFF_MIN_MS = 50
 BACKOFF_MAX_MS = 1_000
-"""The wait doubles after each failure in a row, between these two limits."""
+"""The limits in milliseconds of the wait after a failure, which doubles after each failure in a
+row."""
 
 
 class _Tracked:
-    """One followed partition."""
+    """One partition that is fetched."""
 
     __slots__ = (
         "end_offset",
@@ -66,13 +68,13 @@ class _Tracked:
         self.end_offset = one.end_offset
         self.last_epoch = one.epochs.latest
         self.is_busy = False
-        """Whether a job works on its log, or it waits after a failure."""
+        """True while a job works on the log of the partition, or while the partition waits after a
+        failure."""
         self.failures = 0
         self.timer: Timer[_Tracked] | None = None
         self.verified_end = NO_OFFSET
-        """The part of the log that the leader of this epoch has committed. It is
-        never truncated.
-        """
+        """The exclusive end of the records that the leader of this epoch has committed. They are
+        never truncated."""
 
 
 class LeaderFetch:
@@ -96,9 +98,8 @@ class LeaderFetch:
     def __init__(self) -> None:
         self._tracked: dict[PartitionId, _Tracked] = {}
         self._changed: dict[PartitionId, None] = {}
-        """The partitions that the next request must name, in the order in which they
-        were marked.
-        """
+        """The partitions that the next request must name, in the order in which they were
+        marked."""
         self._held: dict[PartitionId, _Tracked] = {}
         """The partitions in the leader's session, as they were last named."""
         self._forgotten: dict[PartitionId, None] = {}
@@ -121,8 +122,7 @@ class LeaderFetch:
     @property
     def next_deadline_ms(self) -> int | None:
         """The time at which `next_fetch` can return a request without another event; None if
-        never.
-        """
+        never."""
         if self._in_flight is not None or self._owed:
             return None
         return self._backoff_until_ms or self._timers.next_deadline_ms
@@ -135,15 +135,16 @@ class LeaderFetch:
         self._changed[partition] = None
 
     def drop(self, key: Key) -> None:
-        """Stop fetching a partition. Another epoch of the partition is not affected."""
+        """Stop to fetch a partition. Another epoch of the partition is not affected."""
         if self._find(key) is not None:
             self._take_out(key.partition)
 
     def next_fetch(self, now_ms: int) -> FetchPlan | None:
-        """Return the next request. None if a request or an fsync is under way, or after a failure.
+        """Return the next request; None while a request or an fsync is in progress, or after a
+        failure.
 
-        The cost depends on what has changed, not on the number of partitions, except in a full
-        request.
+        The cost depends on the number of changed partitions and not of all partitions, except in a
+        full request.
         """
         if self._in_flight is not None or self._owed:
             return None
@@ -209,15 +210,14 @@ class LeaderFetch:
         return actions
 
     def failed(self, request_id: int, now_ms: int) -> None:
-        """Note that the request gets no response: the link ended or it timed out. Start a new
-        session.
-        """
+        """Note that the request gets no response, because the link ended or it timed out. Start a
+        new session."""
         if request_id == self._in_flight:
             self._in_flight = None
             self._start_over(now_ms)
 
     def synced(self, key: Key, end_offset: int) -> None:
-        """Note that the records that `on_answer` had appended are durable up to `end_offset`."""
+        """Note that the records from an `Append` action are durable up to `end_offset`."""
         tracked = self._find(key)
         if tracked is None:
             return
@@ -225,9 +225,8 @@ class LeaderFetch:
         self._at(tracked, end_offset, tracked.epochs.latest)
 
     def truncated(self, key: Key, end_offset: int, last_epoch: int) -> None:
-        """Note a durable Truncate or Reset. `last_epoch` is the epoch of the last batch left, or
-        -1.
-        """
+        """Note a durable Truncate or Reset. `last_epoch` is the epoch of the last remaining batch,
+        or -1."""
         tracked = self._find(key)
         if tracked is None:
             return
@@ -243,18 +242,15 @@ class LeaderFetch:
             self._changed[key.partition] = None
 
     def refused(self, key: Key, now_ms: int) -> None:
-        """Note that an append failed (a bad batch, a full disk). Fetch again later from the same
-        offset.
-        """
+        """Note that an append failed (a bad batch, a full disk). The same offset is fetched again
+        later."""
         tracked = self._find(key)
         if tracked is not None:
             self._owed.pop(key.partition, None)
             self._wait(tracked, now_ms)
 
     def begins_below(self, key: Key, start_offset: int) -> Reset | None:
-        """Note that the log is empty and must start at the leader's batch that starts at
-        `start_offset`.
-        """
+        """Note that the log is empty and must begin with the leader's batch at `start_offset`."""
         tracked = self._find(key)
         if tracked is None:
             return None
@@ -316,7 +312,8 @@ class LeaderFetch:
             f"{tracked.key}: {end_offset} is below the committed {tracked.verified_end}"
         )
         if end_offset <= leaders_start:
-            # The leader has deleted everything that could show whether the rest of our log agrees.
+            # The leader has deleted all records that could show whether the rest of this log
+            # agrees.
             return self._reset(tracked, leaders_start)
         tracked.is_busy = True
         return Truncate(tracked.key, end_offset)

@@ -1,16 +1,17 @@
-"""A leader's side of one follower: what it asks for, and which partitions to look at.
+"""A leader's side of one follower: its requested partitions, and which of them have news.
 
-Room: replication. Pure. A session belongs to one follower's link and ends with it. A fetch costs as
-much as it names and as was appended since, not as many partitions as the follower follows. An
-append marks the partition in the session of each follower. The first mark after a request was
-parked wakes the follower, so all appends of one turn wake it once.
+This module is pure. A session belongs to one follower's link and ends with it. The cost of a fetch
+depends on the partitions that it names and those with appends since, and not on all partitions that
+the follower fetches. An append marks the partition in the session of each follower. The first mark
+after a request was parked wakes the follower. So all appends of one iteration of the event loop
+wake it once.
 
-There are two sets of marks. *Due* means that there can be records or an error to send; it wakes the
+There are two sets of marks. *Due* means that there can be records or an error to send. It wakes the
 follower. *Moved* means that only the high watermark or the log start offset has moved. It is sent
 with the next response. If it woke the follower, each append would cause two responses (KAFKA-9731).
 
 `check_fetch` checks one partition of a fetch: first the epoch, then the role, the log start offset,
-and whether the logs diverge. Only after that does the fetch offset count as progress.
+and whether the logs diverge. Only after these checks does the fetch offset count as progress.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from protocol.messages.fetch import FetchPartition
 
 @dataclass(frozen=True, slots=True)
 class FollowerIdentity:
-    """The follower that fetches, from the header of the request."""
+    """The follower that fetches, as the request names it."""
 
     node_id: int
     broker_epoch: int
@@ -45,14 +46,13 @@ class LeaderLog:
 
 @dataclass(frozen=True, slots=True)
 class FetchVerdict:
-    """The answer to one partition of a fetch: an error, a divergence, or records."""
+    """The answer to one partition of a fetch: an error, a divergence, or permission to read."""
 
     code: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     is_again: bool = False
-    """The follower asked for the same offset before although there is more. Perhaps it cannot
-    append the records.
-    """
+    """True if the follower fetches the same offset again although there are more records. It
+    possibly cannot append them."""
 
     @property
     def is_refusal(self) -> bool:
@@ -73,8 +73,9 @@ def check_fetch(
 ) -> FetchVerdict:
     """Check one partition of a fetch. If it is valid, note the follower's progress.
 
-    An error response also carries the log start offset. With OFFSET_OUT_OF_RANGE it distinguishes a
-    follower below our start from a follower above our end, which must never truncate for it.
+    An error response also has the log start offset. With OFFSET_OUT_OF_RANGE, this offset
+    distinguishes a follower below the leader's start from a follower above the leader's end, which
+    must never truncate for this error.
     """
     code = state.refusal(asked.current_leader_epoch)
     if code is not ErrorCode.NONE:
@@ -116,7 +117,7 @@ def check_fetch(
 class FollowerSession:
     """The partitions of one follower, with their marks.
 
-    The owner chooses `session_id`: never 0, and a different one for each session.
+    The owner chooses `session_id`. It is never 0, and each session has a different one.
     """
 
     __slots__ = ("_due", "_moved", "_next_epoch", "is_parked", "partitions", "session_id")
@@ -124,9 +125,9 @@ class FollowerSession:
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
         self.partitions: dict[PartitionId, FetchPartition] = {}
-        """The partitions as they were last named."""
+        """The partitions as the follower last named them."""
         self.is_parked = False
-        """Whether a request waits for a mark."""
+        """True while a request waits for a mark."""
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
         self._next_epoch = FULL_EPOCH
@@ -141,8 +142,9 @@ class FollowerSession:
         """Start a request. Return the partitions that it names.
 
         The caller must pass each of them to `check_fetch` before it reads. The owner creates a new
-        session for each full request (epoch 0). Raises ApiError for another session's id and for an
-        epoch out of order, which shows a late request. Then the follower starts over.
+        session for each full request (epoch 0). Raises ApiError for the id of another session, and
+        for an epoch out of order, which shows a late request. The follower then starts a new
+        session.
         """
         if session_epoch != FULL_EPOCH and session_id != self.session_id:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -166,8 +168,8 @@ class FollowerSession:
     def written(self, partition: PartitionId) -> bool:
         """Mark a partition as due, after an append, a new start offset or a new role of the leader.
 
-        Returns True for the first mark since the request was parked: answer it at the end of this
-        turn.
+        Return True for the first mark since the request was parked. The caller must then answer the
+        request in the next iteration of the event loop.
         """
         if partition not in self.partitions:
             return False
@@ -176,21 +178,20 @@ class FollowerSession:
         return wakes
 
     def moved(self, partition: PartitionId) -> None:
-        """Note a moved high watermark or log start offset; the next response contains it."""
+        """Note a moved high watermark or log start offset. The next response contains it."""
         if partition in self.partitions:
             self._moved[partition] = None
 
     def due(self) -> list[PartitionId]:
-        """Return the partitions to look at, longest waiting first.
+        """Return the partitions that are due. Those that have waited longest come first.
 
         A mark stays until `served`, or until `looked` if there was nothing to read.
         """
         return list(self._due)
 
     def also(self) -> list[PartitionId]:
-        """Return the partitions whose high watermark has moved, for a response that
-        is sent anyway.
-        """
+        """Return the partitions whose high watermark or log start offset has moved, for a response
+        that is sent anyway."""
         return [one for one in self._moved if one not in self._due]
 
     def looked(self, partition: PartitionId) -> None:
@@ -206,10 +207,12 @@ class FollowerSession:
         self._moved.pop(partition, None)
 
     def put_out(self, partition: PartitionId) -> None:
-        """Remove a partition until it is named again: it was forgotten, refused, or diverges."""
+        """Remove a partition until it is named again, because it was forgotten, refused, or
+        diverges."""
         self.partitions.pop(partition, None)
         self.served(partition)
 
     def park(self) -> None:
-        """There is nothing to send, so the request waits for the next mark or its time-out."""
+        """Let the request wait for the next mark or its timeout, because there is nothing to
+        send."""
         self.is_parked = True

@@ -1,6 +1,6 @@
-"""The data that passes between the core of a follower and its driver.
+"""The requests and actions that the core of a follower returns to its driver.
 
-Room: replication. Data only.
+This module has only data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from protocol.types import Uuid
 
 
 class PartitionId(NamedTuple):
-    """A partition by topic id, because a name can refer to several topics over time (KIP-516)."""
+    """A partition by topic id, because several topics can have the same name over time
+    (KIP-516)."""
 
     topic_id: Uuid
     partition_index: int
@@ -34,11 +35,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A partition to follow, with its present log, all of which is fsynced."""
+    """A partition to fetch, with the state of its log, which is fsynced completely."""
 
     key: Key
     epochs: Epochs
-    """The present epochs of that log at any later time. They are read again after a truncation."""
+    """The epochs of the log, always current. They are read again after a truncation."""
     log_start_offset: int
     end_offset: int
 
@@ -55,33 +56,34 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A request to send. Its response or failure is reported with `request_id`."""
+    """A request to send. The driver reports its response or failure with `request_id`."""
 
     request_id: int
     session_id: int
     session_epoch: int
     partitions: tuple[FetchedPartition, ...]
-    """All partitions that can be fetched in a full request (epoch 0), else those that changed."""
+    """The partitions that the request names: all in a full request (epoch 0), else those that
+    changed."""
     forgotten: tuple[PartitionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append these batches, fsync them, and call `synced`. Without records, only the
-    offsets count.
-    """
+    """Append these batches, fsync them, and call `synced`. Without records, only the offsets are
+    new."""
 
     key: Key
     records: memoryview | bytes
     high_watermark: int
     log_start_offset: int
-    """The leader's log start offset. Lower records can be deleted; a follower deletes no others."""
+    """The leader's log start offset. A follower deletes only the records below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Truncate the log to this end, durably, and call `truncated`. If the end is below the log
-    start offset, the log is empty and starts there.
+    """Truncate the log to this end durably, and call `truncated`.
+
+    If the end is below the log start offset, the log becomes empty and starts at the end.
     """
 
     key: Key
@@ -90,7 +92,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Drop the whole log durably, start it again at this offset, and call `truncated`."""
+    """Drop the whole log durably, continue it at this offset, and call `truncated`."""
 
     key: Key
     start_offset: int
@@ -98,7 +100,8 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Stop following, because the epoch is over. The metadata log will name the next role."""
+    """Stop to fetch the partition, because the epoch is over. The metadata log will name the next
+    role."""
 
     key: Key
     code: ErrorCode

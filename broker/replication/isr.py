@@ -1,16 +1,16 @@
 """The in-sync replicas of one partition, as its leader knows them.
 
-Room: replication. Pure. The *committed* in-sync replicas come only from the replayed metadata log.
-A response to AlterPartition only ends the wait for it. A replica proposed under the present
-partition epoch can already be in sync without the leader's knowledge. So it is *joining* until the
-log shows a later partition epoch. Committed and joining replicas together are the maximal in-sync
-replicas, and the high watermark waits for all of them (KIP-497 describes the race).
+This module is pure. The *committed* in-sync replicas come only from the replayed metadata log. A
+response to AlterPartition only ends the wait for it. The controller can already have accepted a
+proposed replica before the leader learns this. So such a replica is *joining* until the log shows a
+later partition epoch. Committed and joining replicas together are the maximal in-sync replicas, and
+the high watermark waits for all of them (KIP-497 describes the race).
 
-Only one response shows that a proposal changed nothing and never will: INELIGIBLE_REPLICA, if it
-was the only proposal under this partition epoch. If another proposal got no response, its request
-can still be in a socket and be accepted later, when its members are eligible again. Then the leader
-proposes the committed replicas again. That uses up the partition epoch, so every older request is
-refused (decision 0029).
+Only one response shows that a proposal has changed nothing and never will: INELIGIBLE_REPLICA, if
+it was the only proposal in this partition epoch. If another proposal got no response, its request
+can still be in a socket. It can be accepted later, when its members are eligible again. So the
+leader proposes the committed replicas again. This uses up the partition epoch, so every older
+request is refused (decision 0029).
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from dataclasses import dataclass
 from protocol.errors import ErrorCode
 
 PROPOSAL_RETRY_MS = 500
-"""The least wait between two proposals under the same partition epoch."""
+"""The shortest wait in milliseconds between two proposals in the same partition epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """A proposal for the active controller, sent by AlterPartition. Its answer comes by number.
+    """A proposal for the active controller, which is sent in AlterPartition. `number` identifies
+    its answer.
 
-    Its leader recovery state is RECOVERED, because only a leader that has taken over proposes.
+    Its leader recovery state is RECOVERED, because only a leader that has recovered proposes.
     """
 
     number: int
     leader_epoch: int
     partition_epoch: int
     in_sync_replicas: tuple[tuple[int, int], ...]
-    """Node id and broker epoch, in the order of ids; -1 for an unknown broker epoch."""
+    """The node id and broker epoch of each replica, in the order of ids. -1 means an unknown
+    epoch."""
 
 
 class Isr:
-    """The committed and joining replicas, and the proposal that can be under way."""
+    """The committed and joining replicas, and the proposal that is possibly pending."""
 
     __slots__ = (
         "_awaits_log",
@@ -55,18 +57,16 @@ class Isr:
         self.settle(committed, partition_epoch)
 
     def settle(self, committed: Sequence[int], partition_epoch: int) -> None:
-        """Take the in-sync replicas of a partition epoch from the log. Older proposals are decided
-        by it.
-        """
+        """Take the in-sync replicas of a partition epoch from the log. They decide all older
+        proposals."""
         self.committed = tuple(sorted(committed))
         self.partition_epoch = partition_epoch
         self.joining: tuple[int, ...] = ()
         self._in_flight: int | None = None
         self._awaits_log = False
         self._is_unclear = False
-        """Whether a proposal under this partition epoch can still be accepted without our
-        knowledge.
-        """
+        """True if a proposal in this partition epoch got no clear answer and can still be
+        accepted."""
         self._retry_ms: int | None = None
 
     @property
@@ -76,13 +76,12 @@ class Isr:
 
     @property
     def needs_void(self) -> bool:
-        """True if joining replicas can be removed only by a new partition epoch."""
+        """True if there are joining replicas, which only a new partition epoch can remove."""
         return bool(self.joining)
 
     def may_propose(self, now_ms: int) -> bool:
-        """Return whether a proposal can be sent: none is pending, and the last one is long enough
-        ago.
-        """
+        """Return True if a proposal can be sent: none is pending, and the last one was long enough
+        ago."""
         return (
             self._in_flight is None
             and not self._awaits_log
@@ -97,9 +96,8 @@ class Isr:
         self._retry_ms = now_ms + PROPOSAL_RETRY_MS
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the response to a proposal, or the error without one; the module docstring has the
-        rules.
-        """
+        """Note the response to a proposal, or the error without a response. The module docstring
+        has the rules."""
         if number != self._in_flight:
             return
         self._in_flight = None

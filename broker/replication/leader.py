@@ -1,14 +1,14 @@
 """The leader's state in one leader epoch: its followers, the in-sync replicas, the high watermark.
 
-Room: replication. Pure. It is created when the epoch starts and dropped when it ends, so it holds
-nothing that followers reported in an earlier epoch.
+This module is pure. The state is created when the epoch starts and dropped when it ends. So it
+never includes progress that followers reported in an earlier epoch.
 
 The high watermark is the lowest durable end of the leader, of the maximal in-sync replicas, and of
 followers that are about to join. It does not move while fewer replicas are in sync than the topic
-requires, so an eligible leader replica has everything below it (KIP-966). It never falls.
+requires. So an eligible leader replica has all records below it (KIP-966). It never falls.
 
-Times are lived ms: monotonic time without the periods in which this process did not run. So a
-leader does not take followers for slow because it stood still itself.
+Times are lived milliseconds: monotonic time without the periods in which this process stood still.
+So a leader that stood still does not consider its followers slow.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from protocol.reassignment import effective_min_isr, is_under_replicated
 from protocol.types import NO_OFFSET
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
-"""`replica.lag.time.max.ms`. Every append with acks=all waits this long for a frozen follower."""
+"""`replica.lag.time.max.ms`. If a follower freezes, every append with acks=all waits this long."""
 
 REJOIN_DWELL_MS = 5_000
-"""A replica removed for its lag stays out for this long, so that the in-sync
-replicas do not flap.
-"""
+"""The time in milliseconds for which a replica that was removed for its lag cannot join again, so
+that the in-sync replicas do not flap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +35,20 @@ class Assignment:
     """One partition as the replayed metadata log describes it."""
 
     offset: int
-    """The end of the replayed metadata log, exclusive."""
+    """The exclusive end of the replayed metadata log."""
     leader: int
-    """NO_NODE if there is no leader."""
+    """The leader's id; NO_NODE if there is no leader."""
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     min_in_sync_replicas: int
-    """The topic's setting, whatever the number of replicas."""
+    """The topic's `min.insync.replicas`, whatever the number of replicas."""
     adding_replicas: tuple[int, ...] = ()
     """The replicas that a reassignment adds. They do not count for the minimum."""
     is_recovering: bool = False
-    """Whether the leader was elected uncleanly and has not taken over yet. No replica can join
-    then.
-    """
+    """True if the leader was elected uncleanly and has not recovered yet. No replica can join in
+    this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class LogEnds:
 
     log_start_offset: int
     high_watermark: int
-    """From the checkpoint: the real high watermark can be higher."""
+    """The high watermark in the checkpoint. The real high watermark can be higher."""
     durable_end: int
     log_end_offset: int
 
@@ -101,14 +99,13 @@ class LeaderLedger:
         numbers: Iterator[int],
         now_ms: int,
     ) -> None:
-        """`numbers` yields the numbers of proposals. No number repeats, also not in
-        a later epoch.
-        """
+        """`numbers` yields the numbers of proposals. No number repeats, not even in a later
+        epoch."""
         self.broker_epoch = broker_epoch
         self.epoch = seen.leader_epoch
         self.epoch_start_offset = ends.log_end_offset
         self.high_watermark = high_watermark
-        """At first a lower bound, because the former leader can have committed more."""
+        """At first this is a lower bound, because the former leader can have committed more."""
         self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
@@ -120,11 +117,11 @@ class LeaderLedger:
         self._lag_time_max_ms = lag_time_max_ms
         self._started_ms = now_ms
         self.is_under_min_isr = False
-        """Whether too few replicas are in sync, so that nothing more is committed."""
+        """True if too few replicas are in sync, so that nothing more is committed."""
         self._is_recovering = False
         self._numbers = numbers
         self._shrunk: tuple[int, ...] = ()
-        """The replicas that proposals under this partition epoch remove for their lag."""
+        """The replicas that proposals in this partition epoch remove for their lag."""
         self._counting: tuple[FollowerProgress, ...] = ()
         """The followers whose durable ends limit the high watermark."""
         self.assigned(seen, now_ms)
@@ -132,8 +129,7 @@ class LeaderLedger:
     @property
     def is_under_replicated(self) -> bool:
         """True if an original replica is not in sync. Replicas that a reassignment adds do not
-        count (KIP-352).
-        """
+        count (KIP-352)."""
         return is_under_replicated(self.replicas, self._adding, self.isr.committed)
 
     @property
@@ -142,7 +138,7 @@ class LeaderLedger:
         low = self.log_start_offset
         for node_id, progress in self.progress.items():
             if node_id in self._brokers:
-                # What an earlier process of the follower reported is not certain to be durable.
+                # A report of an earlier process of the follower is possibly not durable.
                 is_known = self._is_eligible(node_id)
                 low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low
@@ -164,7 +160,8 @@ class LeaderLedger:
         return FollowerStatus(node_id, end, lag, ago_ms, node_id in self.isr.committed)
 
     def assigned(self, seen: Assignment, now_ms: int) -> None:
-        """Apply the metadata within the epoch: other replicas, in-sync replicas or minimum."""
+        """Apply new metadata within the epoch: other replicas, in-sync replicas or another
+        minimum."""
         self.replicas = seen.replicas
         self._adding = seen.adding_replicas
         self._is_recovering = seen.is_recovering
@@ -183,7 +180,7 @@ class LeaderLedger:
         self._recount()
 
     def _newcomer(self, node_id: int, seen: Assignment) -> FollowerProgress:
-        # A replica that is in sync by the log had everything when the epoch started.
+        # A replica that is in sync by the metadata log had all records when the epoch started.
         return FollowerProgress(self._started_ms if node_id in seen.in_sync_replicas else None)
 
     def _settle(self, seen: Assignment, now_ms: int) -> None:
@@ -198,16 +195,16 @@ class LeaderLedger:
         self._shrunk = ()
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Note which brokers can be in sync, with their epochs: unfenced and not stopping."""
+        """Note the brokers that can be in sync, with their epochs: they are unfenced and not
+        stopping."""
         self._brokers = brokers
         for node_id, progress in self.progress.items():
             progress.is_awaited = progress.is_awaited and self._is_eligible(node_id)
         self._recount()
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """Note that the leader's own log is durable up to `end_offset` (or appended, where that
-        suffices).
-        """
+        """Note that the leader's own log is durable up to `end_offset`. If the topic does not wait
+        for fsyncs, written records count as durable."""
         self.durable_end = end_offset
         self._advance()
 
@@ -218,7 +215,7 @@ class LeaderLedger:
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """Note that a follower has everything below `durable_end`. Its log agrees with the
+        """Note that a follower has all records below `durable_end`. Its log agrees with the
         leader's.
 
         A fetch of a broker that is not a replica is ignored.
@@ -237,12 +234,13 @@ class LeaderLedger:
             self._advance()
 
     def proposal(self, now_ms: int) -> IsrProposal | None:
-        """Return the proposal to send, if any. Called at every tick and after a fetch.
+        """Return the proposal to send; None if there is none. Call this at every tick and after a
+        fetch.
 
-        Lagging members are removed first; then replicas that can join are added.
+        Members that lag are removed first. Then replicas that can join are added.
         """
         for progress in self.progress.values():
-            # A fetch does not name an idle partition. A follower with everything is caught up to
+            # A fetch does not name an idle partition. A follower with all records is caught up at
             # this moment.
             if progress.durable_end >= self.durable_end:
                 progress.caught_up_at(now_ms)
@@ -265,7 +263,8 @@ class LeaderLedger:
         return None
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the answer to a proposal; an error such as REQUEST_TIMED_OUT if there was none."""
+        """Note the answer to a proposal, or an error such as REQUEST_TIMED_OUT if there was no
+        answer."""
         self.isr.answered(number, code)
         self._recount()
 
@@ -295,16 +294,15 @@ class LeaderLedger:
         return tuple(lagging)
 
     def _is_eligible(self, node_id: int) -> bool:
-        """Return whether the broker is unfenced, not stopping, and fetches as the registered
-        incarnation.
-        """
+        """Return True if the broker is unfenced, not stopping, and fetches as the registered
+        incarnation."""
         return self._brokers.get(node_id) == self.progress[node_id].broker_epoch
 
     def _is_joiner(self, node_id: int, progress: FollowerProgress, now_ms: int) -> bool:
-        """Return whether the high watermark waits for a follower that is not in sync.
+        """Return True if the high watermark waits for a follower that is not in sync.
 
-        Without this, the high watermark would stay ahead of every follower under load, and none
-        could join.
+        Without this wait, the high watermark would stay ahead of every follower under load, and no
+        follower could join.
         """
         return (
             progress.has_fetched
@@ -315,9 +313,8 @@ class LeaderLedger:
         )
 
     def _may_join(self, node_id: int, now_ms: int) -> bool:
-        """Return whether a follower can be proposed: it has everything that is or
-        can be committed.
-        """
+        """Return True if a follower can be proposed, because it has all records that are or can be
+        committed."""
         progress = self.progress[node_id]
         return (
             progress.has_fetched
@@ -336,9 +333,8 @@ class LeaderLedger:
         return progress.durable_end >= self.epoch_start_offset
 
     def _judge_joiners(self, now_ms: int) -> bool:
-        """Check again for which joining replicas the high watermark waits. Return whether that has
-        changed.
-        """
+        """Check again for which followers that are about to join the high watermark waits. Return
+        True if this has changed."""
         has_changed = False
         for node_id, progress in self.progress.items():
             is_awaited = node_id not in self.isr.committed and self._is_joiner(

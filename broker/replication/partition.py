@@ -1,12 +1,12 @@
 """The replication state of one partition on one broker: its role and its high watermark.
 
-Room: replication. Pure. `assign` alone changes the role, from the replayed metadata log:
-Leader(epoch), Follower(leader, epoch), or Offline (no leader, or this broker is no replica). State
-that others keep by partition belongs to one role and epoch. They drop it when `assign` returns a
-RoleChange.
+This module is pure. Only `assign` changes the role, from the replayed metadata log. The role is
+Leader(epoch), Follower(leader, epoch), or Offline if there is no leader or this broker is no
+replica. State that other objects keep by partition belongs to one role and epoch. They must drop it
+when `assign` returns a RoleChange.
 
-Read `high_watermark` and `low_watermark` after every call, because even a confirmed shrink, a
-fenced broker or a tick can move them. Within an epoch the high watermark never falls.
+Read `high_watermark` and `low_watermark` after every call. Even a confirmed removal of an in-sync
+replica, a fenced broker or a tick can move them. Within an epoch the high watermark never falls.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET
 
 @dataclass(frozen=True, slots=True)
 class LeaderRole:
-    """Appends records and answers fetches."""
+    """The role of a leader, which appends records and answers fetches."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerRole:
-    """Fetches from the leader."""
+    """The role of a follower, which fetches from the leader."""
 
     leader: int
     epoch: int
@@ -45,7 +45,7 @@ class FollowerRole:
 
 @dataclass(frozen=True, slots=True)
 class OfflineRole:
-    """There is no leader, or this broker is no replica. The log stays as it is."""
+    """The role without a leader, or of a broker that is no replica. The log stays as it is."""
 
     epoch: int
 
@@ -55,7 +55,8 @@ Role: TypeAlias = LeaderRole | FollowerRole | OfflineRole
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """One role ended and another started. The same leader in a later epoch is another role."""
+    """The end of one role and the start of another. The same leader in a later epoch is another
+    role."""
 
     before: Role
     after: Role
@@ -83,7 +84,8 @@ class PartitionState:
         broker_epoch: int,
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
     ) -> None:
-        """`broker_epoch` is the offset at which this incarnation was registered."""
+        """`broker_epoch` is the offset in the metadata log at which this incarnation was
+        registered."""
         self.role: Role = OfflineRole(NO_LEADER_EPOCH)
         self._node_id = node_id
         self._broker_epoch = broker_epoch
@@ -92,7 +94,7 @@ class PartitionState:
         self._brokers: Mapping[int, int] = {}
         self._leading: LeaderLedger | None = None
         self._high_watermark = NO_OFFSET
-        """While not leading. A leader's high watermark is in its ledger."""
+        """The high watermark of a broker that does not lead. A leader's is in its ledger."""
         self._durable_end = NO_OFFSET
         self._seen_offset = NO_OFFSET
 
@@ -102,22 +104,25 @@ class PartitionState:
 
     @property
     def high_watermark(self) -> int:
-        """All in-sync replicas have everything below it; NO_OFFSET before the first assignment."""
+        """The offset below which all in-sync replicas have the records; NO_OFFSET before the first
+        assignment."""
         return self._high_watermark if self._leading is None else self._leading.high_watermark
 
     @property
     def low_watermark(self) -> int:
-        """On a leader: the lowest log start offset of all live replicas; NO_OFFSET if unknown."""
+        """The lowest log start offset of all live replicas, on a leader; else NO_OFFSET, also if
+        unknown."""
         return NO_OFFSET if self._leading is None else self._leading.low_watermark
 
     @property
     def durable_end(self) -> int:
-        """The durable end of this replica's log, exclusive. On a leader, acks=1 waits for it."""
+        """The exclusive end of the durable records in this replica's log. On a leader, acks=1 waits
+        for it."""
         return self._durable_end
 
     @property
     def is_high_watermark_floor(self) -> bool:
-        """True if the former leader can have committed more than is known here.
+        """True if the former leader can have committed more than this leader knows.
 
         Until the high watermark has passed the start of the epoch, a client that asks for the
         latest offset gets OFFSET_NOT_AVAILABLE. Otherwise it would see the end go back (KIP-207).
@@ -132,36 +137,35 @@ class PartitionState:
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
-        """On a leader: the in-sync replicas by the replayed log."""
+        """The in-sync replicas in the replayed metadata log, on a leader; else empty."""
         return () if self._leading is None else self._leading.isr.committed
 
     @property
     def maximal_in_sync_replicas(self) -> tuple[int, ...]:
-        """On a leader: all replicas that are or can be in sync."""
+        """All replicas that are or can be in sync, on a leader; else empty."""
         return () if self._leading is None else self._leading.isr.maximal
 
     @property
     def has_outsiders(self) -> bool:
-        """On a leader: whether a replica is not in sync by the replayed log."""
+        """True on a leader if a replica is not in sync in the replayed metadata log."""
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
     @property
     def is_under_replicated(self) -> bool:
-        """On a leader: whether an original replica is not in sync by the replayed log."""
+        """True on a leader if an original replica is not in sync in the replayed metadata log."""
         return self._leading is not None and self._leading.is_under_replicated
 
     def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
-        """On a leader: the state of each follower. Empty on other brokers."""
+        """Return the state of each follower, on a leader; else an empty tuple."""
         return () if self._leading is None else self._leading.followers(now_ms)
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
-        """Return the error for a request to the leader of that epoch; NONE if this broker serves
-        it.
+        """Return the error for a request to the leader of an epoch; NONE if this broker serves it.
 
         The epoch is checked before the role. A client that knows an older leader must learn of the
-        newer one, and a client that knows a newer leader must wait for this broker. -1 skips the
-        check of the epoch.
+        newer one, and a client that knows a newer leader must wait for this broker. With -1 the
+        epoch is not checked.
         """
         if current_leader_epoch != NO_LEADER_EPOCH:
             if current_leader_epoch < self.role.epoch:
@@ -171,21 +175,23 @@ class PartitionState:
         return ErrorCode.NONE if self._leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def fetched_end(self, node_id: int) -> int:
-        """On a leader: a follower's log end at its last fetch; NO_OFFSET if unknown."""
+        """Return a follower's log end at its last fetch, on a leader; NO_OFFSET if unknown."""
         leading = self._leading
         progress = None if leading is None else leading.progress.get(node_id)
         return NO_OFFSET if progress is None else progress.durable_end
 
     def is_replica(self, node_id: int) -> bool:
-        """On a leader: whether another node is a replica by the replayed log."""
+        """Return True on a leader if another node is a replica in the replayed metadata log."""
         return self._leading is not None and node_id in self._leading.progress
 
     def assign(self, seen: Assignment, ends: LogEnds, now_ms: int) -> RoleChange | None:
-        """Apply the metadata log. Return None if the role stays or the metadata is old.
+        """Apply the metadata of one partition. Return the role change; None if the role stays or
+        the metadata is old.
 
         Metadata older than this incarnation's registration describes the former incarnation, which
-        led and was in sync with other data. It is ignored. So when the log first shows this
-        registration, every partition must be assigned, also those that later records do not touch.
+        led and was in sync with other data. Such metadata is ignored. So when the log first shows
+        this registration, the caller must assign every partition, also those that later records do
+        not change.
         """
         if seen.offset <= self._broker_epoch or seen.offset < self._seen_offset:
             return None
@@ -206,15 +212,14 @@ class PartitionState:
         return change
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Note which brokers are unfenced and not stopping, each with its broker epoch."""
+        """Note the brokers that are unfenced and not stopping, each with its broker epoch."""
         self._brokers = brokers
         if self._leading is not None:
             self._leading.eligible(brokers)
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """Note that this replica's log is durable up to `end_offset`; with `flush=interval`,
-        appended.
-        """
+        """Note that this replica's log is durable up to `end_offset`. If the topic does not wait
+        for fsyncs, written records count as durable."""
         self._durable_end = end_offset
         if self._leading is not None:
             self._leading.advance_durable_end(end_offset)
@@ -232,13 +237,12 @@ class PartitionState:
             self._leading.fetched(node_id, broker_epoch, durable_end, start_offset, now_ms)
 
     def proposal(self, now_ms: int) -> IsrProposal | None:
-        """Return a change of the in-sync replicas to propose, if any. At every tick and after a
-        fetch.
-        """
+        """Return the change of the in-sync replicas to propose; None if there is none. Call this at
+        every tick and after a fetch."""
         return None if self._leading is None else self._leading.proposal(now_ms)
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the controller's answer to a proposal, or the error without one.
+        """Note the controller's answer to a proposal, or the error without an answer.
 
         The in-sync replicas in the answer are ignored. They come with the metadata log, in order
         with the other metadata by which they must be checked.
@@ -247,10 +251,11 @@ class PartitionState:
             self._leading.answered(number, code)
 
     def learned(self, high_watermark: int, end_offset: int) -> None:
-        """Note the leader's high watermark in a follower's fetch response. This replica's ends with
-        its log.
+        """Note the leader's high watermark in a response to this follower. It is limited to the end
+        of this log.
 
-        After an unclean election the log can have been truncated below what was once committed.
+        After an unclean election the log can have been truncated below records that were once
+        committed.
         """
         assert self._leading is None, "a leader does not learn its high watermark"
         known = min(high_watermark, end_offset)

@@ -1,7 +1,7 @@
 """The progress of one follower, as its leader knows it in one leader epoch.
 
-Room: replication. Pure. It is dropped with the epoch, because records that a follower reported in
-an earlier epoch can have been truncated since (KIP-101).
+This module is pure. The progress is dropped with the epoch, because records that a follower
+reported in an earlier epoch can have been truncated since (KIP-101).
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from protocol.types import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
-"""The follower has not fetched in this epoch. A controller takes it as "not known"."""
+"""The broker epoch of a follower that has not fetched in this epoch. The controller takes it as
+unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """One follower as its leader sees it, for operators; ages in lived ms.
+    """One follower as its leader sees it, for operators. Ages are in lived milliseconds.
 
-    `end_offset` and `lag` are None until its first fetch in this epoch, `caught_up_ago_ms` until it
-    first had everything in this epoch.
+    `end_offset` and `lag` are None until its first fetch in this epoch. `caught_up_ago_ms` is None
+    until it first had all records in this epoch.
     """
 
     node_id: int
@@ -30,7 +31,8 @@ class FollowerStatus:
 
 
 class FollowerProgress:
-    """One follower. `durable_end` is the durable end that its last fetch reported, exclusive."""
+    """The progress of one follower. `durable_end` is the exclusive end of durable records that its
+    last fetch reported."""
 
     __slots__ = (
         "_fetched_ms",
@@ -47,30 +49,29 @@ class FollowerProgress:
         self.broker_epoch = NO_BROKER_EPOCH
         self.durable_end = NO_OFFSET
         self.start_offset = NO_OFFSET
-        """Its log start offset; NO_OFFSET until it reports one."""
+        """The follower's log start offset; NO_OFFSET until it reports one."""
         self.last_caught_up_ms = last_caught_up_ms
-        """When it last had everything that is durable at the leader; None if never
-        in this epoch.
-        """
+        """The time at which it last had all records that are durable on the leader; None if never
+        in this epoch."""
         self.joins_after_ms = 0
-        """Until then it cannot join the in-sync replicas again."""
+        """The time before which it cannot join the in-sync replicas again."""
         self.is_awaited = False
-        """Whether the high watermark waits for it although it is not in sync yet."""
+        """True if the high watermark waits for it although it is not in sync yet."""
         self._fetched_ms = 0
         self._leader_end_then = NO_OFFSET
 
     @property
     def has_fetched(self) -> bool:
-        """True if it has fetched in this epoch."""
+        """True if the follower has fetched in this epoch."""
         return self.durable_end != NO_OFFSET
 
     def fetched(
         self, broker_epoch: int, durable_end: int, start_offset: int, leader_end: int, now_ms: int
     ) -> bool:
-        """Note a fetch; return False if it comes from a replaced incarnation.
+        """Note a fetch. Return False if it comes from a replaced incarnation.
 
-        Under load the leader's end moves between two fetches. So a follower that reaches the end of
-        the last fetch only now was caught up at that time.
+        Under load the leader's end moves between two fetches. A follower that reaches only the end
+        at the time of its last fetch was caught up at that time.
         """
         if broker_epoch < self.broker_epoch:
             return False
@@ -86,12 +87,13 @@ class FollowerProgress:
         return True
 
     def caught_up_at(self, when_ms: int) -> None:
-        """Note that it had everything at that time. A later time already known stays."""
+        """Note that the follower had all records at that time. A later time that is already known
+        stays."""
         if self.last_caught_up_ms is None or self.last_caught_up_ms < when_ms:
             self.last_caught_up_ms = when_ms
 
     def is_caught_up(self, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Return whether it had everything within the lag time."""
+        """Return True if the follower had all records within the lag time."""
         return (
             self.last_caught_up_ms is not None
             and now_ms - self.last_caught_up_ms <= lag_time_max_ms
