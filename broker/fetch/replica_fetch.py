@@ -1,22 +1,24 @@
-"""Answers fetches of followers up to the log end offset. A write wakes a fetch that waits.
+"""Fetches of followers: answered up to the log end offset, and woken by a write.
 
-`follower_session` validates the requests and keeps their state. This module has the logs, the event
-loop and the time. The follower's progress that a fetch shows is recorded before the fetch is
-answered. Followers receive written batches before the leader has fsynced them, so that all replicas
-fsync at the same time. A new high watermark alone does not wake a follower.
+Room: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
+the loop turns and the time. The follower's progress that a fetch shows is recorded before the fetch
+is answered. Followers receive written batches before the leader has synced them, so that all
+replicas sync at the same time. A new high watermark alone does not wake a follower.
 
-An answer can still be in a socket when its log is truncated and written again at the same position.
-The answer would then contain other bytes with valid checksums. So when the broker loses the
-leadership, it closes the connections of followers that may not have received such an answer.
+An answer can still be in a socket when its log is truncated and rewritten at the same position. It
+would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
+the connections of followers that can have missed an answer from that log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.alarm import Alarm
+from broker.fetch.follower_line import FollowerLine
 from broker.fetch.replica_answer import ReplicaFetchAnswer, partition_data, refused_data
 from broker.fetch.replica_read import leader_log, read
 from broker.metrics.warnings import Warnings
@@ -27,6 +29,7 @@ from broker.replication.follower_session import FollowerIdentity, FollowerSessio
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import LeaderRole, RoleChange
 from broker.sessions.call import Call
+from broker.sessions.peers import is_catch_up
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.walk import check_region
 from broker.world import World
@@ -39,90 +42,48 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""The time in milliseconds after which all followers know of a new leadership."""
+"""How long followers may not yet know of a new leadership."""
 
 NEWS_WAIT_MS = 20
-"""The longest wait of a fetch during `NEWS_MS`, so that a follower can name new partitions."""
+"""In that time a fetch waits at most this long, so that the next one asks for new partitions."""
 
 
-class _Follower:
-    """One follower: its connection, its session, and its parked fetch, if any."""
+Named = Sequence[tuple[PartitionId, FetchPartition]]
+"""Partitions that a request names, with what it asks for."""
 
-    __slots__ = (
-        "call",
-        "deadline_ms",
-        "fetched_again",
-        "fetches",
-        "is_wake_wanted",
-        "max_bytes",
-        "session",
-        "unconfirmed",
-    )
 
-    def __init__(self, fetches: ReplicaFetches, session: FollowerSession) -> None:
-        self.fetches = fetches
-        self.session = session
-        self.call: Call | None = None
-        """The call of the newest fetch."""
-        self.max_bytes = 0
-        self.deadline_ms = 0
-        self.is_wake_wanted = False
-        self.unconfirmed: set[Replica] = set()
-        """The replicas with records in the newest answer, which may not have arrived."""
-        self.fetched_again: set[PartitionId] = set()
-        """The partitions fetched again at the same offset. Their next batches are checked."""
+class LineName(NamedTuple):
+    """Which of a follower's two lines it is."""
+
+    node_id: int
+    is_catch_up: bool
 
     @property
-    def is_parked(self) -> bool:
-        """True if a fetch of this follower is parked."""
-        return self.call is not None and self.call.session.parked_fetch is self
-
-    @property
-    def is_closed(self) -> bool:
-        """True if the follower's connection is closed."""
-        return self.call is None or self.call.session.is_closed
-
-    # The connection's session calls these.
-
-    def hasten(self, behind: Iterable[bytes]) -> None:
-        """Do nothing, because a follower sends no request while its fetch is pending."""
-
-    def make_way(self) -> None:
-        """End the wait, because the connection reads nothing more before the answer is sent."""
-        self.fetches.make_way(self)
-
-    def forget(self) -> None:
-        """Remove the follower's state, because its connection is closed."""
-        self.fetches.forget(self)
-
-    def drop(self) -> None:
-        """Remove the follower's state, and the fetch without an answer."""
-        self.fetches.forget(self)
-        assert self.call is not None
-        self.call.answer_nothing()
+    def other(self) -> LineName:
+        """The other line of the same follower."""
+        return LineName(self.node_id, not self.is_catch_up)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchPorts:
-    """The objects that `ReplicaFetches` uses."""
+    """The objects that are used to serve followers."""
 
     world: World
     replicas: Replicas
     warnings: Warnings
     lived_ms: Callable[[], int]
-    """The clock for the progress of followers: the milliseconds in which this broker ran."""
+    """The clock by which followers are late."""
     heard: Callable[[Replica], None]
-    """Called when a follower has made progress and can be ready for the ISR (`isr_driver`)."""
+    """Called when a follower's position advanced: it may be ready for the ISR (`isr_driver`)."""
 
 
 class ReplicaFetches:
-    """All fetches of followers from this broker. Add it to `Replicas.listeners`."""
+    """All fetches of followers at this broker. Add it to `Replicas.listeners`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
         self._clock = ports.world.clock
-        self._peers: dict[int, _Follower] = {}
-        """The followers by node id."""
+        self._lines: dict[LineName, FollowerLine] = {}
         self._alarm = Alarm(ports.world, self._on_time)
         self._news_until_ms = 0
 
@@ -130,14 +91,16 @@ class ReplicaFetches:
         """Return the answer, or None if the fetch is parked."""
         asking = request.replica_state
         if asking is None or asking.replica_id < 0:
-            # Refuse the fetch, because only followers may use this listener.
+            # This listener serves only followers. Consumers must use the client listeners, so
+            # refuse the fetch.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         follower = FollowerIdentity(asking.replica_id, asking.replica_epoch)
-        peer = self._peer_of(follower, call, request)
-        if peer is None:
+        name = LineName(follower.node_id, is_catch_up(call.client_id))
+        line = self._line(name, call, request)
+        if line is None:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         try:
-            named = peer.session.begin(
+            named = line.session.begin(
                 request.session_id,
                 request.session_epoch,
                 [
@@ -153,52 +116,82 @@ class ReplicaFetches:
             )
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        peer.call = call
-        # This fetch shows that the follower has received all earlier answers.
-        peer.unconfirmed.clear()
-        peer.max_bytes = request.max_bytes
-        answer = ReplicaFetchAnswer(peer.session.session_id)
+        line.call = call
+        # A follower sends its next fetch only after it has received all earlier answers.
+        line.owed.clear()
+        line.max_bytes = request.max_bytes
+        answer = ReplicaFetchAnswer(line.session.session_id)
+        self._take_from(name.other, named)
         for partition, asked in named:
-            refused = self._check(peer, partition, asked, follower)
+            refused = self._hear(line, partition, asked, follower)
             if refused is not None:
-                peer.session.put_out(partition)
+                line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
-        self._collect(peer, answer)
-        if not answer.is_empty or request.max_wait_ms <= 0:
-            return self._finish(peer, answer)
+        self._collect(line, answer)
+        has_caught_up = name.is_catch_up and self._call_over(name.other, named)
+        if not answer.is_empty or request.max_wait_ms <= 0 or has_caught_up:
+            return self._leave(line, answer)
         now_ms = self._clock.monotonic_ms()
         wait_ms = request.max_wait_ms
-        if now_ms < self._news_until_ms:
+        if now_ms < max(self._news_until_ms, line.hasty_until_ms):
             wait_ms = min(wait_ms, NEWS_WAIT_MS)
-        peer.deadline_ms = now_ms + wait_ms
-        self._park(peer)
+        line.deadline_ms = now_ms + wait_ms
+        self._park(line)
         return None
 
-    def _peer_of(
-        self, follower: FollowerIdentity, call: Call, request: FetchRequest
-    ) -> _Follower | None:
-        """Return the state of the follower; None if its session has another connection."""
-        known = self._peers.get(follower.node_id)
+    def _line(self, name: LineName, call: Call, request: FetchRequest) -> FollowerLine | None:
+        """Return a follower's line; None if its session belongs to another connection."""
+        known = self._lines.get(name)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
-            peer = self._peers[follower.node_id] = _Follower(self, FollowerSession(session_id))
+            line = self._lines[name] = FollowerLine(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
-                # The follower has begun a new session, so complete the fetch of the old one.
+                # The follower has abandoned the connection of the waiting fetch, so end that fetch.
                 self._answer(known, ReplicaFetchAnswer(known.session.session_id))
-            return peer
+            return line
         if known is None or known.call is None or known.call.session is not call.session:
             return None
         return known
 
-    def _check(
+    def _take_from(self, name: LineName, named: Named) -> None:
+        """Take partitions out of the follower's other session, because this one names them."""
+        other = self._lines.get(name)
+        if other is not None:
+            for partition, _ in named:
+                if other.session.lose(partition):
+                    self._wake_soon(other)
+
+    def _call_over(self, name: LineName, named: Named) -> bool:
+        """Return whether a partition has caught up. If so, make sure that the follower soon sends
+        its next fetch on DATA, which takes the partition over.
+        """
+        replicas = ((self._ports.replicas.by_id(partition), asked) for partition, asked in named)
+        if not any(
+            one is not None and one.is_led and asked.fetch_offset >= one.state.high_watermark
+            for one, asked in replicas
+        ):
+            return False
+        other = self._lines.get(name)
+        if other is not None:
+            now_ms = self._clock.monotonic_ms()
+            other.hasty_until_ms = now_ms + NEWS_MS
+            self._hurry(other, now_ms)
+        return True
+
+    def _hurry(self, line: FollowerLine, now_ms: int) -> None:
+        """Let a waiting fetch wait only briefly from now on."""
+        if line.is_parked:
+            line.deadline_ms = min(line.deadline_ms, now_ms + NEWS_WAIT_MS)
+            self._alarm.wake_by(line.deadline_ms)
+
+    def _hear(
         self,
-        peer: _Follower,
+        line: FollowerLine,
         partition: PartitionId,
         asked: FetchPartition,
         follower: FollowerIdentity,
     ) -> PartitionData | None:
-        """Record the progress that one partition of a fetch shows. Return the error if it is
-        invalid."""
+        """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
         replica = self._ports.replicas.by_id(partition)
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -213,19 +206,22 @@ class ReplicaFetches:
         replica.take_over()
         self._ports.heard(replica)
         if heard.is_again:
-            peer.fetched_again.add(partition)
+            line.asked_again.add(partition)
         else:
-            peer.fetched_again.discard(partition)
+            line.asked_again.discard(partition)
+        if asked.fetch_offset >= replica.log.written_end_offset:
+            # There is nothing to read, so its high watermark need not wait for room in the answer.
+            line.session.looked(partition)
         return None
 
-    def _collect(self, peer: _Follower, answer: ReplicaFetchAnswer) -> None:
-        """Add the records and errors that the follower needs, up to its size limit."""
-        session = peer.session
+    def _collect(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> None:
+        """Add everything that the follower needs, within the size limit."""
+        session = line.session
         for partition in session.due():
-            if answer.size_bytes >= peer.max_bytes:
+            if answer.size_bytes >= line.max_bytes:
                 return
             replica = self._ports.replicas.by_id(partition)
-            data = self._read(peer, partition, replica, answer.size_bytes)
+            data = self._read(line, partition, replica, answer.size_bytes)
             if data is None:
                 continue
             if data.error_code:
@@ -233,25 +229,27 @@ class ReplicaFetches:
             else:
                 assert replica is not None
                 session.served(partition)
-                peer.unconfirmed.add(replica)
+                line.owed.add(replica)
             answer.add(partition.topic_id, data)
 
     def _read(
-        self, peer: _Follower, partition: PartitionId, replica: Replica | None, taken_bytes: int
+        self, line: FollowerLine, partition: PartitionId, replica: Replica | None, taken_bytes: int
     ) -> PartitionData | None:
-        """Return the answer for one partition; None if no records can be added."""
+        """Return one partition's data; None if there is none, or no room for its next batch."""
         index = partition.partition_index
+        if line.session.is_lost(partition):
+            return partition_data(index, replica, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if replica is None:
             return partition_data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        asked = peer.session.partitions[partition]
+        asked = line.session.partitions[partition]
         code = replica.state.refusal(asked.current_leader_epoch)
         if code is not ErrorCode.NONE:
             return partition_data(index, replica, code)
         log = replica.log
-        max_bytes = min(asked.partition_max_bytes, peer.max_bytes - taken_bytes)
+        max_bytes = min(asked.partition_max_bytes, line.max_bytes - taken_bytes)
         try:
             found = read(log, asked, max_bytes, min_one_batch=not taken_bytes)
-            if found.region is not None and partition in peer.fetched_again:
+            if found.region is not None and partition in line.asked_again:
                 check_region(found.region)
         except ApiError as error:
             return partition_data(index, replica, error.code)
@@ -259,7 +257,7 @@ class ReplicaFetches:
             return self._unreadable(replica, error)
         if found.region is None:
             if asked.fetch_offset >= log.written_end_offset:
-                peer.session.looked(partition)
+                line.session.looked(partition)
             return None
         data = partition_data(index, replica, ErrorCode.NONE)
         data.records = found.region
@@ -271,105 +269,102 @@ class ReplicaFetches:
         self._ports.replicas.read_failed(replica, error)
         return partition_data(replica.index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    # Parking and answering.
+    # Waiting and leaving.
 
-    def _park(self, peer: _Follower) -> None:
-        assert peer.call is not None
-        peer.call.session.parked_fetch = peer
-        peer.session.park()
-        self._alarm.wake_by(peer.deadline_ms)
+    def _park(self, line: FollowerLine) -> None:
+        assert line.call is not None
+        line.call.session.parked_fetch = line
+        line.session.park()
+        self._alarm.wake_by(line.deadline_ms)
 
-    def _finish(self, peer: _Follower, answer: ReplicaFetchAnswer) -> FetchResponse:
-        """Complete an answer with the moved offsets that alone do not wake a follower."""
-        for partition in peer.session.also():
+    def _leave(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> FetchResponse:
+        """Add new high watermarks and log start offsets to an answer that is sent anyway."""
+        for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
                 data = partition_data(partition.partition_index, replica, ErrorCode.NONE)
                 answer.add(partition.topic_id, data)
-            peer.session.served(partition)
+            line.session.served(partition)
         return answer.response
 
-    def _answer(self, peer: _Follower, answer: ReplicaFetchAnswer) -> None:
-        assert peer.call is not None
-        peer.session.is_parked = False
-        peer.call.session.parked_fetch = None
-        peer.call.answer(self._finish(peer, answer))
+    def _answer(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> None:
+        assert line.call is not None
+        line.session.is_parked = False
+        line.call.session.parked_fetch = None
+        line.call.answer(self._leave(line, answer))
 
-    def _wake_soon(self, peer: _Follower) -> None:
-        """Wake the follower once for all writes of this iteration of the event loop."""
-        if not peer.is_wake_wanted:
-            peer.is_wake_wanted = True
-            self._ports.world.soon(self._wake, peer)
+    def _wake_soon(self, line: FollowerLine) -> None:
+        """Schedule one wake-up for all writes of this turn."""
+        if not line.is_wake_wanted:
+            line.is_wake_wanted = True
+            self._ports.world.soon(self._wake, line)
 
-    def _wake(self, peer: _Follower) -> None:
-        peer.is_wake_wanted = False
-        if not peer.is_parked:
+    def _wake(self, line: FollowerLine) -> None:
+        line.is_wake_wanted = False
+        if not line.is_parked:
             return
-        answer = ReplicaFetchAnswer(peer.session.session_id)
-        self._collect(peer, answer)
+        answer = ReplicaFetchAnswer(line.session.session_id)
+        self._collect(line, answer)
         if answer.is_empty:
-            peer.session.park()
+            line.session.park()
         else:
-            self._answer(peer, answer)
+            self._answer(line, answer)
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Answer the fetches that have waited for their maximum time. Return the next deadline."""
-        for peer in list(self._peers.values()):
-            if peer.is_parked and peer.deadline_ms <= now_ms:
-                self._answer(peer, ReplicaFetchAnswer(peer.session.session_id))
-        waiting = [peer.deadline_ms for peer in self._peers.values() if peer.is_parked]
+        """Answer the fetches whose time is up."""
+        for line in list(self._lines.values()):
+            if line.is_parked and line.deadline_ms <= now_ms:
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
+        waiting = [line.deadline_ms for line in self._lines.values() if line.is_parked]
         return min(waiting, default=None)
 
-    def forget(self, peer: _Follower) -> None:
-        """Remove the state of a follower, because its connection is closed."""
-        for node_id, known in list(self._peers.items()):
-            if known is peer:
-                del self._peers[node_id]
+    def forget(self, line: FollowerLine) -> None:
+        """Remove the line of a closed connection."""
+        for name, known in list(self._lines.items()):
+            if known is line:
+                del self._lines[name]
 
-    def make_way(self, peer: _Follower) -> None:
+    def make_way(self, line: FollowerLine) -> None:
         """End the wait of a fetch now."""
-        peer.deadline_ms = self._clock.monotonic_ms()
-        self._alarm.wake_by(peer.deadline_ms)
+        line.deadline_ms = self._clock.monotonic_ms()
+        self._alarm.wake_by(line.deadline_ms)
 
     def complete_all(self) -> None:
         """Answer every waiting fetch, because the broker stops."""
-        for peer in list(self._peers.values()):
-            if peer.is_parked:
-                self._answer(peer, ReplicaFetchAnswer(peer.session.session_id))
+        for line in list(self._lines.values()):
+            if line.is_parked:
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
 
     @property
     def parked_count(self) -> int:
-        """The number of parked fetches of followers."""
-        return sum(peer.is_parked for peer in self._peers.values())
+        """Number of waiting fetches of followers."""
+        return sum(line.is_parked for line in self._lines.values())
 
-    # Notifications from `Replicas`.
+    # Notifications from replicas.
 
-    def _open_peers(self) -> Iterator[_Follower]:
-        for node_id, peer in list(self._peers.items()):
-            if peer.is_closed:
-                del self._peers[node_id]
+    def _open_lines(self) -> Iterator[FollowerLine]:
+        for name, line in list(self._lines.items()):
+            if line.is_closed:
+                del self._lines[name]
             else:
-                yield peer
+                yield line
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Wake followers, because this broker began to lead a partition or no longer leads it."""
+        """Tell followers that this broker began or stopped leading a partition."""
         if isinstance(change.before, LeaderRole) and not isinstance(change.after, LeaderRole):
             self._hang_up(replica)
         self.written(replica)
         if isinstance(change.after, LeaderRole) and replica.is_shared:
-            self._news_until_ms = self._clock.monotonic_ms() + NEWS_MS
-            for peer in self._open_peers():
-                if peer.is_parked:
-                    peer.deadline_ms = min(
-                        peer.deadline_ms, self._clock.monotonic_ms() + NEWS_WAIT_MS
-                    )
-                    self._alarm.wake_by(peer.deadline_ms)
+            now_ms = self._clock.monotonic_ms()
+            self._news_until_ms = now_ms + NEWS_MS
+            for line in self._open_lines():
+                self._hurry(line, now_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Close connections that can have unsent bytes of this log, before the log is truncated."""
-        for peer in list(self._peers.values()):
-            if replica in peer.unconfirmed and peer.call is not None and not peer.is_closed:
-                session = peer.call.session
+        """Close connections that could be sent bytes of this log after it is truncated."""
+        for line in list(self._lines.values()):
+            if replica in line.owed and line.call is not None and not line.is_closed:
+                session = line.call.session
                 logger.info(
                     "closed a follower's connection: its answer may contain truncated data",
                     extra=fields(partition=replica.topic_partition, peer=session.peer),
@@ -377,23 +372,23 @@ class ReplicaFetches:
                 session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
-        """Wake the followers of a partition that this broker no longer has, to send an error."""
+        """Tell followers that this broker no longer has the partition."""
         self.written(replica)
 
     def written(self, replica: Replica) -> None:
-        """Wake each follower that waits for this partition."""
-        if self._peers:
-            for peer in self._open_peers():
-                if peer.session.written(replica.partition_id):
-                    self._wake_soon(peer)
+        """Wake the fetch of each follower that waits for this partition."""
+        if self._lines:
+            for line in self._open_lines():
+                if line.session.written(replica.partition_id):
+                    self._wake_soon(line)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Do nothing, because followers learn of durable offsets from the high watermark."""
+        """Do nothing: followers learn of durable offsets by the high watermark."""
 
     def damaged(self, replica: Replica) -> None:
-        """Do nothing. The undamaged data is served until another broker leads the partition."""
+        """Do nothing: undamaged data is served until another broker leads."""
 
     def moved(self, replica: Replica) -> None:
         """Send the new high watermark or log start offset with the next answer."""
-        for peer in self._peers.values():
-            peer.session.moved(replica.partition_id)
+        for line in self._lines.values():
+            line.session.moved(replica.partition_id)

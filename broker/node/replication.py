@@ -13,7 +13,8 @@ from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
 from broker.metadata.image import METADATA_TOPIC_ID
 from broker.metrics.warnings import Warnings
 from broker.replicas.damage import Damage
-from broker.replicas.followers import FollowerPorts, Followers
+from broker.replicas.follower_logs import FollowerPorts
+from broker.replicas.followers import Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas

@@ -27,11 +27,16 @@ MAX_BYTES = 10 << 20
 """`replica.fetch.response.max.bytes`: the largest size of a response, unless its first batch is
 larger."""
 
+CATCH_UP_BYTES = 1 << 20
+"""The same for partitions that catch up. Small answers leave the disk to others in between."""
+
 PARTITION_BYTES_MAX = 1 << 20
 """`replica.fetch.max.bytes`: the largest size of the records of one partition in a response."""
 
 
-def fetch_request(plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid) -> FetchRequest:
+def fetch_request(
+    plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid, max_bytes: int
+) -> FetchRequest:
     """Return the request for a fetch plan."""
     topics: dict[Uuid, FetchTopic] = {}
     for asked in plan.partitions:
@@ -56,7 +61,7 @@ def fetch_request(plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid) -> 
         replica_state=ReplicaState(replica_id=me.node_id, replica_epoch=me.broker_epoch),
         max_wait_ms=MAX_WAIT_MS,
         min_bytes=1,
-        max_bytes=MAX_BYTES,
+        max_bytes=max_bytes,
         session_id=plan.session_id,
         session_epoch=plan.session_epoch,
         topics=list(topics.values()),

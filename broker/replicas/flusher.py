@@ -1,38 +1,42 @@
-"""Group commit: threads fsync the logs that have data without an fsync.
+"""Group commit: threads fsync logs that have unflushed bytes.
 
-If a log is marked during its own fsync, it is fsynced again directly afterwards, with all data
-appended in the meantime. So a slower disk gets larger groups. A failed fsync is final, because the
-kernel can drop the pages and report success for a second try. Only a missing file descriptor is a
-reason to retry.
+Room: replicas. If a log is marked during its own fsync, it is fsynced again directly afterwards,
+with everything appended in the meantime. So a slower disk gets larger groups. A failed fsync is
+final, because the kernel can drop the pages and report a second try as a success. Only a missing
+file descriptor is a reason to try again.
 
-Code that renames a log's folder or truncates its files must first call `drain`, and wait until no
-thread works in the folder.
+Logs that catch up are fsynced by a worker of their own (`keep_apart`). Otherwise acknowledgements
+of other logs would wait for the bytes of a large copy (decision 0131).
+
+Code that renames a log's folder or truncates its files first waits, by `drain`, until no thread
+works there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Protocol
 
 from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
-from broker.world import World
+from broker.world import Jobs, World
 
 FLUSH_THREADS = 4
 
 RETRY_MS = 1_000
-"""The wait in milliseconds before the fsync of a log is retried that had no file descriptor."""
+"""Wait before logs are tried again that had no file descriptor for the fsync."""
 
 STOP_S_MAX = 5.0
-"""The longest time in seconds that a stop waits for an fsync that hangs."""
+"""How long a stop waits for an fsync that hangs."""
 
 
 class FlushListener(Protocol):
-    """The interface to the object that is notified of fsyncs, in the event loop (`replicas`)."""
+    """Is notified of syncs in the event loop (`replicas`)."""
 
     def flushed(self, log: Log) -> None:
-        """Note that the recovery point of the log has moved."""
+        """The recovery point of the log has moved."""
 
 
 class Flusher:
@@ -46,7 +50,8 @@ class Flusher:
         on_refused: Callable[[Log, DiskError], None] = lambda log, error: None,
     ) -> None:
         """`on_timed` gets the duration of each group commit in nanoseconds. `on_refused` gets each
-        log that must wait for a file descriptor."""
+        log that must wait for a file descriptor.
+        """
         self._soon = world.soon
         self._later = world.later
         self._turn_ns = world.turn_ns
@@ -55,40 +60,49 @@ class Flusher:
         self._on_timed = on_timed
         self._on_refused = on_refused
         self._refused: dict[Log, None] = {}
-        """The logs that wait for a file descriptor. They are marked again later."""
+        """Logs that wait for a file descriptor and are marked again later."""
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
         self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
-        """The logs that must not be fsynced now, and the callback for the moment when no fsync of
-        them runs."""
+        """Logs that must not be fsynced now, and the callback for when no fsync of them runs."""
+        self._apart: set[Log] = set()
+        """Logs that are fsynced by `_apart_worker` alone."""
+        self._apart_worker = world.jobs("flush-catch-up")
+        self._is_apart_idle = True
         self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
-        self._workers = list(self._idle)
+        self._workers = [*self._idle, self._apart_worker]
         self._is_scheduled = False
         self._is_stopped = False
 
     def report_to(self, listener: FlushListener) -> None:
-        """Notify this object of fsyncs."""
+        """Notify this object of syncs from now on."""
         self._listener = listener
 
     @property
     def is_idle(self) -> bool:
-        """True if all marked logs are fsynced."""
+        """True if everything marked has been fsynced."""
         return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:
-        """Schedule an fsync of all data appended to the log."""
+        """Schedule an fsync of everything appended to `log`."""
         self._marked[log] = None
         if not self._is_scheduled:
             self._is_scheduled = True
-            # Start in the next iteration of the event loop, so that appends of other connections
-            # join the same fsync.
+            # Wait a turn, so that appends of other connections join the same fsync.
             self._soon(self._start)
 
+    def keep_apart(self, log: Log, is_apart: bool) -> None:
+        """Fsync a log apart from the others from now on, or together with them again."""
+        if is_apart:
+            self._apart.add(log)
+        else:
+            self._apart.discard(log)
+
     def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
-        """Call `done` when no fsync of these logs is running. No fsync of them starts before.
+        """Call `done` when no fsync of these logs is running. None starts before that.
 
         Drain before you rename a log's folder or truncate the log. An fsync writes indexes and
-        producer snapshots by their path. A snapshot that is written after a truncation would
+        producer snapshots by their path, and a snapshot that is written after a truncation would
         describe batches that are gone.
         """
         if any(log in self._in_flight for log in logs):
@@ -97,14 +111,19 @@ class Flusher:
             done()
 
     def _drained(self) -> None:
-        """Call the callbacks of the drains whose logs are free now."""
+        """Call the callbacks of drains whose logs are free now."""
         drains, self._drains = self._drains, []
         for logs, done in drains:
             self.drain(logs, done)
 
     def _start(self) -> None:
         self._is_scheduled = False
-        self._share([log for log in self._marked if self._may_begin(log)])
+        ready = [log for log in self._marked if self._may_begin(log)]
+        if self._apart:
+            apart = [log for log in ready if log in self._apart]
+            ready = [log for log in ready if log not in self._apart]
+            self._sync_apart(apart)
+        self._share(ready)
 
     def _may_begin(self, log: Log) -> bool:
         return log not in self._in_flight and not any(log in logs for logs, _ in self._drains)
@@ -114,22 +133,40 @@ class Flusher:
         while ready and self._idle:
             share = -(-len(ready) // len(self._idle))
             batch, ready = ready[:share], ready[share:]
-            targets = []
-            for log in batch:
-                del self._marked[log]
-                try:
-                    target = log.flush_target()
-                except DiskError as error:
-                    self._refuse(log, error)
-                    continue
-                if target is not None:
-                    targets.append((log, target))
+            targets = self._targets(batch)
             if targets:
-                self._in_flight.update(log for log, _ in targets)
-                self._sync(targets)
+                worker = self._idle.pop()
+                self._sync(targets, worker, partial(self._idle.append, worker))
 
-    def _sync(self, targets: list[tuple[Log, FlushTarget]]) -> None:
-        worker = self._idle.pop()
+    def _sync_apart(self, ready: list[Log]) -> None:
+        """Fsync logs that are kept apart, if their worker is idle."""
+        targets = self._targets(ready) if self._is_apart_idle else []
+        if targets:
+            self._is_apart_idle = False
+            self._sync(targets, self._apart_worker, self._free_apart)
+
+    def _free_apart(self) -> None:
+        self._is_apart_idle = True
+
+    def _targets(self, logs: list[Log]) -> list[tuple[Log, FlushTarget]]:
+        """Take logs out of the marked ones. Return what must be fsynced of them."""
+        targets = []
+        for log in logs:
+            del self._marked[log]
+            try:
+                target = log.flush_target()
+            except DiskError as error:
+                self._refuse(log, error)
+                continue
+            if target is not None:
+                targets.append((log, target))
+        return targets
+
+    def _sync(
+        self, targets: list[tuple[Log, FlushTarget]], worker: Jobs, free: Callable[[], None]
+    ) -> None:
+        """Fsync in a worker. `free` makes the worker idle again."""
+        self._in_flight.update(log for log, _ in targets)
 
         def job() -> int:
             start_ns = self._turn_ns()
@@ -139,7 +176,7 @@ class Flusher:
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)
-            self._idle.append(worker)
+            free()
             for log, target in targets:
                 self._in_flight.discard(log)
                 log.flushed(target)
@@ -152,7 +189,7 @@ class Flusher:
             if not isinstance(error, DiskError) or not error.is_short:
                 self._on_failed(error)
                 return
-            self._idle.append(worker)
+            free()
             for log, target in targets:
                 self._in_flight.discard(log)
                 log.flush_refused(target)
@@ -162,15 +199,14 @@ class Flusher:
         worker.run(job, done, failed)
 
     def _go_on(self) -> None:
-        """Call waiting drains and fsync the logs that were marked in the meantime, because a worker
-        is free."""
+        """A worker is free: call waiting drains, and fsync what was marked in the meantime."""
         if self._drains:
             self._drained()
         if self._marked:
             self._start()
 
     def _refuse(self, log: Log, error: DiskError) -> None:
-        """Let a log wait, because no file descriptor is free. No fsync of this log has failed."""
+        """Let a log wait because no file descriptor was free. No fsync of this log has failed."""
         if not error.is_short:
             self._on_failed(error)
             return
@@ -185,7 +221,7 @@ class Flusher:
             self.mark(log)
 
     def stop(self) -> bool:
-        """Stop the threads. Return True if all their fsyncs have ended.
+        """Stop the threads; return whether all their fsyncs have ended.
 
         A failed or hanging fsync must not be repeated, because the kernel reports a failure only
         once.

@@ -1,30 +1,24 @@
-"""Runs the followers of this broker: fetches from leaders, appends, fsyncs, and truncates logs.
+"""Runs the followers of this broker: fetches from leaders, on two links for each leader.
 
-One pure `LeaderFetch` for each leader decides. This module sends its fetches on a separate link and
-carries out its actions on logs. Records are appended when they arrive. All of them are fsynced
-together before the next fetch, because that fetch acknowledges them.
+Room: replicas. One pure `LeaderFetch` for each leader and link decides. This module sends its
+fetches, and `follower_logs` carries out its actions on logs. One group fsync of all records in an
+answer precedes the next fetch on that link, because that fetch acknowledges them.
 
-A log is truncated in the file thread, when `Flusher.drain` reports that no fsync of it is running.
-Then this module checks again whether the log must be truncated, because the partition can have
-changed its role in the meantime. While a job works on its files the partition keeps its role. It
-takes its newest role when the job is done.
+A partition is fetched on exactly one of the two links (decision 0131). DATA has the partitions that
+are in sync, and those that have caught up. CATCH_UP has the others, so that their bytes and fsyncs
+delay no acknowledgement. A partition that has caught up is taken over when DATA can send its next
+fetch. Until then it is fetched on CATCH_UP, so it is never silent.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from broker.alarm import Alarm
-from broker.metrics.warnings import Warnings
-from broker.replicas.fetching import FETCH_VERSION, fetch_request
-from broker.replicas.refusals import WriteFailed
+from broker.replicas.fetching import CATCH_UP_BYTES, FETCH_VERSION, MAX_BYTES, fetch_request
+from broker.replicas.follower_logs import FetchSource, FollowerLogs, FollowerPorts
 from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import BaseReplicaListener
-from broker.replicas.replicas import Replicas
-from broker.replication.follower import LeaderFetch
 from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import (
     Append,
@@ -35,25 +29,16 @@ from broker.replication.follower_steps import (
     Truncate,
 )
 from broker.replication.partition import FollowerRole, RoleChange
-from broker.sessions.peers import LinkKind, Peers
-from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.follower_append import BeginsBelow, GapsUnmarked
+from broker.sessions.peers import LinkKind
 from broker.storage.log import Log
-from broker.storage.recovery import LoadedLog
-from broker.storage.truncation import Truncation
-from broker.world import End, Jobs, World
-from protocol.errors import WireError
-from protocol.log import fields
+from broker.world import End
 from protocol.messages.fetch import FetchResponse
 from protocol.types import Uuid
 
-logger = logging.getLogger(__name__)
-
 REQUEST_MS_MAX = 5_000
-"""The time in milliseconds in which a leader must answer. The link to a dead leader ends sooner."""
+"""How long a leader has for a response. The link to a dead leader ends sooner."""
 
-CUT_RETRY_MS = 1_000
-"""The wait in milliseconds before a rejected truncation is retried."""
+BYTES_MAX = {LinkKind.DATA: MAX_BYTES, LinkKind.CATCH_UP: CATCH_UP_BYTES}
 
 
 class _EpochsOf:
@@ -74,325 +59,192 @@ class _EpochsOf:
         return self._log.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
 
 
-class _Source:
-    """One leader, and the partitions that are fetched from it."""
-
-    __slots__ = ("fetch", "is_pump_wanted", "leader", "replicas")
-
-    def __init__(self, leader: int) -> None:
-        self.leader = leader
-        self.fetch = LeaderFetch()
-        self.replicas: dict[PartitionId, Replica] = {}
-        self.is_pump_wanted = False
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerPorts:
-    """The parts of the broker that followers use."""
-
-    world: World
-    peers: Peers
-    replicas: Replicas
-    files: Jobs
-    """The thread that writes checkpoints, cleans logs and deletes files."""
-    warnings: Warnings
-    write_failed: WriteFailed
-    trim: Callable[[Log, int, Callable[[], None]], None]
-    """Drops the files below a new log start offset, and reports when the offset is durable."""
-
-
 class Followers(BaseReplicaListener):
     """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
     def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
-        """`me` has the node id and the broker epoch of this incarnation."""
+        """`me` holds the broker epoch of this incarnation."""
         self._ports = ports
         self._clock = ports.world.clock
         self._me = me
         self._directory_id = directory_id
-        self._lines: dict[int, _Source] = {}
-        self._marking: set[Log] = set()
-        """The logs whose gap mark is being written."""
+        self._logs = FollowerLogs(ports, self._pump, self._trimmed)
+        self._sources: dict[tuple[int, LinkKind], FetchSource] = {}
+        self._placed: dict[PartitionId, tuple[FetchSource, Key]] = {}
+        """Where each partition is fetched, and in which leader epoch."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._is_stopped = False
 
     @property
     def followed_count(self) -> int:
-        """The number of partitions that are fetched or wait to be fetched."""
-        return sum(len(line.replicas) for line in self._lines.values())
+        """How many partitions are fetched or wait to be fetched."""
+        return len(self._placed)
 
     def stop(self) -> None:
-        """Stop all fetches. Records that are already appended are fsynced as usual."""
+        """Stop fetching. Records already appended are fsynced as usual."""
         self._is_stopped = True
         self._alarm.stop()
 
     # Notifications from `Replicas`.
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Note a new role: stop to fetch from the former leader and begin with the present one."""
-        if isinstance(change.before, FollowerRole):
-            self._leave(replica, change.before)
+        """Note a new role: stop fetching from the former leader and start with the present one."""
+        self._leave(replica)
         self._begin(replica)
 
     def gone(self, replica: Replica) -> None:
         """Note that this broker has no replica of the partition any more."""
-        if isinstance(replica.state.role, FollowerRole):
-            self._leave(replica, replica.state.role)
+        self._leave(replica)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Note that more of the log is durable, so that the next fetch can possibly be sent."""
+        """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
         role = replica.state.role
         if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
-        line = self._lines.get(role.leader)
-        if line is not None and replica.partition_id in line.replicas:
-            line.fetch.synced(_key(replica), replica.log.log_end_offset)
-            self._pump(line)
-        else:
+        placed = self._placed.get(replica.partition_id)
+        if placed is None:
             self._begin(replica)
+            return
+        source, key = placed
+        source.fetch.synced(key, replica.log.log_end_offset)
+        self._choose(replica)
+        self._pump(source)
 
     def _begin(self, replica: Replica) -> None:
-        """Start to fetch when the whole log is durable, because the first fetch acknowledges the
-        log."""
+        """Start when the whole log is durable, because the first fetch acknowledges it."""
         role = replica.state.role
-        if not isinstance(role, FollowerRole) or not replica.is_all_durable:
-            return
-        log = replica.log
-        line = self._lines.setdefault(role.leader, _Source(role.leader))
-        line.replicas[replica.partition_id] = replica
-        line.fetch.follow(
-            Followed(_key(replica), _EpochsOf(log), log.log_start_offset, log.log_end_offset)
-        )
-        self._pump_soon(line)
+        if isinstance(role, FollowerRole) and replica.is_all_durable:
+            self._place(replica, self._source(role.leader, first_link(replica)))
 
-    def _leave(self, replica: Replica, role: FollowerRole) -> None:
-        line = self._lines.get(role.leader)
-        if line is None or line.replicas.pop(replica.partition_id, None) is None:
+    def _source(self, leader: int, kind: LinkKind) -> FetchSource:
+        source = self._sources.get((leader, kind))
+        if source is None:
+            source = self._sources[leader, kind] = FetchSource(leader, kind)
+        return source
+
+    # On which link a partition is fetched.
+
+    def _place(self, replica: Replica, source: FetchSource) -> None:
+        """Fetch a partition there from now on, and on no other link."""
+        self._leave(replica)
+        log, key = replica.log, Key(*replica.partition_id, replica.leader_epoch)
+        self._placed[replica.partition_id] = source, key
+        source.replicas[replica.partition_id] = replica
+        source.fetch.follow(Followed(key, _EpochsOf(log), log.log_start_offset, log.log_end_offset))
+        self._ports.replicas.flush_apart(replica, source.kind is LinkKind.CATCH_UP)
+        self._pump_soon(source)
+
+    def _leave(self, replica: Replica) -> None:
+        source, key = self._placed.pop(replica.partition_id, (None, None))
+        if source is None or key is None:
             return
-        line.fetch.drop(Key(*replica.partition_id, role.epoch))
-        # The next fetch can have waited only for the fsync of this partition.
-        self._pump_soon(line)
+        source.replicas.pop(replica.partition_id, None)
+        source.caught_up.pop(replica.partition_id, None)
+        source.fetch.drop(key)
+        self._ports.replicas.flush_apart(replica, False)
+        # The source may have waited only for the fsync of this partition.
+        self._pump_soon(source)
+
+    def _choose(self, replica: Replica) -> None:
+        """Move a partition to the other link if it belongs there. All it has must be durable."""
+        placed = self._placed.get(replica.partition_id)
+        if placed is None:
+            return
+        source, key = placed
+        lag = source.fetch.lag_of(key)
+        if lag is None:
+            return
+        if source.kind is LinkKind.DATA:
+            if lag.is_far_behind and not replica.is_in_sync:
+                self._place(replica, self._source(source.leader, LinkKind.CATCH_UP))
+        elif lag.has_caught_up or replica.is_in_sync:
+            source.caught_up[replica.partition_id] = replica
+            self._pump_soon(self._source(source.leader, LinkKind.DATA))
+
+    def _take_over(self, source: FetchSource) -> None:
+        """Take the partitions that have caught up into the next fetch on DATA."""
+        other = self._sources.get((source.leader, LinkKind.CATCH_UP))
+        if other is None or source is other or not other.caught_up:
+            return
+        ready, other.caught_up = other.caught_up, {}
+        for partition, replica in ready.items():
+            _, key = self._placed[partition]
+            if other.fetch.lag_of(key) is None:
+                # An answer came in the meantime, and its records are not durable yet.
+                continue
+            self._place(replica, source)
 
     # Fetches.
 
-    def _pump_soon(self, line: _Source) -> None:
-        """Send a fetch in the next iteration of the event loop, for all partitions that changed."""
-        if not line.is_pump_wanted:
-            line.is_pump_wanted = True
-            self._ports.world.soon(self._pump, line)
+    def _pump_soon(self, source: FetchSource) -> None:
+        """Send a fetch at the end of this turn of the loop, with all partitions that changed."""
+        if not source.is_pump_wanted:
+            source.is_pump_wanted = True
+            self._ports.world.soon(self._pump, source)
 
-    def _pump(self, line: _Source) -> None:
-        line.is_pump_wanted = False
+    def _pump(self, source: FetchSource) -> None:
+        source.is_pump_wanted = False
         if self._is_stopped:
             return
         now_ms = self._clock.monotonic_ms()
-        plan = line.fetch.next_fetch(now_ms)
+        if source.fetch.is_free(now_ms):
+            self._take_over(source)
+        plan = source.fetch.next_fetch(now_ms)
         if plan is None:
-            deadline_ms = line.fetch.next_deadline_ms
+            deadline_ms = source.fetch.next_deadline_ms
             if deadline_ms is not None:
                 self._alarm.wake_by(deadline_ms)
             return
         self._ports.peers.ask(
-            line.leader,
-            LinkKind.DATA,
-            fetch_request(plan, self._me, self._directory_id),
+            source.leader,
+            source.kind,
+            fetch_request(plan, self._me, self._directory_id, BYTES_MAX[source.kind]),
             FETCH_VERSION,
             now_ms + REQUEST_MS_MAX,
-            partial(self._answered, line, plan.request_id),
-            partial(self._failed, line, plan.request_id),
+            partial(self._answered, source, plan.request_id),
+            partial(self._failed, source, plan.request_id),
         )
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Send the fetches whose wait after a failure is over. Return the next deadline."""
+        """Send the fetches whose wait after a failure is over."""
         waiting = [
-            (deadline_ms, line)
-            for line in self._lines.values()
-            if (deadline_ms := line.fetch.next_deadline_ms) is not None
+            (deadline_ms, source)
+            for source in self._sources.values()
+            if (deadline_ms := source.fetch.next_deadline_ms) is not None
         ]
-        for deadline_ms, line in waiting:
+        for deadline_ms, source in waiting:
             if deadline_ms <= now_ms:
-                self._pump(line)
+                self._pump(source)
         later = [deadline_ms for deadline_ms, _ in waiting if deadline_ms > now_ms]
         return min(later, default=None)
 
-    def _failed(self, line: _Source, request_id: int, end: End) -> None:
-        line.fetch.failed(request_id, self._clock.monotonic_ms())
-        self._pump(line)
+    def _failed(self, source: FetchSource, request_id: int, end: End) -> None:
+        source.fetch.failed(request_id, self._clock.monotonic_ms())
+        self._pump(source)
 
-    def _answered(self, line: _Source, request_id: int, answer: FetchResponse) -> None:
+    def _answered(self, source: FetchSource, request_id: int, answer: FetchResponse) -> None:
         now_ms = self._clock.monotonic_ms()
-        for action in line.fetch.on_answer(request_id, answer, now_ms):
-            replica = line.replicas[action.key.partition]
+        for action in source.fetch.on_answer(request_id, answer, now_ms):
+            replica = source.replicas[action.key.partition]
             if isinstance(action, Append):
-                self._append(line, replica, action)
+                self._logs.append(source, replica, action)
+                if not len(action.records):
+                    self._choose(replica)
             elif isinstance(action, Truncate | Reset):
-                self._truncate_soon(line, replica, action)
+                self._logs.truncate_soon(source, replica, action)
             else:
                 # The metadata log will name the next leader.
-                del line.replicas[action.key.partition]
-        self._pump(line)
+                self._leave(replica)
+        self._pump(source)
 
-    # Appending.
-
-    def _append(self, line: _Source, replica: Replica, action: Append) -> None:
-        if len(action.records):
-            try:
-                is_written = self._write(replica, memoryview(action.records))
-            except BeginsBelow as error:
-                reset = line.fetch.begins_below(action.key, error.base_offset)
-                if reset is not None:
-                    self._truncate_soon(line, replica, reset)
-                return
-            if not is_written:
-                line.fetch.refused(action.key, self._clock.monotonic_ms())
-                return
-            replica.on_written()
-        replica.on_learned(action.high_watermark)
-        self._trim(line, replica, action)
-
-    def _write(self, replica: Replica, records: memoryview) -> bool:
-        """Append fetched records. Return False if they must be fetched again."""
-        ports, log = self._ports, replica.log
-        now_ms = self._clock.now_ms()
-        end_offset = log.log_end_offset
-        try:
-            log.follower_append(records, now_ms)
-            log.write_staged(now_ms)
-        except GapsUnmarked:
-            self._mark_gaps(log)
-            return False
-        except DiskError as error:
-            ports.write_failed(replica.topic_partition, error, now_ms)
-            return False
-        except WireError as error:
-            self._warn_unfit(replica, str(error))
-            return False
-        if log.log_end_offset == end_offset:
-            self._warn_unfit(replica, f"{len(records)} bytes hold no whole batch")
-            return False
-        return True
-
-    def _warn_unfit(self, replica: Replica, reason: str) -> None:
-        self._ports.warnings.warn(
-            logger,
-            "records of the leader cannot be appended",
-            partition=replica.topic_partition,
-            log_end_offset=replica.log.log_end_offset,
-            reason=reason,
-        )
-
-    def _mark_gaps(self, log: Log) -> None:
-        """Write the mark that offsets can be missing. Records with gaps are fetched again after
-        that."""
-        if log in self._marking:
-            return
-        self._marking.add(log)
-
-        def marked(_: None) -> None:
-            self._marking.discard(log)
-            log.gaps_are_marked()
-
-        def failed(error: Exception) -> None:
-            self._marking.discard(log)
-            logger.warning("gap mark not written", extra=fields(folder=log.folder, error=error))
-
-        self._ports.files.run(log.gap_mark().perform, marked, failed)
-
-    def _trim(self, line: _Source, replica: Replica, action: Append) -> None:
-        """Move the log start offset to the leader's. Followers delete records in no other way."""
-        log = replica.log
-        start_offset = min(action.log_start_offset, log.high_watermark)
-        if start_offset <= log.log_start_offset:
-            return
-        log.advance_log_start(start_offset)
-
-        def durable() -> None:
-            # Report the offset to the leader only now. If the log was truncated since, it can start
-            # lower.
-            line.fetch.trimmed(action.key, min(start_offset, log.log_start_offset))
-
-        self._ports.trim(log, start_offset, durable)
-
-    # Truncation.
-
-    def _truncate_soon(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
-        begin = partial(self._begin_truncation, line, replica, action)
-        self._ports.replicas.begin_truncation(replica, begin)
-
-    def _begin_truncation(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
-        """Truncate the log if this is still necessary. No thread works on its files now."""
-        ports, log, key = self._ports, replica.log, action.key
-        if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
-            return
-        logs, now_ms = ports.replicas.logs, self._clock.now_ms()
-        job: Truncation | None
-        try:
-            if isinstance(action, Truncate):
-                new_end = action.end_offset
-                job = logs.begin_truncation(log, new_end, now_ms)
-            else:
-                new_end = action.start_offset
-                job = logs.begin_reset(log, new_end, now_ms)
-        except (CorruptionError, DiskError) as error:
-            self._truncation_failed(
-                replica, error, partial(self._truncate_soon, line, replica, action)
-            )
-            return
-        if job is None:
-            line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
-            self._pump(line)
-            return
-        logger.info(
-            "log diverged from its leader's and is truncated" if isinstance(action, Truncate)
-            else "log is reset to the start of its leader's log",
-            extra=fields(
-                partition=replica.topic_partition,
-                leader=line.leader,
-                leader_epoch=key.leader_epoch,
-                log_end_offset=log.log_end_offset,
-                offset=new_end,
-            ),
-        )  # fmt: skip
-        replica.is_busy = True
-        self._truncate(line, replica, key, job)
-
-    def _truncate(self, line: _Source, replica: Replica, key: Key, job: Truncation) -> None:
-        if not self._ports.replicas.holds(replica):
-            # This is a second try. By now, another log can be in the folder's place.
-            return
-
-        def truncated(loaded: LoadedLog) -> None:
-            if not self._ports.replicas.holds(replica):
-                return
-            replica.log.truncated(loaded)
-            self._ports.replicas.end_truncation(replica)
-            log = replica.log
-            if loaded.truncated_reason:
-                # A truncation ends at a batch boundary. If more was dropped, the log was damaged.
-                self._ports.replicas.found_damaged(replica, loaded.truncated_reason)
-            # If the partition has changed its role, `LeaderFetch` ignores this key.
-            line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
-            self._pump(line)
-
-        def failed(error: Exception) -> None:
-            self._truncation_failed(
-                replica, error, partial(self._truncate, line, replica, key, job)
-            )
-
-        self._ports.files.run(job.perform, truncated, failed)
-
-    def _truncation_failed(
-        self, replica: Replica, error: Exception, again: Callable[[], None]
-    ) -> None:
-        """Retry after a disk error. A damaged log goes out of service when a leader epoch
-        starts."""
-        logger.error(
-            "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)
-        )
-        self._ports.replicas.read_failed(replica, error)
-        if isinstance(error, DiskError):
-            self._ports.world.later(CUT_RETRY_MS, again)
+    def _trimmed(self, replica: Replica, key: Key, log_start_offset: int) -> None:
+        placed = self._placed.get(replica.partition_id)
+        if placed is not None:
+            placed[0].fetch.trimmed(key, log_start_offset)
 
 
-def _key(replica: Replica) -> Key:
-    return Key(*replica.partition_id, replica.leader_epoch)
+def first_link(replica: Replica) -> LinkKind:
+    """Return the link on which a follower begins to fetch. A partition that is in sync is never
+    fetched on CATCH_UP, because every acknowledgement waits for it.
+    """
+    return LinkKind.DATA if replica.is_in_sync else LinkKind.CATCH_UP

@@ -85,6 +85,7 @@ class Replica:
         "durable",
         "index",
         "is_busy",
+        "is_in_sync",
         "is_internal",
         "is_shared",
         "leader_epoch",
@@ -121,6 +122,8 @@ class Replica:
         The replica takes the role in the newest metadata when the job is done. So each change of a
         role must go through `Replicas._assign`.
         """
+        self.is_in_sync = False
+        """Whether the replayed metadata name this broker as an in-sync replica."""
         self.leader_epoch = NO_LEADER_EPOCH
         """The leader epoch of the present role. Other objects that keep state by partition keep it
         by this epoch too."""

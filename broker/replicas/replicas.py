@@ -165,6 +165,10 @@ class Replicas:
         if replica is not None:
             replica.on_durable(replica.durable_end())
 
+    def flush_apart(self, replica: Replica, is_apart: bool) -> None:
+        """Fsync a replica that catches up apart from the others, or together with them again."""
+        self._flusher.keep_apart(replica.log, is_apart)
+
     def flush_all(self) -> None:
         """Fsync all logs, whatever the settings of their topics."""
         for log in self._by_log:
@@ -367,6 +371,7 @@ class Replicas:
 
     def _assign(self, replica: Replica, topic: TopicImage, end_offset: int) -> None:
         partition = topic.partitions[replica.index]
+        replica.is_in_sync = self._settings.config.node_id in partition.in_sync_replicas
         min_in_sync = replica.log.config.min_insync_replicas
         change = replica.assign(partition, end_offset, min_in_sync, self.place.lived_ms)
         if change is not None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from broker.replication.epochs import EpochEnd, common_end
 from broker.replication.fetch_session import EPOCH_MAX, FULL_EPOCH, NO_SESSION
+from broker.replication.follower_lag import FollowerLag
 from broker.replication.follower_steps import (
     Action,
     Append,
@@ -55,6 +56,7 @@ class _Tracked:
         "failures",
         "is_busy",
         "key",
+        "lag",
         "last_epoch",
         "log_start_offset",
         "timer",
@@ -67,6 +69,7 @@ class _Tracked:
         self.log_start_offset = one.log_start_offset
         self.end_offset = one.end_offset
         self.last_epoch = one.epochs.latest
+        self.lag = FollowerLag(one.end_offset)
         self.is_busy = False
         """True while a job works on the log of the partition, or while the partition waits after a
         failure."""
@@ -127,6 +130,23 @@ class LeaderFetch:
             return None
         return self._backoff_until_ms or self._timers.next_deadline_ms
 
+    def is_free(self, now_ms: int) -> bool:
+        """Return whether a request can be sent now: no request or fsync is under way, and no wait
+        after a failure.
+        """
+        if self._in_flight is not None or self._owed:
+            return False
+        return self._backoff_until_ms is None or now_ms >= self._backoff_until_ms
+
+    def lag_of(self, key: Key) -> FollowerLag | None:
+        """Return how far a partition is behind. None if it is not fetched here, if its last records
+        are not fsynced, or if it waits for a job or after a failure. It must stay here then.
+        """
+        tracked = self._find(key)
+        if tracked is None or tracked.is_busy or key.partition in self._owed:
+            return None
+        return tracked.lag
+
     def follow(self, one: Followed) -> None:
         """Start to fetch a partition. This replaces an older epoch of the same partition."""
         partition = one.key.partition
@@ -146,9 +166,7 @@ class LeaderFetch:
         The cost depends on the number of changed partitions and not of all partitions, except in a
         full request.
         """
-        if self._in_flight is not None or self._owed:
-            return None
-        if self._backoff_until_ms is not None and now_ms < self._backoff_until_ms:
+        if not self.is_free(now_ms):
             return None
         self._backoff_until_ms = None
         for tracked in self._timers.due(now_ms):
@@ -270,6 +288,7 @@ class LeaderFetch:
             return self._truncate(tracked, found, data.log_start_offset, now_ms)
         tracked.failures = 0
         records = data.records or b""
+        tracked.lag.answered(data.high_watermark, len(records), now_ms)
         if len(records):
             self._owed[tracked.key.partition] = None
         tracked.verified_end = max(
@@ -326,6 +345,7 @@ class LeaderFetch:
     def _at(self, tracked: _Tracked, end_offset: int, last_epoch: int) -> None:
         tracked.end_offset = end_offset
         tracked.last_epoch = last_epoch
+        tracked.lag.reached(end_offset)
         self._changed[tracked.key.partition] = None
 
     def _find(self, key: Key) -> _Tracked | None:

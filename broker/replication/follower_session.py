@@ -120,7 +120,7 @@ class FollowerSession:
     The owner chooses `session_id`. It is never 0, and each session has a different one.
     """
 
-    __slots__ = ("_due", "_moved", "_next_epoch", "is_parked", "partitions", "session_id")
+    __slots__ = ("_due", "_lost", "_moved", "_next_epoch", "is_parked", "partitions", "session_id")
 
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
@@ -130,6 +130,8 @@ class FollowerSession:
         """True while a request waits for a mark."""
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
+        self._lost: set[PartitionId] = set()
+        """Partitions that the follower has named in another session, and that it was not told."""
         self._next_epoch = FULL_EPOCH
 
     def begin(
@@ -163,7 +165,28 @@ class FollowerSession:
                 self._moved[partition] = None
             self.partitions[partition] = asked
             self._due[partition] = None
+            self._lost.discard(partition)
         return heard
+
+    def lose(self, partition: PartitionId) -> bool:
+        """Remove a partition that the same follower has named in another session.
+
+        The next response says so with an error. If the other request was a late one, the follower
+        names the partition here again. Returns True for the first mark since the request was
+        parked.
+        """
+        if partition not in self.partitions:
+            return False
+        del self.partitions[partition]
+        self._moved.pop(partition, None)
+        self._lost.add(partition)
+        self._due[partition] = None
+        wakes, self.is_parked = self.is_parked, False
+        return wakes
+
+    def is_lost(self, partition: PartitionId) -> bool:
+        """Return whether another session has the partition, and the follower was not told yet."""
+        return partition in self._lost
 
     def written(self, partition: PartitionId) -> bool:
         """Mark a partition as due, after an append, a new start offset or a new role of the leader.
@@ -205,6 +228,7 @@ class FollowerSession:
         """
         self._due.pop(partition, None)
         self._moved.pop(partition, None)
+        self._lost.discard(partition)
 
     def put_out(self, partition: PartitionId) -> None:
         """Remove a partition until it is named again, because it was forgotten, refused, or

@@ -48,8 +48,21 @@ class LinkKind(Enum):
     """Fetch and FetchSnapshot of the metadata log."""
     DATA = "data"
     """Fetch of partitions."""
+    CATCH_UP = "catch-up"
+    """Fetch of partitions that are far behind, so that their bytes delay no other fetch."""
     MARKERS = "markers"
     """WriteTxnMarkers."""
+
+
+CATCH_UP_NAME = "-catch-up"
+"""The end of the client id on links of that kind. Each request of the link has it, so the other
+side knows the kind from the first one.
+"""
+
+
+def is_catch_up(client_id: str | None) -> bool:
+    """Return whether a request came on a link of the kind CATCH_UP."""
+    return client_id is not None and client_id.endswith(CATCH_UP_NAME)
 
 
 OnEnd = Callable[[int, LinkKind, End], None]
@@ -200,7 +213,8 @@ class Peers:
     # Inside.
 
     def _begin(self, node_id: int, kind: LinkKind, line: _PeerLine) -> Peer:
-        peer = Peer(self._world, self._ids, self._client_id, lambda end: ended(peer, end))
+        client_id = self._client_id + (CATCH_UP_NAME if kind is LinkKind.CATCH_UP else "")
+        peer = Peer(self._world, self._ids, client_id, lambda end: ended(peer, end))
         ended = partial(self._ended, node_id, kind, line)
         line.peer = peer
         delay_ms = line.dial_at_ms - self._world.clock.monotonic_ms()

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from tests.house import tree
-from tests.sim import replicated_scripts, transaction_scripts
+from tests.sim import catch_up_scripts, replicated_scripts, transaction_scripts
 from tests.sim.replication import scripts
 
 BUG_COUNT = 20
@@ -16,12 +16,17 @@ NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 CHANGE = re.compile(r"C\d+")
 """The number of a trap of changing a cluster."""
-CHANGES = ("C9", "C11")
+CHANGES = ("C9", "C11", "C12", "C13", "C36", "C37")
 
-SCRIPTS = {"R": scripts.SCRIPTS, "N": replicated_scripts.SCRIPTS, "T": transaction_scripts.SCRIPTS}
+SCRIPTS = {
+    "R": scripts.SCRIPTS,
+    "N": replicated_scripts.SCRIPTS,
+    "T": transaction_scripts.SCRIPTS,
+    "K": catch_up_scripts.SCRIPTS,
+}
 """The files of scripts that a test runs."""
 
-SCRIPT = re.compile(r"\b([RNT]) `(\w+)`")
+SCRIPT = re.compile(r"\b([RNTK]) `(\w+)`")
 TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")
 UNTRIED = ("*not offered:*", "*as with Kafka:*")
 

@@ -12,7 +12,7 @@ from pytest import MonkeyPatch
 from broker.fetch import replica_fetch
 from broker.fetch.replica_fetch import ReplicaFetches
 from broker.replicas.folder_rules import FolderRules
-from broker.replicas.followers import Followers
+from broker.replicas.follower_logs import FetchSource, FollowerLogs
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.follower_steps import Append, PartitionId
@@ -33,13 +33,13 @@ def _leader_epoch_in_fetch(patch: MonkeyPatch) -> None:
 
 
 def _follower_reports_durable_end(patch: MonkeyPatch) -> None:
-    appended = Followers._append
+    appended = FollowerLogs.append
 
-    def append(self: Followers, line: Any, replica: Replica, action: Append) -> None:
-        appended(self, line, replica, action)
-        line.fetch.synced(action.key, replica.log.log_end_offset)
+    def append(self: FollowerLogs, source: FetchSource, replica: Replica, action: Append) -> None:
+        appended(self, source, replica, action)
+        source.fetch.synced(action.key, replica.log.log_end_offset)
 
-    patch.setattr(Followers, "_append", append)
+    patch.setattr(FollowerLogs, "append", append)
 
 
 def _leader_counts_durable_end(patch: MonkeyPatch) -> None:

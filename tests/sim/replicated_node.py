@@ -17,7 +17,8 @@ from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders
-from broker.replicas.followers import FollowerPorts, Followers
+from broker.replicas.follower_logs import FollowerPorts
+from broker.replicas.followers import Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.place import Alone
 from broker.replicas.replica import Replica
@@ -448,6 +449,14 @@ class ReplicatedNode:
         ]
         if all(self.node_id in partition.replicas for partition in seen):
             raise Violation(f"I17: {self.node_id} deletes {place}, and is its replica")
+
+    def look_at_sessions(self) -> None:
+        """Check that no partition of a follower is in two of its sessions (trap 36)."""
+        lines = self.fetches._lines
+        for name, line in lines.items():
+            other = lines.get(name.other)
+            if other is not None and line.session.partitions.keys() & other.session.partitions:
+                raise Violation(f"{name} at {self.node_id}: a partition is in two sessions")
 
     def advanced(self, replica: Replica) -> None:
         """A high watermark has moved: below it all logs are one."""

@@ -176,6 +176,7 @@ class ReplicatedCluster:
             raise self.broken[0]
         for node in self.nodes.values():
             if node.is_up and node.replicas is not None:
+                node.look_at_sessions()
                 for replica in node.replicas:
                     node.look(replica)
 

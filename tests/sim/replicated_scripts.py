@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from broker.config import LogConfig
+from broker.fetch.replica_fetch import LineName
 from broker.sessions.peers import LinkKind
 from broker.storage.folder_jobs import DELETE_SUFFIX, FolderRemoval
 from broker.storage.log import Log
@@ -351,7 +352,7 @@ def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
 
 def requests_of(node: ReplicatedNode, leader: int) -> int:
     """Return how often a node has fetched from a leader in this life."""
-    return node.followers._lines[leader].fetch._last_request_id
+    return node.followers._sources[leader, LinkKind.DATA].fetch._last_request_id
 
 
 def followers_write_while_the_leader_still_syncs() -> None:
@@ -392,7 +393,7 @@ def a_follower_that_has_not_synced_is_waited_for() -> None:
 def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
     """A fetch that waits names what its sender followed when it was sent, and half a second more
     would pass until the next names the new partition."""
-    cluster = ReplicatedCluster("news", partition_count=2, leaders=(1, 2))
+    cluster = ReplicatedCluster("news of a leader", partition_count=2, leaders=(1, 2))
     cluster.late_news = 0.0
     cluster.pass_time(1_500)
     cluster.controller.prefer(0, 1)
@@ -418,7 +419,7 @@ def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
     cluster.network.cut(leader.host, second.host)
     assert leader.write(0, b"on its way") is not None
     cluster.pass_time(20)
-    call = leader.fetches._peers[second.node_id].call
+    call = leader.fetches._lines[LineName(second.node_id, is_catch_up=False)].call
     assert call is not None
     was_closed = call.session.is_closed
     cluster.controller.prefer(0, third.node_id)

@@ -113,8 +113,11 @@ class SimJobs:
     """One thread that does each job in the turn after the one in which it is given, or, in a world
     where they take their time, some milliseconds later."""
 
-    def __init__(self, world: SimWorld, on_final: Callable[[Exception], None] | None) -> None:
+    def __init__(
+        self, world: SimWorld, name: str, on_final: Callable[[Exception], None] | None
+    ) -> None:
         self._world = world
+        self._name = name
         self._on_final = on_final
         self._free_at_ms = 0
 
@@ -138,8 +141,9 @@ class SimJobs:
             world.soon(work)
             return
         now_ms = world.clock.monotonic_ms()
+        job_ms = world.job_ms_by_name.get(self._name, world.job_ms)
         # What chance gives to the jobs of a disk, and to nothing else.
-        self._free_at_ms = max(self._free_at_ms, now_ms) + world.jobs_chance.randint(*world.job_ms)
+        self._free_at_ms = max(self._free_at_ms, now_ms) + world.jobs_chance.randint(*job_ms)
         world.later(self._free_at_ms - now_ms, work)
 
     def stop(self, timeout_s: float | None = None) -> bool:
@@ -188,6 +192,8 @@ class SimWorld:
         self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
         """The duration of a job; None: no time at all."""
+        self.job_ms_by_name: dict[str, tuple[int, int]] = {}
+        """The same for the threads of these names."""
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
@@ -211,7 +217,7 @@ class SimWorld:
         return self.timeline.later(self, delay_ms, call)
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
-        return SimJobs(self, on_final)
+        return SimJobs(self, name, on_final)
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SimListening:
         made = self.listening[name] = SimListening(address, take)

@@ -12,7 +12,7 @@ import pytest
 
 from broker.real.warmer import Warmer
 from broker.real.world import LoopWorld
-from broker.replicas.flusher import Flusher
+from broker.replicas.flusher import FLUSH_THREADS, Flusher
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
@@ -129,6 +129,41 @@ def test_a_stop_does_not_wait_for_ever(
         await bench.begin(log)
         assert not bench.flusher.stop()
         log.may_end.set()
+
+    runner.run(run())
+
+
+def test_a_log_that_is_kept_apart_holds_up_no_other_one(runner: asyncio.Runner) -> None:
+    """Even with all other workers busy: it never takes their place, and they never take its."""
+
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        copied, *others = logs = [FakeLog() for _ in range(FLUSH_THREADS + 2)]
+        bench.flusher.keep_apart(copied, True)
+        for log in logs:
+            log.end = 1
+            if log is not copied:
+                log.may_end.set()
+            bench.flusher.mark(log)
+        await bench.until(len(others))
+        assert copied.syncs == 1
+        assert set(bench.flushed) == set(others)
+        # It is marked again during its own sync, and another one is kept apart as well.
+        copied.end = 2
+        others[0].end = 2
+        bench.flusher.keep_apart(others[0], True)
+        bench.flusher.mark(copied)
+        bench.flusher.mark(others[0])
+        copied.may_end.set()
+        await bench.until(len(others) + 3)
+        assert (copied.recovery_point, others[0].recovery_point) == (2, 2)
+        # Together with the others again.
+        bench.flusher.keep_apart(copied, False)
+        copied.end = 3
+        bench.flusher.mark(copied)
+        await bench.until(len(others) + 4)
+        assert bench.flusher.is_idle
+        assert bench.flusher.stop()
 
     runner.run(run())
 

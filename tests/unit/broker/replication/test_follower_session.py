@@ -158,6 +158,26 @@ def test_a_forgotten_partition_is_marked_no_more() -> None:
     assert (ours.due(), ours.also(), list(ours.partitions)) == ([], [], [B])
 
 
+def test_a_partition_that_another_session_has_is_told_once_and_marked_no_more() -> None:
+    ours = session(A, B)
+    ours.park()
+    assert ours.lose(A)
+    assert not ours.lose(A)
+    assert (list(ours.partitions), ours.due(), ours.is_lost(A)) == ([B], [A], True)
+    assert not ours.written(A)
+    ours.put_out(A)
+    assert (ours.due(), ours.is_lost(A)) == ([], False)
+
+
+def test_a_lost_partition_that_is_forgotten_or_named_again_needs_no_telling() -> None:
+    ours = session(A, B)
+    ours.lose(A)
+    ours.lose(B)
+    ours.begin(77, 1, [(B, asked(4))], [A])
+    assert (ours.is_lost(A), ours.is_lost(B)) == (False, False)
+    assert (list(ours.partitions), ours.due()) == ([B], [B])
+
+
 def test_the_first_write_since_it_was_parked_wakes_once() -> None:
     ours = session(A, B)
     ours.park()

@@ -10,7 +10,7 @@ import pytest
 
 from broker.config import Listener
 from broker.sessions.peer import ASKED_MAX
-from broker.sessions.peers import REDIAL_MS_MAX, REDIAL_MS_MIN, LinkKind, Peers
+from broker.sessions.peers import REDIAL_MS_MAX, REDIAL_MS_MIN, LinkKind, Peers, is_catch_up
 from broker.world import Address, End, Link
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -33,6 +33,7 @@ class Accepted:
         self.host = host
         self.link: Any = None
         self.asked: list[int] = []
+        self.client_id: str | None = None
         self.ends: list[End] = []
         self._is_silent = is_silent
 
@@ -43,6 +44,7 @@ class Accepted:
         for frame in frames:
             header, _ = decode_request_header(frame)
             self.asked.append(header.correlation_id)
+            self.client_id = header.client_id
             if not self._is_silent:
                 self.answer(header.correlation_id)
 
@@ -123,6 +125,18 @@ def test_each_node_and_kind_has_a_link_that_is_dialled_when_it_is_needed(scene: 
     scene.run()
     assert told == [[True]] * len(told)
     assert sorted(scene.hosts) == ["three"] + ["two"] * len(LinkKind)
+
+
+def test_a_link_names_whether_it_is_for_copies(scene: Scene) -> None:
+    scene.listen("two")
+    for kind in LinkKind:
+        scene.ask(2, kind)
+        scene.run()
+    named = {
+        kind: is_catch_up(one.client_id) for kind, one in zip(LinkKind, scene.accepted, strict=True)
+    }
+    assert [kind for kind, is_named in named.items() if is_named] == [LinkKind.CATCH_UP]
+    assert not is_catch_up(None)
 
 
 def test_a_request_that_waits_holds_up_no_other_kind(scene: Scene) -> None:

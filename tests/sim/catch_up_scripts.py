@@ -1,0 +1,188 @@
+"""Rare courses of events while partitions are copied on the link CATCH_UP (decision 0131)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+
+import pytest
+
+from broker.fetch.replica_fetch import LineName
+from broker.replicas import followers
+from broker.replication import follower_lag
+from broker.sessions.peers import LinkKind
+from protocol.messages.fetch import FetchPartition
+from protocol.types import TopicPartition
+from tests.sim.network import Mix
+from tests.sim.replicated_node import TOPIC, ReplicatedNode, Write
+from tests.sim.replicated_nodes import ReplicatedCluster
+from tests.sim.replicated_scripts import until
+
+COPIED, LIVE = 0, 1
+"""The partition that is copied, and another one of the same leader and follower."""
+ANSWER_BYTES = 2_000
+SLOW_MS = 200
+"""How long a sync of copied records takes; one of others takes at most 6 ms."""
+
+
+@contextmanager
+def small_answers() -> Iterator[None]:
+    """Let a copy take many fetches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(followers.BYTES_MAX, LinkKind.CATCH_UP, ANSWER_BYTES)
+        yield
+
+
+def returning(seed: str, batches: int = 60) -> tuple[ReplicatedCluster, ReplicatedNode]:
+    """Two partitions led by the first node. The third one returns and lacks much of the first."""
+    cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1))
+    cluster.late_news = 0.0
+    # The network delays nothing, so what is slow was waited for.
+    cluster.network.mix = Mix()
+    cluster.pass_time(1_000)
+    until(cluster, lambda: all(len(one.isr) == 3 for one in cluster.controller.parts.values()), 50)
+    for index in (COPIED, LIVE):
+        cluster.controller.prefer(index, 1)
+    until(cluster, lambda: cluster.nodes[1].find(LIVE) is not None)
+    third = cluster.nodes[3]
+    third.kill()
+    cluster.controller.fence(third.node_id)
+    for _ in range(batches):
+        assert cluster.nodes[1].write(COPIED, b"x" * 300) is not None
+        cluster.pass_time(3)
+    third.start()
+    third.world.job_ms_by_name["flush-catch-up"] = SLOW_MS, SLOW_MS
+    return cluster, third
+
+
+def missing(cluster: ReplicatedCluster, node: ReplicatedNode, index: int = COPIED) -> int:
+    """Return how many records of a partition a node lacks."""
+    place = TopicPartition(TOPIC, index)
+    return cluster.nodes[1].logs.logs[place].log_end_offset - node.durable_end(index)
+
+
+def link_of(node: ReplicatedNode, index: int) -> LinkKind | None:
+    """Return the link on which a node fetches a partition."""
+    placed = node.followers._placed.items() if node.replicas is not None else ()
+    kinds = [one.kind for partition, (one, _) in placed if partition.partition_index == index]
+    return kinds[0] if kinds else None
+
+
+def is_copied(node: ReplicatedNode) -> bool:
+    return link_of(node, COPIED) is LinkKind.CATCH_UP
+
+
+def has_ended(write: Write) -> bool:
+    return write.end is not None
+
+
+def no_acknowledgement_waits_for_a_copy() -> None:
+    """I21: what is in sync is acknowledged as fast as ever while another partition is copied."""
+    with small_answers():
+        cluster, third = returning("copy")
+        until(cluster, lambda: third.node_id in cluster.controller.parts[LIVE].isr)
+        for _ in range(8):
+            began_ms = cluster.now_ms
+            write = cluster.nodes[1].write(LIVE, b"live")
+            assert write is not None
+            until(cluster, partial(has_ended, write))
+            took_ms = cluster.now_ms - began_ms
+            assert write.end == "acknowledged" and took_ms < SLOW_MS // 2, f"{took_ms} ms"
+        assert missing(cluster, third) > 20, "it was not copied apart"
+        assert (link_of(third, COPIED), link_of(third, LIVE)) == (LinkKind.CATCH_UP, LinkKind.DATA)
+        cluster.heal()
+
+
+def a_copied_partition_comes_to_data_when_it_has_caught_up() -> None:
+    """Though a fetch waits there. The leader ends its wait, or writes would wait for 500 ms."""
+    with small_answers():
+        cluster, third = returning("over", batches=5)
+        until(cluster, lambda: not missing(cluster, third), 1)
+        cluster.pass_time(80)
+        assert link_of(third, COPIED) is LinkKind.DATA
+        until(cluster, lambda: third.node_id in cluster.controller.parts[COPIED].isr)
+        cluster.heal()
+
+
+def what_falls_far_behind_goes_back_to_the_copies() -> None:
+    """A follower whose disk was full left the in-sync replicas, and lacks much."""
+    with small_answers(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower_lag, "FAR_BYTES", 3_000)
+        patch.setitem(followers.BYTES_MAX, LinkKind.DATA, ANSWER_BYTES)
+        cluster, third = returning("back", batches=5)
+        until(cluster, lambda: len(cluster.controller.parts[COPIED].isr) == 3)
+        until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
+        third.disk.refuses = lambda path, operation: operation == "write"
+        for _ in range(80):
+            assert cluster.nodes[1].write(COPIED, b"x" * 300) is not None
+            cluster.pass_time(100)
+        assert third.node_id not in cluster.controller.parts[COPIED].isr
+        assert link_of(third, COPIED) is LinkKind.DATA
+        third.disk.refuses = None
+        until(cluster, lambda: link_of(third, COPIED) is LinkKind.CATCH_UP)
+        assert link_of(third, LIVE) is LinkKind.DATA
+        cluster.heal()
+        assert link_of(third, COPIED) is LinkKind.DATA
+
+
+def deaths_during_a_switch() -> None:
+    """Leader or follower dies shortly before, in or after the switch to DATA."""
+    chance = Random("deaths")
+    with small_answers():
+        for number in range(6):
+            cluster, third = returning(f"deaths {number}", batches=12)
+            third.world.job_ms_by_name.clear()
+            until(cluster, partial(is_copied, third), 1)
+            cluster.run_for(chance.randint(1, 120), write_every_ms=3)
+            dying = chance.choice((third, cluster.nodes[1]))
+            dying.cut_power()
+            cluster.pass_time(chance.randint(1, 300))
+            dying.start()
+            cluster.run_for(200)
+            cluster.heal()
+
+
+def one_session_has_a_partition_at_a_time() -> None:
+    """Trap 36. The session that lost it would send the same records again, in answers on DATA."""
+    with small_answers():
+        cluster, third = returning("one session", batches=12)
+        for _ in range(400):
+            cluster.run_for(2, write_every_ms=2)
+        assert link_of(third, COPIED) is LinkKind.DATA
+        cluster.heal()
+
+
+def a_late_request_takes_no_partition_for_good() -> None:
+    """A request that arrives late names a partition on a link on which it is not fetched any more.
+    The follower learns it, and names the partition again where it fetches it."""
+    cluster, third = returning("late", batches=5)
+    until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
+    until(cluster, lambda: len(cluster.controller.parts[COPIED].isr) == 3)
+    cluster.pass_time(1_000)
+    leader = cluster.nodes[1]
+    replica = leader.find(COPIED)
+    assert replica is not None
+    line = leader.fetches._lines[LineName(third.node_id, is_catch_up=False)]
+    assert replica.partition_id in line.session.partitions
+    # The leader does what it does when the other link names the partition.
+    leader.fetches._take_from(
+        LineName(third.node_id, is_catch_up=False), [(replica.partition_id, FetchPartition())]
+    )
+    assert replica.partition_id not in line.session.partitions
+    write = leader.write(COPIED, b"after it")
+    assert write is not None
+    until(cluster, lambda: write.end is not None)
+    assert write.end == "acknowledged"
+    cluster.heal()
+
+
+SCRIPTS: tuple[Callable[[], None], ...] = (
+    no_acknowledgement_waits_for_a_copy,
+    a_copied_partition_comes_to_data_when_it_has_caught_up,
+    what_falls_far_behind_goes_back_to_the_copies,
+    deaths_during_a_switch,
+    one_session_has_a_partition_at_a_time,
+    a_late_request_takes_no_partition_for_good,
+)

@@ -1,0 +1,89 @@
+"""Each course holds, and is missed when its guard is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.fetch.replica_fetch import ReplicaFetches
+from broker.replicas import followers
+from broker.replicas.flusher import Flusher
+from broker.replicas.followers import Followers
+from broker.replication import follower_lag
+from broker.replication.follower_session import FollowerSession
+from broker.sessions.peers import LinkKind
+from tests.harness.seed import seeded
+from tests.sim import catch_up_scripts as scripts
+from tests.sim.replicated_nodes import MOVES
+from tests.sim.test_replicated_nodes import live
+
+LIVES = 4
+
+
+def _copies_on_data(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(followers, "first_link", lambda replica: LinkKind.DATA)
+
+
+def _synced_together(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flusher, "keep_apart", lambda self, log, is_apart: None)
+
+
+def _in_sync_exempt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Followers, "_choose", lambda self, replica: None)
+
+
+def _called_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaFetches, "_call_over", lambda self, name, named: False)
+
+
+def _one_session(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FollowerSession, "lose", lambda self, partition: False)
+
+
+def _told_what_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FollowerSession, "lose", FollowerSession.put_out)
+
+
+GUARDS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = {
+    "63 in sync is exempt": (_in_sync_exempt, scripts.no_acknowledgement_waits_for_a_copy),
+    "63 copies have a link": (_copies_on_data, scripts.no_acknowledgement_waits_for_a_copy),
+    "63 copies have a sync": (_synced_together, scripts.no_acknowledgement_waits_for_a_copy),
+    "called over to DATA": (
+        _called_over,
+        scripts.a_copied_partition_comes_to_data_when_it_has_caught_up,
+    ),
+    "one session": (_one_session, scripts.one_session_has_a_partition_at_a_time),
+    "told what is lost": (_told_what_is_lost, scripts.a_late_request_takes_no_partition_for_good),
+}
+
+
+@pytest.mark.parametrize("script", scripts.SCRIPTS, ids=lambda script: script.__name__)
+def test_copies_come_through(script: Callable[[], None]) -> None:
+    script()
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_out, script = GUARDS[guard]
+    take_out(monkeypatch)
+    with pytest.raises(AssertionError):
+        script()
+
+
+def test_partitions_that_change_links_all_the_time_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything fails at random, replicas come and go, and a partition is soon far behind."""
+    monkeypatch.setattr(follower_lag, "FAR_BYTES", 300)
+    monkeypatch.setattr(follower_lag, "FAR_MS", 20)
+    # Also what is not in sync begins there, and has to leave.
+    _copies_on_data(monkeypatch)
+    for kind in LinkKind.DATA, LinkKind.CATCH_UP:
+        monkeypatch.setitem(followers.BYTES_MAX, kind, 700)
+    chance = seeded("links")
+    clusters = [
+        live(f"links {chance.getrandbits(32)}", chance.choice((3, 4)), faults=MOVES)
+        for _ in range(LIVES)
+    ]
+    assert sum(len(one.acked) for one in clusters) > 20 * LIVES
