@@ -9,7 +9,7 @@ from broker.real.process import main
 
 
 def parse_arguments(arguments: list[str]) -> int:
-    """Return the descriptor to read the settings from."""
+    """Return the file descriptor from which to read the settings."""
     parser = argparse.ArgumentParser(prog="python -m broker", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     descriptor: int = parser.parse_args(arguments).settings_fd

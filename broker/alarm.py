@@ -1,7 +1,7 @@
 """One timer for all deadlines of the broker.
 
-Ground floor. Pure. A timer of the world for each parked request would cost more than the request.
-Here the owner of a deadline calls `wake_by`, and the timer is only moved if this deadline is
+This module is pure. A timer of the event loop for each parked request would cost more than the
+request. So the owner of a deadline calls `wake_by`, and the timer is moved only if this deadline is
 earlier than all others.
 """
 
@@ -13,7 +13,8 @@ from broker.world import Cancel, World
 
 
 class Alarm:
-    """Calls `on_time(now_ms)` at the earliest deadline; it returns the next one, or None."""
+    """Calls `on_time(now_ms)` at the earliest deadline. `on_time` returns the next deadline, or
+    None."""
 
     def __init__(
         self,
@@ -30,7 +31,8 @@ class Alarm:
         self._due_ns = 0
 
     def wake_by(self, deadline_ms: int) -> None:
-        """Make sure that `on_time` is called at this deadline (monotonic milliseconds)."""
+        """Make sure that `on_time` is called at this deadline (monotonic milliseconds) or
+        before."""
         if self._call is not None:
             if self._deadline_ms <= deadline_ms:
                 return

@@ -1,12 +1,12 @@
-"""Limits on how long one turn of the loop works for clients, and for one connection.
+"""Limits the time that one iteration of the event loop works for clients, and for one connection.
 
-Ground floor. Pure. Each connection has a budget of its own (`sessions`), but a hundred busy ones
+This module is pure. Each connection has its own budget (`sessions`), but a hundred busy connections
 would still delay all others a hundred times as long. So all client connections share one more
-budget. Work that exceeds it waits for the next turn, and in between the loop handles every socket,
-timer and finished sync. Other brokers have no budget, so they never wait for clients.
+budget. Work that exceeds it waits for the next iteration. In between, the loop handles every
+socket, timer and finished fsync. Other brokers have no budget, so they never wait for clients.
 
-A session whose turn is over pauses reading until no whole frame is left in its buffer. Without the
-pause libuv would read the same socket up to 32 times in a row.
+A session that has used its time pauses reading until no whole frame is left in its buffer. Without
+the pause libuv would read the same socket up to 32 times in a row.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from typing import Protocol
 from broker.world import Soon
 
 SESSION_TURN_NS_MAX = 20_000_000
-"""The longest time that one session works in a row before others get a turn."""
+"""The longest time in nanoseconds that one session works before others are served."""
 
 TURN_GAP_NS = 2_000_000
-"""A read within this time after the last one belongs to the same turn, because libuv reads one
-socket several times in a row.
+"""The time in nanoseconds after a read within which the next read counts towards the same time
+limit, because libuv reads one socket several times in a row.
 
-If an unrelated read counts as the same turn, it costs a pause. If the same turn counted as a new
-one, it would cost the others 20 ms each time.
+If an unrelated read is counted too, it only costs a pause. If a read in a row got its own time
+limit, it would cost the other connections 20 ms each time.
 """
 
 LOOP_TURN_NS_MAX = 50_000_000
-"""The most work for clients before the loop handles its other events."""
+"""The longest time in nanoseconds that the loop works for clients before it handles its other
+events."""
 
 
 class WorkBudget(Protocol):
-    """The part of one loop turn that the sessions of a listener share."""
+    """The work time of one iteration of the loop that the sessions of a listener share."""
 
     def is_spent(self, now_ns: int) -> bool:
-        """Return True if no more work may begin in this turn."""
+        """Return True if no more work may begin in this iteration of the loop."""
 
 
 class UnlimitedBudget:
@@ -60,7 +61,7 @@ class TurnBudget:
         self._end_ns = 0
 
     def is_spent(self, now_ns: int) -> bool:
-        """Return True if no more work may begin in this turn."""
+        """Return True if no more work may begin in this iteration of the loop."""
         if not self._is_open:
             self._is_open = True
             self._end_ns = now_ns + self._limit_ns

@@ -1,9 +1,9 @@
 """One broker's configuration, built from the tables of settings, and its checks.
 
-Ground floor. Pure, and without pydantic, because a broker process must stay small.
-`topic_keys.LogConfig` has what a topic can set for itself, `node_keys.BrokerKeys` the node's own
-settings. The settings in the file are `given`. Settings made at run time override them, first those
-for all nodes, then those for this one.
+This module is pure and does not use pydantic, because a broker process must stay small.
+`topic_keys.LogConfig` has the settings that a topic can override, and `node_keys.BrokerKeys` those
+of the broker itself. `given` has the settings in the file. Settings made at run time override them:
+first those for all brokers, then those for this broker.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ BROKER_LISTENER = "BROKER"
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
 SASL_SSL = "SASL_SSL"
-"""Kafka's names of the security protocols that listeners have here."""
+"""Kafka's names of the security protocols that a listener can have."""
 
 FAULT_COUNT_MAX = 20
-"""The most wrong settings named in one answer; a client can send thousands."""
+"""The largest number of wrong settings that one answer names, because a client can send
+thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +68,20 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """The files in PEM format with which a broker proves who it is."""
+    """The files in PEM format with which a broker proves its identity."""
 
     certificate: str
     """The certificate and its chain, without the root."""
     key: str
     ca: str | None = None
-    """The CAs whose certificates other brokers must have."""
+    """The CAs that must have signed the certificates of other brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(BrokerKeys):
-    """One broker's identity, addresses and settings, built once at the start and passed down.
+    """One broker's identity, addresses and settings, built once at the start.
 
-    `given` are the parsed `settings` of the file by Kafka's key. Settings made at run time override
+    `given` has the parsed `settings` of the file by Kafka's key. Settings made at run time override
     them: `dynamic_for_all`, then `dynamic`. A topic's effective settings are
     `config.log_config(overrides)`.
     """
@@ -95,23 +96,22 @@ class BrokerConfig(BrokerKeys):
     rack: str | None = None
     """The rack of the node (`broker.rack`), which spreads the replicas of a partition."""
     tls: TlsFiles | None = None
-    """Set if a listener has TLS."""
+    """The certificate files; None if no listener has TLS."""
     login_secret: bytes = b""
-    """The secret of the cluster from which the salts of unknown users are made. Set if clients of a
-    listener must log in.
-    """
+    """The secret of the cluster from which the salts of unknown users are made. It is empty if no
+    listener requires a login."""
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """All brokers of a cluster, with the host and port on which each listens for the others. Empty
-    for a broker without others.
-    """
+    for a broker that is configured alone."""
     given: Mapping[str, Value] = field(default_factory=dict)
     dynamic_for_all: Mapping[str, Value] = field(default_factory=dict)
     dynamic: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> BrokerConfig:
-        """Build the configuration from the JSON object on the settings descriptor. Raises
-        ConfigError.
+        """Return the configuration in the JSON object from the settings descriptor.
+
+        Raises ConfigError if a setting is wrong or missing.
         """
         settings = raw.get("settings") or {}
         if faults := check_settings(settings):
@@ -146,16 +146,17 @@ class BrokerConfig(BrokerKeys):
 
     @property
     def configured_ids(self) -> tuple[int, ...]:
-        """The ids of all configured brokers, in rising order."""
+        """The ids of all configured brokers, in ascending order."""
         return tuple(sorted({*self.voters, self.node_id}))
 
     @property
     def in_force(self) -> dict[str, Value]:
-        """Every value that is set, by Kafka's key; where several are set, the overriding one."""
+        """Every value that is set, by Kafka's key. If several values are set, the overriding
+        one."""
         return {**self.given, **self.dynamic_for_all, **self.dynamic}
 
     def with_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> BrokerConfig:
-        """Return a copy with these run-time settings instead of earlier ones.
+        """Return a copy with these run-time settings in place of earlier ones.
 
         They were checked when they were set. A key or value that this version does not understand
         is skipped, because it must not prevent a broker from starting.
@@ -169,13 +170,14 @@ class BrokerConfig(BrokerKeys):
         return replace(config, **{**defaults, **_attributes(config.in_force)})
 
     def log_config(self, overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """Return the settings of a topic that sets `overrides`."""
+        """Return the settings of a topic that overrides `overrides`."""
         return LogConfig.of(overrides or {}, self.in_force)
 
 
 class InForce:
-    """The node's current configuration. Code that must follow changes at run time reads it here on
-    every use.
+    """The broker's current configuration.
+
+    Code that must follow changes at run time reads `config` on every use.
     """
 
     __slots__ = ("config",)
@@ -185,7 +187,8 @@ class InForce:
 
 
 def _check_voters(config: BrokerConfig) -> None:
-    """Check that this broker is one of the voters and has a listener for the others."""
+    """Check that this broker is one of the voters and has a listener for the others. Raises
+    ConfigError."""
     if config.node_id not in config.voters:
         named = ", ".join(map(str, sorted(config.voters)))
         raise ConfigError([("voters", named, f"this broker, {config.node_id}, among them")])
@@ -195,7 +198,8 @@ def _check_voters(config: BrokerConfig) -> None:
 
 
 def _check_security(config: BrokerConfig) -> None:
-    """Check the security protocol of each listener, and that it has the files that it needs."""
+    """Check the security protocol of each listener, and that the files for it are configured.
+    Raises ConfigError."""
     for name, listener in config.listeners.items():
         key, found = f"listeners.{name}.security_protocol", listener.security_protocol
         if found not in (PLAINTEXT, SSL, SASL_SSL):
@@ -226,7 +230,7 @@ def _understood(key: str, found: str) -> list[Value]:
 def _synonym_row(synonym: Synonym, row: Setting) -> Setting:
     unit = {60_000: "minutes", 3_600_000: "hours"}.get(synonym.factor, row.unit)
     high = row.high if synonym.factor == 1 else INT_MAX
-    # As in Kafka: only the key in the setting's own unit changes at run time.
+    # As in Kafka, only the key in the setting's own unit can be changed at run time.
     is_dynamic = synonym.factor == 1
     return Setting(
         synonym.key, row.kind, row.default, unit, row.why, row.low, high, row.choices, (),
@@ -237,7 +241,7 @@ def _synonym_row(synonym: Synonym, row: Setting) -> Setting:
 TOPIC_ROWS: dict[str, tuple[str, Setting]] = {
     row.key: (attribute, row) for attribute, row in rows(LogConfig)
 }
-"""Topic key -> (attribute of LogConfig, row)."""
+"""The attribute of LogConfig and the row of each topic setting, by Kafka's key."""
 
 BROKER_ROWS: dict[str, tuple[str, Setting]] = {
     **{
@@ -247,17 +251,19 @@ BROKER_ROWS: dict[str, tuple[str, Setting]] = {
     },
     **{row.key: (attribute, row) for attribute, row in rows(BrokerKeys)},
 }
-"""Broker key -> (attribute of BrokerConfig, or "" for the default of a topic setting, row)."""
+"""The attribute of BrokerConfig and the row of each broker setting, by Kafka's key. The attribute
+is empty for a key that sets the default of a topic setting."""
 
 
 FOREIGN_KEYS_MAX = 100
-"""The most unknown broker keys that are stored, for one node and for all nodes."""
+"""The largest number of unknown broker keys that are stored, for one broker and for all brokers."""
 
 FOREIGN_KEY_LENGTH_MAX = 249
 
 
 def foreign_setting(key: str) -> Setting:
-    """Return a row for a broker key that this broker does not know: stored and shown, not used.
+    """Return a row for a broker key that this broker does not know. Its value is stored and shown,
+    but not used.
 
     Kafka accepts any key at run time, because its plug-ins have their own settings, and tools set
     some keys that only Kafka uses.
@@ -267,7 +273,8 @@ def foreign_setting(key: str) -> Setting:
 
 
 def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
-    """Return the first faults in broker settings made at run time, including unknown keys."""
+    """Return the first faults in broker settings that are made at run time. Unknown keys can be
+    faults too."""
     foreign = [key for key in settings if key not in BROKER_ROWS]
     faults = check_settings({key: settings[key] for key in settings if key in BROKER_ROWS})
     if len(foreign) > FOREIGN_KEYS_MAX:
@@ -282,12 +289,13 @@ def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
 
 
 def check_settings(settings: Mapping[str, object]) -> list[Fault]:
-    """Return the first faults in a `cluster.settings` section; empty if it is right."""
+    """Return the first faults in a `cluster.settings` section; empty if there is none."""
     return _check(settings, BROKER_ROWS, "broker")
 
 
 def check_topic_settings(settings: Mapping[str, object], *, suggests: bool = True) -> list[Fault]:
-    """Return the first faults in a topic's settings, from the file or a request; empty if right."""
+    """Return the first faults in a topic's settings, from the file or a request; empty if there is
+    none."""
     faults = _check(settings, TOPIC_ROWS, "topic", suggests=suggests)
     least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
     if not faults and (least in settings or most in settings):
@@ -301,7 +309,7 @@ def check_topic_settings(settings: Mapping[str, object], *, suggests: bool = Tru
 
 
 def topic_settings_text(settings: Mapping[str, object]) -> dict[str, str]:
-    """Convert checked topic settings to text in Kafka's spelling, for the metadata log."""
+    """Return checked topic settings as text in Kafka's spelling, for the metadata log."""
     return {key: text(parse(TOPIC_ROWS[key][1], value)) for key, value in settings.items()}
 
 
@@ -312,7 +320,10 @@ def _check(
     *,
     suggests: bool = True,
 ) -> list[Fault]:
-    """Only the first unknown key gets a suggestion, because the search for one is slow."""
+    """Return the first faults in the settings.
+
+    Only the first unknown key gets a suggestion, because the search for a similar key is slow.
+    """
     faults: list[Fault] = []
     for key, value in settings.items():
         if len(faults) == FAULT_COUNT_MAX:

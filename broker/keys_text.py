@@ -1,6 +1,6 @@
-"""The tables of settings as Markdown: the end of `docs/reference/configuration.md`.
+"""Writes the tables of settings as Markdown, for the end of `docs/reference/configuration.md`.
 
-Ground floor. Pure. A running broker never loads it.
+This module is pure. A running broker never loads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ without its value, and logs that it has no effect.
 
 
 def markdown() -> str:
-    """Return both tables: each key with type, default, limits and reason."""
+    """Return both tables. They have the type, default, limits and reason of each key."""
     return "\n".join([_INTRODUCTION, *_topic_lines(), "", *_broker_lines(), ""])
 
 

@@ -1,9 +1,9 @@
-"""The settings that limit what clients can do to the node: frames, counts, connections, memory.
+"""The settings that limit the frames, connections and memory that clients can use.
 
-Ground floor. Pure. Everything that a peer can make longer, larger or more numerous has its limit
-here, under Kafka's key if Kafka has one. Tests reach every limit. The limits on new connections
+This module is pure. It has the limit of everything that a peer can make longer, larger or more
+numerous, under Kafka's key if Kafka has one. Tests reach every limit. The limits on new connections
 count the listeners MILL and BROKER separately, as Kafka reserves connections for the listener
-between its brokers. So the mill's own parts can connect whatever clients do.
+between its brokers. So the mill's own parts can always connect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.settings import INT_MAX, ConfigType, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitKeys:
-    """Part of `BrokerKeys`."""
+    """The limits, as a part of `BrokerKeys`."""
 
     connection_first_byte_timeout_ms: int = setting(
         "connection.first.byte.timeout.ms", ConfigType.LONG, 10_000, "ms", low=1,

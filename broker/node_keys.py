@@ -1,8 +1,8 @@
-"""The settings of the node itself, with default and reason, in one table like that of topics.
+"""The settings of the broker itself, with default and reason, in one table.
 
-Ground floor. Pure. `is_dynamic` rows can be changed while the broker runs, for one node or for all,
-so code must read them on every use. Some defaults differ from Kafka's for three brokers on one
-machine, or for a short reload: the internal topics are small.
+This module is pure. `is_dynamic` rows can be changed while the broker runs, for one broker or for
+all, so code must read them on every use. Some defaults differ from Kafka's, because they are for
+three brokers on one machine. The internal topics are small, so that a coordinator loads quickly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.settings import INT_MAX, LONG_MAX, ConfigType, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerKeys(LimitKeys):
-    """The settings of the node. Those of topics are in `LogConfig`."""
+    """The settings of the broker. `LogConfig` has those of topics."""
 
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", ConfigType.BOOLEAN, True, is_dynamic=True,

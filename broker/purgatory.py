@@ -1,17 +1,18 @@
-"""The waiting room: operations wait for offsets, until one is reached or lost, or time is up.
+"""The purgatory: operations wait for offsets, until one is reached or lost, or time is up.
 
-Ground floor. Pure: no coroutine, task or future for an operation. A key is one kind of offset of
-one partition: durable at the leader, committed, readable, or deleted by all replicas. The key keeps
-the queue of its operations. `Purgatory` keeps their deadlines, for one alarm. No size limit is
-needed, because each operation belongs to a request, and requests are limited when they arrive.
+This module is pure, without a coroutine, task or future per operation. A key is one kind of offset
+of one partition: durable on the leader, committed, readable, or deleted by all replicas. The key
+has the queue of the operations that wait for it. `Purgatory` has their deadlines and needs one
+alarm. No size limit is necessary, because each operation belongs to a request, and requests are
+limited when they arrive.
 
 Most operations, such as a Produce, wait for one key and end long before their deadline. So they
-have no timer: a key knows the earliest deadline since it was empty. A Fetch waits for the first of
-many keys and often ends at its deadline, so it has a timer.
+have no timer. The key only knows the earliest deadline of the operations since its queue was empty.
+A Fetch waits for the first of many keys and often ends at its deadline, so it has a timer.
 
 Invariants: every operation ends exactly once, by `reached` or by `lost`. The operations of a key
-are reached in the order of their offsets, and for equal offsets in the order in which they came. An
-operation may call its key from inside its own end: it may await, lose, reach and expire.
+are reached in the order of their offsets, and for equal offsets in the order in which they came.
+When an operation ends, it may call its key from inside this call, to await, lose, reach or expire.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from broker.timers import Timer, Timers
 from protocol.errors import ErrorCode
 
 NO_MARK = -1
-"""No offset is known to be reached, not even offset 0."""
+"""The mark of a key whose offset is unknown. Not even offset 0 is reached."""
 
 WITHDRAWN_KEPT = 8
-"""Below this number of ended operations a queue is not rebuilt."""
+"""The number of ended operations below which a queue is not rebuilt."""
 
 
 class WaitingOperation(Protocol):
     """A waiting operation. Exactly one of its two methods is called, once."""
 
     def reached(self) -> None:
-        """Called when everything below the offset is reached."""
+        """Continue, because everything below the offset is reached."""
 
     def lost(self, code: ErrorCode) -> None:
-        """Called when the wait ends in vain: the role has ended, or the time is up."""
+        """Fail, because the role has ended or the time is up."""
 
 
 class OffsetKey:
@@ -47,22 +48,22 @@ class OffsetKey:
 
     def __init__(self, mark: int = NO_MARK) -> None:
         self._line: deque[tuple[int, int | None, WaitingOperation]] = deque()
-        """Offset, deadline, operation. Offsets never fall."""
+        """The offset, the deadline and the operation of each wait. The offsets never fall."""
         self._withdrawn_count = 0
-        """At most how many operations are in the queue although they have ended."""
+        """An upper bound of the number of operations that are in the queue although they have
+        ended."""
         self.mark = mark
-        """Everything below this offset is reached."""
+        """The offset below which everything is reached."""
         self.next_deadline_ms: int | None = None
-        """When to call `expire`: at or before every waiter's deadline, as the earliest may have
-        ended.
-        """
+        """The time to call `expire`. It can be before the earliest deadline, because that operation
+        can have ended."""
 
     def __len__(self) -> int:
         return len(self._line)
 
     def await_(self, offset: int, waiter: WaitingOperation, deadline_ms: int | None) -> None:
-        """Wait until everything below `offset` is reached. If it already is, call `reached` at
-        once.
+        """Wait until everything below `offset` is reached. If it is reached already, call `reached`
+        at once.
 
         Without a deadline only `lost` ends the wait early. A replay uses this, because it must
         happen even if its client has already been answered.
@@ -75,7 +76,7 @@ class OffsetKey:
         self.park(offset, waiter, deadline_ms)
 
     def park(self, offset: int, waiter: WaitingOperation, deadline_ms: int | None) -> None:
-        """Wait until `reached` is called with an offset that is not lower."""
+        """Wait until `reached` is called with this offset or a higher one."""
         line = self._line
         if not line:
             self.next_deadline_ms = deadline_ms
@@ -86,8 +87,8 @@ class OffsetKey:
         if not line or line[-1][0] <= offset:
             line.append((offset, deadline_ms, waiter))
             return
-        # A duplicate waits for a lower offset than the last waiters. Its place is near the end,
-        # because only the last few batches of a producer are remembered.
+        # A duplicate batch waits for a lower offset than the last waiters. Its place is near the
+        # end, because only the last few batches of a producer are remembered.
         behind = []
         while line and line[-1][0] > offset:
             behind.append(line.pop())
@@ -95,18 +96,22 @@ class OffsetKey:
         line.extend(reversed(behind))
 
     def reached(self, mark: int) -> None:
-        """Mark everything below `mark` as reached. A lower mark than the last one has no effect."""
+        """Note that everything below `mark` is reached, and end the waits for it. A lower mark than
+        the last one has no effect."""
         if mark > self.mark:
             self.mark = mark
-        # Read both again each time, because a waiter can change them from inside `reached`.
+        # Read the queue and the mark again each time, because a waiter can change them inside
+        # `reached`.
         while self._line and self._line[0][0] <= self.mark:
             self._line.popleft()[2].reached()
 
     def lost(self, code: ErrorCode) -> None:
-        """End every wait, because the partition is no longer led here or another log begins.
+        """End every wait with an error, because the partition is no longer led by this broker or
+        another log begins.
 
-        The mark is forgotten too, because it says nothing about the next leadership. If `lost`
-        begins another wait, it joins a new queue without a mark until `reached` sets one.
+        The mark is forgotten too, because it says nothing about the next leadership. If a waiter
+        begins another wait inside `lost`, that wait joins a new queue without a mark until
+        `reached` sets one.
         """
         line, self._line = self._line, deque()
         self.mark = NO_MARK
@@ -115,7 +120,7 @@ class OffsetKey:
             waiter.lost(code)
 
     def withdrawn(self) -> None:
-        """Note that one of several keys has ended the wait of an operation in this queue."""
+        """Note that another key has ended the wait of an operation in this queue."""
         self._withdrawn_count += 1
         if self._withdrawn_count > max(WITHDRAWN_KEPT, len(self._line) // 2):
             kept = (one for one in self._line if not _is_over(one[2]))
@@ -155,7 +160,8 @@ class FirstReached:
     ) -> None:
         self._purgatory = purgatory
         self.waiter: WaitingOperation | None = waiter
-        """None once the wait has ended. Other keys can still have it in their queues."""
+        """The operation; None after the wait has ended. Other keys can still have this wait in
+        their queues."""
         self.keys = keys
 
     def reached(self) -> None:
@@ -176,22 +182,22 @@ def _is_over(waiter: WaitingOperation) -> bool:
 
 
 class Purgatory:
-    """The deadlines of all keys of a broker, for one alarm."""
+    """The deadlines of all waits of a broker, for one alarm."""
 
     __slots__ = ("_keys", "_keys_deadline_ms", "_timers", "_wake_by")
 
     def __init__(self, wake_by: Callable[[int], None]) -> None:
-        """`wake_by` makes sure that `expire` is called by a given time."""
+        """`wake_by` makes sure that `expire` is called at a given time or before."""
         self._keys: dict[OffsetKey, None] = {}
-        """Keys that may have operations with a deadline."""
+        """The keys that possibly have operations with a deadline."""
         self._keys_deadline_ms: int | None = None
-        """No deadline of a key is earlier."""
+        """A lower bound of the deadlines of these keys."""
         self._timers: Timers[FirstReached] = Timers()
         self._wake_by = wake_by
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`: no operation's deadline is earlier."""
+        """The time to call `expire`. No operation has an earlier deadline."""
         deadlines = (self._keys_deadline_ms, self._timers.next_deadline_ms)
         return min((one for one in deadlines if one is not None), default=None)
 
@@ -213,7 +219,7 @@ class Purgatory:
         """Wait until the first of several keys reaches its offset, or until the deadline.
 
         Without keys the operation waits for its deadline. The caller has checked that it must wait,
-        because offsets that are reached already are not considered.
+        because this method does not consider offsets that are reached already.
         """
         first = FirstReached(self, waiter, offsets.keys())
         for key, offset in offsets.items():
@@ -223,7 +229,7 @@ class Purgatory:
         return first
 
     def withdraw(self, first: FirstReached) -> None:
-        """End a wait without a call. It can have ended before."""
+        """End a wait without a call of its operation. The wait can have ended before."""
         if first.waiter is not None:
             first.waiter = None
             self._timers.cancel(first.timer)
@@ -231,7 +237,8 @@ class Purgatory:
                 key.withdrawn()
 
     def expire(self, now_ms: int) -> None:
-        """End the waits whose deadline has come: those for one key first, then by deadline."""
+        """End the waits whose deadline has come. The waits for one key come first, then the others
+        by deadline."""
         self._expire_keys(now_ms)
         for first in self._timers.due(now_ms):
             first.lost(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,8 +1,8 @@
-"""Declaration, parsing and checking of one setting, for the tables of `broker/config.py`.
+"""Declares, parses and checks settings, for the tables of `broker/config.py`.
 
-Ground floor. Pure. A table is a frozen dataclass whose fields are made by `setting(...)`. The
-field's name is the attribute and its metadata the rest of the row. So the class that code reads,
-and the rows in DescribeConfigs and the documentation, always agree.
+This module is pure. A table is a frozen dataclass whose fields are made by `setting(...)`. The
+field's name is the attribute, and the field's metadata is the rest of the row. So the class that
+code reads, the answers of DescribeConfigs and the documentation always agree.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 VALUE_LENGTH_MAX = 1_000
-"""The longest accepted value. The longest useful one has some dozen characters."""
+"""The largest number of characters of a value. The longest useful value has some dozen."""
 
 Value = bool | int | float | str
 
 Fault = tuple[str, object, str]
-"""A wrong setting: the key, the value found, what was expected."""
+"""A wrong setting: the key, the value found, and the expected value."""
 
-# Python accepts more numbers than Kafka: underscores, and the digits of all scripts.
+# Python accepts more numbers than Kafka, with underscores and the digits of all scripts.
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
 
 class ConfigType(IntEnum):
-    """The type of a value; the numbers are those of DescribeConfigs."""
+    """The type of a value. The numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -63,15 +63,15 @@ class Setting:
     choices: tuple[str, ...]
     synonyms: tuple[Synonym, ...]
     is_dynamic: bool = False
-    """True if it can be changed while the broker runs."""
+    """True if the setting can be changed while the broker runs."""
     pattern: str = ""
-    """A pattern for the whole text, if there is no list of choices."""
+    """A regular expression that the whole text must match; empty if there is a list of choices."""
     form: str = ""
-    """The pattern in words."""
+    """The pattern in words, for error messages."""
 
     @property
     def expected(self) -> str:
-        """A description of valid values, for the error message about a wrong one."""
+        """A description of valid values, for the error message about a wrong value."""
         if self.pattern:
             return self.form
         if len(self.choices) == 1:
@@ -91,7 +91,7 @@ class Setting:
 
 
 class WrongValue(ValueError):
-    """The value does not fit its row. The text says what is expected."""
+    """The value does not fit its row. The text says which value is expected."""
 
 
 class ConfigError(Exception):
@@ -132,14 +132,15 @@ def setting(
 
 
 def rows(table: type) -> Iterator[tuple[str, Setting]]:
-    """Yield attribute and row of every setting of a table, in the order of declaration."""
+    """Yield the attribute and the row of every setting of a table, in the order of declaration."""
     for item in fields(table):
         if (row := item.metadata.get("setting")) is not None:
             yield item.name, row
 
 
 def parse(row: Setting, given: object) -> Value:
-    """Convert a value from a configuration file or a request to its type. Raises WrongValue."""
+    """Convert a value from a configuration file or a request to the type of its row. Raises
+    WrongValue."""
     if isinstance(given, str) and len(given) > VALUE_LENGTH_MAX:
         raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
     if row.kind is ConfigType.BOOLEAN:
@@ -163,7 +164,7 @@ def text(value: Value) -> str:
 
 
 def scaled(value: Value, synonym: Synonym) -> Value:
-    """Convert a synonym's value to the unit of the setting; -1 stays `no limit`."""
+    """Convert a synonym's value to the unit of the setting. -1 stays -1, which means no limit."""
     if synonym.factor != 1 and isinstance(value, int) and value > 0:
         return value * synonym.factor
     return value
@@ -171,7 +172,7 @@ def scaled(value: Value, synonym: Synonym) -> Value:
 
 def nearest(key: str, known: Mapping[str, object]) -> str:
     """Return `; did you mean …?` if a known key resembles the unknown one, else an empty string."""
-    # Imported here because only a wrong configuration needs it.
+    # Import difflib here, because only a wrong configuration needs it.
     from difflib import get_close_matches
 
     close = get_close_matches(key, known, n=1)
@@ -197,7 +198,7 @@ def _parse_list(row: Setting, given: object) -> str:
 
 
 def _parse_form(row: Setting, given: object) -> str:
-    """Parse a text with a pattern; items of a list can have blanks around them."""
+    """Parse a text with a pattern. The items of a list can have spaces around them."""
     if not isinstance(given, str):
         raise WrongValue(row.expected)
     value = ",".join(part.strip() for part in given.split(","))

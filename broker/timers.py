@@ -1,9 +1,9 @@
 """Deadlines without a clock: a heap that gets the time from its caller.
 
-Ground floor. Pure. Items with equal deadlines come out in the order in which they were added. A
+This module is pure. Items with equal deadlines come out in the order in which they were added. A
 cancelled timer stays in the heap until its deadline, or until the cancelled timers outnumber the
-live ones and the heap is rebuilt. So the heap has at most twice the live timers, plus a small
-constant.
+live ones and the heap is rebuilt. So the heap has at most twice as many entries as live timers,
+plus a small constant.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 CANCELLED_KEPT = 64
-"""Below this number of cancelled timers the heap is not rebuilt."""
+"""The number of cancelled timers below which the heap is not rebuilt."""
 
 
 class Timer(Generic[Item]):
-    """One deadline. `item` is None once the timer is due or cancelled."""
+    """One deadline. `item` is None after the timer was due or cancelled."""
 
     __slots__ = ("deadline_ms", "item")
 
@@ -42,7 +42,7 @@ class Timers(Generic[Item]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline, or None."""
+        """The earliest deadline; None if there is no timer."""
         heap = self._heap
         while heap and heap[0][2].item is None:
             heappop(heap)
@@ -56,7 +56,7 @@ class Timers(Generic[Item]):
         return timer
 
     def cancel(self, timer: Timer[Item]) -> None:
-        """Cancel a timer. Does nothing if the timer was already due."""
+        """Cancel a timer. This has no effect if the timer was already due."""
         if timer.item is None:
             return
         timer.item = None
@@ -67,7 +67,7 @@ class Timers(Generic[Item]):
             self._cancelled_count = 0
 
     def due(self, now_ms: int) -> list[Item]:
-        """Remove and return every item whose deadline is reached, earliest first."""
+        """Remove and return every item whose deadline has come, earliest first."""
         heap = self._heap
         items: list[Item] = []
         while heap and heap[0][0] <= now_ms:
@@ -80,7 +80,7 @@ class Timers(Generic[Item]):
         return items
 
     def postpone(self, now_ms: int, until_ms: int) -> None:
-        """Move every reached deadline to a later time, in the same order."""
+        """Move every deadline that has come to a later time, in the same order."""
         late: list[Timer[Item]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             timer = heappop(self._heap)[2]

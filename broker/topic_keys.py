@@ -1,9 +1,9 @@
 """The settings of topics, with default and reason, in one table.
 
-Ground floor. Pure, and without pydantic, because a broker process must stay small. The value of a
-topic setting comes from the topic, else from the broker key that is its synonym (`log.retention.ms`
-for `retention.ms`), else from the default. One default differs from Kafka's: `flush.messages` is 1,
-so that an acknowledged batch is durable.
+This module is pure and does not use pydantic, because a broker process must stay small. The value
+of a topic setting comes from the topic, else from the broker key that is its synonym
+(`log.retention.ms` for `retention.ms`), else from the default. One default differs from Kafka's:
+`flush.messages` is 1, so that an acknowledged batch is durable.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class LogConfig:
 
     is_compacted: bool = field(init=False, repr=False, compare=False)
     is_flushed_before_ack: bool = field(init=False, repr=False, compare=False)
-    """`flush=ack`: an offset counts towards the high watermark only once it is durable."""
+    """True for `flush=ack`: only fsynced records count towards the high watermark."""
 
     @classmethod
     def of(
@@ -232,7 +232,7 @@ class LogConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """True if retention applies."""
+        """True if old segments are deleted by retention."""
         return "delete" in self.cleanup_policy
 
     @property

@@ -1,9 +1,9 @@
-"""The interface between a broker and its world: time, randomness, loop turns, threads, links.
+"""The interface between a broker and its world: time, randomness, the event loop, threads, links.
 
-Ground floor. Pure: protocols and plain values. The real world is `broker/real`, with a loop,
-sockets and threads. Tests use a simulated world based on a heap of events, so that a whole broker
-runs reproducibly from one seed. No other part of the broker accesses the world directly. The disk
-has its own interface (`storage/disk`).
+This module is pure: protocols and plain values. The real world is `broker/real`, with a loop,
+sockets and threads. Tests use a simulated world with a heap of events, so that a whole broker runs
+reproducibly from one seed. No other part of the broker accesses the world directly. The disk has
+its own interface (`storage/disk`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from broker.config import Listener
 T = TypeVar("T")
 
 Soon = Callable[..., object]
-"""`soon(call, *args)`: call in the next turn of the loop."""
+"""`soon(call, *args)` calls `call(*args)` in the next iteration of the event loop."""
 
 
 class Clock(Protocol):
     """Two clocks, both in whole milliseconds."""
 
     def now_ms(self) -> int:
-        """Wall time since 1970, for timestamps and retention. It can jump either way."""
+        """Return the wall time since 1970, for timestamps and retention. It can jump in both
+        directions."""
 
     def monotonic_ms(self) -> int:
-        """Time since some fixed moment, for deadlines. It never goes back."""
+        """Return the time since some fixed moment, for deadlines. It never goes back."""
 
 
 class Cancel(Protocol):
@@ -39,7 +40,7 @@ class Cancel(Protocol):
 
 
 class Jobs(Protocol):
-    """One thread with its queue: jobs are done in order, outside of the loop."""
+    """One thread with a queue of jobs, which it does in order, outside of the event loop."""
 
     def run(
         self,
@@ -53,14 +54,14 @@ class Jobs(Protocol):
         """
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish the queued jobs and accept no more. Their callbacks are not certain to be called.
+        """Finish the queued jobs and accept no more. Their callbacks are possibly not called.
 
-        Returns True if it ended within this time and the disk did not fail for good.
+        Return True if the thread ended within this time and no final disk error happened.
         """
 
 
 class Address(NamedTuple):
-    """Where another broker listens: a name or an IP address, and a port."""
+    """The address of another broker: a host name or an IP address, and a port."""
 
     host: str
     port: int
@@ -70,18 +71,19 @@ class Address(NamedTuple):
 
 
 class End(Enum):
-    """Why a link ended, or could not be connected."""
+    """The reason why a link ended or could not be connected."""
 
     CLOSED = auto()
-    """This side has closed it, or could not even try; the reason says more."""
+    """This side has closed the link, or could not even try to connect. The reason text says
+    more."""
     EOF = auto()
-    """The peer sends no more but may still read."""
+    """The peer sends no more but possibly still reads."""
     RESET = auto()
-    """The peer, or something in between, has reset the connection."""
+    """The peer, or a device in between, has reset the connection."""
     REFUSED = auto()
-    """No process listens at the address, as the machine reports."""
+    """The other machine reports that no process listens on the address."""
     TIMED_OUT = auto()
-    """No answer in time, either to a connection attempt or to sent bytes."""
+    """No answer came in time, either to the connection attempt or to sent bytes."""
     UNREACHABLE = auto()
     """The address cannot be reached at present."""
     UNRESOLVED = auto()
@@ -89,7 +91,7 @@ class End(Enum):
 
 
 class Link(Protocol):
-    """One socket, accepted or opened by this side, with the frames that arrive on it."""
+    """One socket that this side has accepted or opened, with the frames that arrive on it."""
 
     @property
     def peer_host(self) -> str:
@@ -101,7 +103,7 @@ class Link(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """The memory used by unfinished frames."""
+        """The number of bytes of memory for unfinished frames."""
 
     @property
     def is_in_frame(self) -> bool:
@@ -116,11 +118,11 @@ class Link(Protocol):
         """True if reading is paused."""
 
     def send(self, chunks: Sequence[object]) -> None:
-        """Send chunks (bytes-like, or regions of files) after everything sent before.
+        """Send chunks (bytes-like objects, or regions of files) after everything sent before.
 
-        Nothing may be sent before `linked` was called on the receiver. An error while sending shows
-        later: bytes that the peer sent before it closed are still delivered, and then `ended` is
-        called.
+        Nothing may be sent before `linked` was called on the receiver. An error while sending is
+        reported later: bytes that the peer sent before it closed are still delivered, and then
+        `ended` is called.
         """
 
     def left(self) -> Iterator[memoryview]:
@@ -130,7 +132,7 @@ class Link(Protocol):
         """Refuse larger frames from now on."""
 
     def pause(self) -> None:
-        """Read nothing until `resume`."""
+        """Read nothing until `resume` is called."""
 
     def resume(self) -> None:
         """Resume reading."""
@@ -139,51 +141,56 @@ class Link(Protocol):
         """Release memory that no frame needs."""
 
     def mute(self) -> None:
-        """Send no more, and drop what waits to be sent."""
+        """Send no more, and drop the bytes that wait to be sent."""
 
     def close(self) -> None:
-        """Close it from this side. The receiver gets no more calls."""
+        """Close the link from this side. The receiver gets no more calls."""
 
 
 class Receiver(Protocol):
-    """The user of a link: a client session, or the requesting side between brokers."""
+    """The user of a link: the session of a client, or the side that sends requests to another
+    broker."""
 
     def linked(self, link: Link) -> None:
-        """The link is connected. The receiver may close it at once."""
+        """Take the connected link. The receiver may close it at once."""
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Frames have arrived. Views become invalid on return, except those left in the iterator.
+        """Take arrived frames. The views become invalid on return, except those that are left in
+        the iterator.
 
         Raises WireError if the link can no longer be used.
         """
 
     def drained(self) -> None:
-        """Everything sent so far has left this process."""
+        """Note that everything sent so far has left this process."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """The link has ended; this is the last call. After EOF, answers can still be sent."""
+        """Note that the link has ended. This is the last call. After EOF, answers can still be
+        sent."""
 
 
 class Listening(Protocol):
-    """A bound address."""
+    """A bound address of a listener."""
 
     def open(self) -> None:
-        """Begin to accept. Raises PortTaken if another process already listens there."""
+        """Begin to accept connections. Raises PortTaken if another process already listens on the
+        address."""
 
     def close(self) -> None:
         """Accept no more connections."""
 
 
 class PortTaken(Exception):
-    """A listener's address is in use. The message names it, the setting, and the process."""
+    """A listener's address cannot be bound. The message names the address, the setting and the
+    process that uses it."""
 
 
 class World(Protocol):
-    """The whole interface, for `node/broker`. Other parts get only what they use of it."""
+    """The whole interface, for `node/broker`. Other parts get only the attributes that they use."""
 
     @property
     def clock(self) -> Clock:
-        """Time for deadlines and timestamps."""
+        """The clocks for deadlines and timestamps."""
 
     @property
     def chance(self) -> Random:
@@ -194,37 +201,36 @@ class World(Protocol):
 
     @property
     def turn_ns(self) -> Callable[[], int]:
-        """Nanoseconds that also advance within a turn. Only for time budgets and metrics, never for
-        other decisions.
+        """A clock in nanoseconds that also advances within one iteration of the loop.
+
+        It is only for time budgets and metrics, never for other decisions.
         """
 
     @property
     def soon(self) -> Soon:
-        """Schedules a call, with arguments, for the next turn."""
+        """Schedules a call with arguments for the next iteration of the loop."""
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
-        """Schedule a call after this delay."""
+        """Schedule a call after this delay in milliseconds."""
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
-        """Return a thread for blocking work. If the disk fails for good, `on_final` is called
-        instead of the job's `failed`.
-        """
+        """Return a thread for blocking work. After a final disk error, `on_final` is called instead
+        of the job's `failed`."""
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> Listening:
-        """Bind an address; each new connection gets a receiver from `take`. Raises PortTaken."""
+        """Bind an address. Each new connection gets a receiver from `take`. Raises PortTaken."""
 
     def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
-        """Connect to another broker. After this call returns, `linked` or `ended` is called.
+        """Connect to another broker. After this method returns, `linked` or `ended` is called.
 
-        The name is resolved; if that fails, its last known addresses are used. With `asks_resolver`
-        False only known addresses are used, and the link ends with UNRESOLVED if there are none. If
-        a name has several addresses, they are tried one after the other.
+        The host name is resolved. If that fails, its last known addresses are used. With
+        `asks_resolver` False only known addresses are used, and the link ends with UNRESOLVED if
+        there are none. Several addresses of a name are tried one after the other.
         """
 
     def look_up(self, host: str) -> None:
-        """Resolve a name outside of the loop, for later connection attempts that must not wait for
-        the resolver.
-        """
+        """Resolve a host name outside of the loop, so that later connection attempts need not wait
+        for the resolver."""
 
     def die(self, reason: str) -> NoReturn:
-        """End the process at once. The next start recovers."""
+        """End the process at once. The next start recovers the logs."""

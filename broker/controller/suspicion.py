@@ -1,10 +1,10 @@
 """The rule by which a peer counts as dead, for the controller's brokers and for a voter's leader.
 
-Room: controller. Pure. A lost link proves nothing, so it starts a probe of the peer's address. If
+This module is pure. An ended link proves nothing, so it starts a probe of the peer's address. If
 the address refuses the connection, the process is gone and the peer is dead at once. Otherwise the
 peer is dead if it has not come back within `RECONNECT_MS`. There are two exceptions: the address
-accepts the connection, or the probe could not be made. Then only the time-outs of the caller
-decide. All times are lived ms.
+accepts the connection, or the probe could not be made. Then only the timeouts of the caller decide.
+All times are lived milliseconds (`cluster/lived`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 RECONNECT_MS = 500
-"""How long a peer can be without a connection if its end is not explained."""
+"""The time in milliseconds for which a peer can be without a connection if its end is not
+explained."""
 
 
 class ProbeVerdict(Enum):
@@ -31,9 +32,10 @@ class Suspicion:
     """The doubt whether one peer is alive, from the end of its link until it comes back."""
 
     deadline_ms: int | None = None
-    """When the peer counts as dead unless it has come back; None while it is not suspected."""
+    """The time at which the peer counts as dead unless it has come back; None while it is not
+    suspected."""
     probe: int | None = None
-    """The number of the probe under way; None without one."""
+    """The number of the probe in progress; None without a probe."""
 
     def begin(self, now_ms: int) -> None:
         """Note that a link to the peer ended. A second end does not extend the deadline."""
@@ -41,17 +43,18 @@ class Suspicion:
             self.deadline_ms = now_ms + RECONNECT_MS
 
     def end(self) -> None:
-        """Note a sign of life, and ignore the verdict of a probe that is under way."""
+        """Note that the peer is alive. The verdict of a probe in progress is ignored."""
         self.deadline_ms = self.probe = None
 
     def probed(self, probe: int, verdict: ProbeVerdict, now_ms: int) -> bool:
-        """Note a verdict. Return True if it proves that the peer is dead."""
+        """Note the verdict of the probe. Return True if it proves that the peer is dead."""
         assert probe == self.probe, "the verdict of an earlier probe"
         self.probe = None
         if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             self.deadline_ms = None
         elif verdict is not ProbeVerdict.REFUSED:
-            # After a takeover no link has ended, because the peer may not know this node yet.
+            # Begin here too. After a takeover no link has ended, because the peer may not know this
+            # node yet.
             self.begin(now_ms)
         return verdict is ProbeVerdict.REFUSED
 

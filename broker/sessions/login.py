@@ -1,12 +1,12 @@
 """The login of one client connection: SASL with SCRAM, as a state machine.
 
-Room: sessions. Pure: time, random bytes and credentials come in as arguments. States: nothing
-chosen; a mechanism chosen (SaslHandshake); challenged (first SaslAuthenticate); logged in; failed.
-From "logged in" a client can log in again to extend its session (KIP-368), as the same user with
-the same mechanism. A failed login ends the connection.
+This module is pure: time, random bytes and credentials come in as arguments. The states are:
+nothing chosen, a mechanism chosen (after SaslHandshake), challenged (after the first
+SaslAuthenticate), logged in, and failed. A client that is logged in can log in again to extend its
+session (KIP-368), as the same user with the same mechanism. A failed login ends the connection.
 
 A user that does not exist gets a challenge like all others, with a salt that stays the same. The
-login then fails at its end, so answers do not tell which users exist.
+login then fails at its end, so the answers do not tell which users exist.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from protocol.security.scram import (
 )
 
 LOGIN_MS_MAX = 10_000
-"""The time for the handshake of TLS and the login together."""
+"""The longest time in milliseconds for the TLS handshake and the login together."""
 
 LOGIN_FRAME_BYTES_MAX = 64 << 10
-"""The largest request before the login, because everybody can send it."""
+"""The largest number of bytes of a request before the login, because anyone can send it."""
 
 API_VERSIONS_MAX = 3
-"""The ApiVersions requests before the login. A client sends one, or two if its version is new."""
+"""The largest number of ApiVersions requests before the login. A client sends one, or two if its
+version is new."""
 
 RELOGIN_MS_MIN = 1_000
-"""The time between two logins of one connection, as in Kafka."""
+"""The shortest time in milliseconds between two logins of one connection, as in Kafka."""
 
 CredentialKey = tuple[str, Mechanism]
 
@@ -50,47 +51,48 @@ class NotLoggedIn(WireError):
 
 
 class LoginFailed(Exception):
-    """The login has failed. The text is for this side's log only."""
+    """The login has failed. The text is only for this side's log."""
 
     def __init__(self, reason: str, user: str, mechanism: Mechanism) -> None:
         super().__init__(reason)
         self.user = user
-        """The user that the client claims to be; empty if it named none."""
+        """The user name that the client has sent; empty if it has sent none."""
         self.mechanism = mechanism
 
 
 class WrongLoginStep(Exception):
-    """A request of the login that does not fit its state."""
+    """A request of the login that does not fit the state of the login."""
 
 
 @dataclass(slots=True)
 class LoginAttempt:
-    """A login under way."""
+    """A login in progress."""
 
     mechanism: Mechanism
     exchange: ServerExchange
     credential: ScramCredential | None = None
-    """The credential of the challenge; None before the challenge."""
+    """The credential for which the challenge was made; None before the challenge."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAnswer:
-    """The server's message of one step."""
+    """The server's message in one step of the login."""
 
     message: bytes
     session_ms: int = 0
-    """The life of the session, in the answer that completes a login; 0 without an end."""
+    """The lifetime of the session in milliseconds, in the answer that completes a login; 0 without
+    an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
-    """What a step of a login needs from the broker."""
+    """The data of the broker that a step of a login needs."""
 
     credentials: Mapping[CredentialKey, ScramCredential]
     salt_secret: bytes
     """The secret from which the salts of unknown users are made."""
     session_ms: int
-    """The life of a session; 0 for one without an end."""
+    """The lifetime of a session in milliseconds; 0 without an end."""
 
 
 class Login:
@@ -99,11 +101,10 @@ class Login:
     def __init__(
         self, began_ms: int, on_complete: Callable[[], None], end: Callable[[], None]
     ) -> None:
-        """`began_ms` is when the client connected. `on_complete` is called after the first login.
-        `end` closes the connection when its answers have been sent.
-        """
+        """`began_ms` is the monotonic time at which the client connected. `on_complete` is called
+        after the first login. `end` closes the connection when its answers have been sent."""
         self.user = ""
-        """The user that has logged in; empty before."""
+        """The user that has logged in; empty before the login."""
         self.mechanism: Mechanism | None = None
         self.end = end
         self.has_failed = False
@@ -116,15 +117,15 @@ class Login:
 
     @property
     def is_complete(self) -> bool:
-        """True once the client has logged in."""
+        """True if the client has logged in."""
         return bool(self.user)
 
     def uses(self, keys: set[CredentialKey]) -> bool:
-        """Return whether the session depends on one of these credentials."""
+        """Return True if the session depends on one of these credentials."""
         return self.mechanism is not None and (self.user, self.mechanism) in keys
 
     def overdue(self, now_ms: int) -> str:
-        """Return why the connection must be closed at this time; empty if it may stay."""
+        """Return the reason to close the connection at this time; empty if it may stay open."""
         if not self.is_complete and now_ms - self._began_ms > LOGIN_MS_MAX:
             return f"no login within {LOGIN_MS_MAX} ms"
         if self._ends_ms and now_ms >= self._ends_ms:
@@ -132,7 +133,8 @@ class Login:
         return ""
 
     def check_request(self, api_key: int, now_ms: int) -> None:
-        """Raise NotLoggedIn if a request may not be served. Called before its body is decoded."""
+        """Raise NotLoggedIn if a request may not be served. Call this before its body is
+        decoded."""
         if self.has_failed:
             raise NotLoggedIn("a request after a login that failed")
         if api_key in _SASL:
@@ -151,9 +153,10 @@ class Login:
             raise NotLoggedIn(f"more than {API_VERSIONS_MAX} ApiVersions requests before the login")
 
     def choose(self, name: str, now_ms: int) -> bool:
-        """Choose the mechanism. Return False if it is not offered, which fails the login.
+        """Choose the mechanism. Return False if the mechanism is not offered, which fails the
+        login.
 
-        Raises WrongLoginStep.
+        Raises WrongLoginStep if the client may not choose one in this state.
         """
         if self.is_complete:
             last_ms = self._attempt_ms
@@ -174,9 +177,9 @@ class Login:
         return True
 
     def step(self, message: bytes, rules: LoginRules, random: bytes, now_ms: int) -> LoginAnswer:
-        """Take the client's next message and return the server's. `random` makes the nonce.
+        """Handle the client's next message and return the server's. The nonce is made of `random`.
 
-        Raises WrongLoginStep if no mechanism is chosen, and LoginFailed.
+        Raises WrongLoginStep if no mechanism is chosen, and LoginFailed if the message is wrong.
         """
         attempt = self._attempt
         if attempt is None:
@@ -219,10 +222,10 @@ class Login:
 def _credential(user: str, mechanism: Mechanism, rules: LoginRules) -> ScramCredential:
     """Return the user's credential, or a dummy that no password fits.
 
-    Both are computed in all cases, so the time does not tell which one is returned.
+    The dummy is computed in all cases, so the time does not tell which one is returned.
     """
     seed = hmac.digest(rules.salt_secret, f"{mechanism.sasl_name}:{user}".encode(), "sha512")
-    # The keys are made of secret bytes too, so no client can know a proof for them.
+    # The keys of the dummy are made of secret bytes too, so no client can compute a proof for them.
     keys = hmac.digest(rules.salt_secret, seed, mechanism.digest)
     dummy = ScramCredential(seed[:SALT_BYTES], keys, keys, ITERATIONS_DEFAULT)
     return rules.credentials.get((user, mechanism), dummy)

@@ -1,7 +1,7 @@
-"""A client connection that must log in first, and the guard of its requests.
+"""A client connection that must log in first, and the check of its requests.
 
-Room: sessions. Until the login is complete, requests are small, few APIs are served, and the
-connection counts as a silent one. The guard looks at the API key before the request is decoded.
+Until the login is complete, requests must be small, few APIs are served, and the connection counts
+as silent. The check looks at the API key before the request is decoded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LoginSession(Session):
         super().linked(link)
 
     def _logged_in(self) -> None:
-        """Lift the limits, because the client is known now."""
+        """Lift the limits, because the client has logged in."""
         self.has_spoken = True
         self.reception.sessions.spoke(self)
         self.link.limit_frames(self.reception.settings.config.socket_request_max_bytes)
@@ -43,7 +43,7 @@ class LoginSession(Session):
 
 
 class LoginGuard:
-    """Passes the requests of clients on that have logged in."""
+    """Passes on the requests of clients that have logged in."""
 
     def __init__(self, dispatcher: Starts, clock: Clock) -> None:
         self._dispatcher = dispatcher

@@ -1,9 +1,9 @@
-"""Convert a client's batch to the form in which its topic stores it, after the record check.
+"""Converts a client's batch to the form in which its topic stores it, after the record check.
 
-Like Kafka's LogValidator. If the topic has a codec of its own (`compression.type`), the records are
-compressed again. A largest timestamp in the header that no record has (some clients never set it)
-is corrected. Only the result enters the log. Batches of the broker, such as markers, are not
-changed.
+This module does the work of Kafka's LogValidator. If the topic has its own codec
+(`compression.type`), the records are compressed again. The largest timestamp in the header is
+corrected if no record has it, because some clients never set it. Only the result enters the log.
+Batches of the broker, such as markers, are not changed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Truncate a log, or reset it completely, so that no power cut restores the removed data.
+"""Truncates a log, or resets it completely, so that no power cut restores the removed data.
 
-The loop decides (`begin_truncation`, `begin_reset`). From then on every new checkpoint contains the
-lowered offsets. A thread then does the steps that wait for the device, in this order: 1. Write the
-lowered checkpoint, because a log that ends below its recovery point is damaged. 2. Remove what an
-unfinished cleaning left. 3. Unlink segments from the last one down, so that a power cut leaves the
-beginning of the log. 4. Shorten the last segment that stays. 5. Sync everything and load the log
-again.
+The event loop plans the truncation (`begin_truncation`, `begin_reset`). From then on every new
+checkpoint contains the lowered offsets. A thread then does the steps that wait for the device, in
+this order:
 
-Back in the loop, `Log.truncated` takes the result.
-Keep this order: the recovery point is lowered on the disk before the log is truncated, never after.
+1. Write the lowered checkpoint, because a log that ends below its recovery point is damaged.
+2. Remove the files that an unfinished cleaning left.
+3. Unlink segments from the last one down, so that a power cut leaves the beginning of the log.
+4. Shorten the last segment that stays.
+5. Fsync all files and load the log again.
+
+After that `Log.truncated` applies the result in the event loop. Keep this order: the recovery point
+must be lowered on the disk before the log is truncated, and never after.
 """
 
 from __future__ import annotations
