@@ -15,7 +15,7 @@ controller continues it after a replay of the log. A reassignment has these step
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from broker.config import BrokerConfig
 from broker.controller.completion import ReplicaAssignment, is_complete, within
@@ -25,6 +25,7 @@ from broker.controller.leadership import (
     min_in_sync_replicas,
 )
 from broker.controller.outcome import CompleteReassignments, ControllerDecision
+from broker.controller.placement import cordoned_brokers
 from broker.metadata.broker_image import directories_for
 from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import MetadataRecord
@@ -54,6 +55,7 @@ def alter_reassignments(
     )
     # If a request names a partition twice, the second change starts from the first one.
     changed: dict[tuple[str, int], PartitionImage] = {}
+    cordoned = cordoned_brokers(image, config)
     for asked in request.topics:
         answer = ReassignableTopicResponse(name=asked.name)
         for one in asked.partitions:
@@ -63,13 +65,13 @@ def alter_reassignments(
             try:
                 topic = _topic_with(image, asked.name, number)
                 partition = changed.get((topic.name, number), topic.partitions[number])
-                wanted = _wanted(
-                    f"{topic.name}-{number}",
-                    one.replicas,
-                    partition,
-                    image,
-                    may_resize=request.allow_replication_factor_change,
-                )
+                name = f"{topic.name}-{number}"
+                if one.replicas is None:
+                    wanted: WantedChange | None = _cancellation(name, partition, image)
+                else:
+                    _check_target(name, one.replicas, partition, image, cordoned)
+                    _check_size(name, one.replicas, partition, request)
+                    wanted = _start(name, tuple(one.replicas), partition, image)
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message
                 continue
@@ -116,34 +118,12 @@ def _topic_with(image: MetadataImage, name: str, number: int) -> TopicImage:
     return topic
 
 
-def _wanted(
-    name: str,
-    target: Sequence[int] | None,
-    partition: PartitionImage,
-    image: MetadataImage,
-    *,
-    may_resize: bool,
-) -> WantedChange | None:
-    """Return the change for one partition of a request, or None if it needs none. `target` is None
-    for a cancellation."""
-    if target is None:
-        return _cancellation(name, partition, image)
-    _check_target(name, target, image)
-    if tuple(target) == partition.target_replicas:
-        return None
-    size = len(partition.target_replicas)
-    if not may_resize and len(target) != size:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{name} has {size} replicas, and the request for {len(target)} allows no other "
-            "number of replicas: allow it, or name as many brokers",
-        )
-    return _start(name, tuple(target), partition, image)
-
-
 def _start(
     name: str, target: tuple[int, ...], partition: PartitionImage, image: MetadataImage
-) -> WantedChange:
+) -> WantedChange | None:
+    """Return the change to a target; None if the partition has it, or moves to it."""
+    if target == partition.target_replicas:
+        return None
     original = partition.original_replicas
     removing = tuple(one for one in original if one not in target)
     replicas = (*target, *removing)
@@ -194,10 +174,17 @@ def _shrink(name: str, partition: PartitionImage, to: ReplicaAssignment) -> Want
     return WantedChange(assignment=to, begins_epoch=True)
 
 
-def _check_target(name: str, target: Sequence[int], image: MetadataImage) -> None:
+def _check_target(
+    name: str,
+    target: Sequence[int],
+    partition: PartitionImage,
+    image: MetadataImage,
+    cordoned: Collection[int],
+) -> None:
     """Refuse a target with an invalid list of replicas.
 
-    A registered broker that is out of service is accepted: it copies the partition when it comes.
+    A registered broker that is out of service is accepted: it copies the partition when it comes. A
+    cordoned broker keeps the replica that it has, and gets no new one (KIP-1066).
     """
     if not target:
         fault = "an empty list of replicas: name at least one broker"
@@ -208,6 +195,27 @@ def _check_target(name: str, target: Sequence[int], image: MetadataImage) -> Non
             f"the brokers {unknown}, which are not registered; the cluster has the brokers "
             f"{sorted(image.brokers)}"
         )
+    elif refused := sorted((set(target) & set(cordoned)) - set(partition.replicas)):
+        fault = (
+            f"the brokers {refused}, which are cordoned: they get no new replicas until you delete "
+            "their setting cordoned.log.dirs"
+        )
     else:
         return
     raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name} was assigned to {fault}")
+
+
+def _check_size(
+    name: str,
+    target: Sequence[int],
+    partition: PartitionImage,
+    request: AlterPartitionReassignmentsRequest,
+) -> None:
+    """Refuse another number of replicas if the request does not allow it (KIP-860)."""
+    size = len(partition.target_replicas)
+    if len(target) != size and not request.allow_replication_factor_change:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{name} has {size} replicas, and the request for {len(target)} allows no other "
+            "number of replicas: allow it, or name as many brokers",
+        )

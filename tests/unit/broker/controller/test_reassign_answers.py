@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.controller.reassign import alter_reassignments
-from broker.metadata.records import RemoveTopicRecord
+from broker.metadata.records import BROKER_RESOURCE, ConfigRecord, RemoveTopicRecord
 from protocol.errors import ErrorCode
 from tests.unit.broker.controller.kit import CONFIG, TOPIC_ID, after, partition
 from tests.unit.broker.controller.moving import Mover, request_to
@@ -33,6 +33,38 @@ def test_a_wrong_target_is_refused(target: tuple[int, ...], text: str) -> None:
     mover.move(target)
     assert mover.code() is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert (mover.answer.error_message, mover.records) == (text, [])
+
+
+def test_trap_35_a_cordoned_broker_gets_no_new_replica_and_keeps_what_it_has() -> None:
+    mover = Mover(ON_TWO)
+    mover.move((3, 1))
+    for node_id in (1, 3, 4):
+        record = ConfigRecord(
+            resource_type=BROKER_RESOURCE, resource_name=str(node_id),
+            name="cordoned.log.dirs", value="*",
+        )  # fmt: skip
+        mover.replay([record])
+    mover.move((3, 4))
+    assert mover.code() is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert mover.answer.error_message == (
+        "logs-0 was assigned to the brokers [4], which are cordoned: they get no new replicas "
+        "until you delete their setting cordoned.log.dirs"
+    )
+    # The reassignment that runs goes on, also with another target that adds no cordoned broker.
+    mover.move((1, 3, 5))
+    assert mover.code() is ErrorCode.NONE
+    mover.propose(1, 2, 3, 5)
+    assert mover.sets() == ((1, 3, 5), (), ())
+
+
+def test_trap_21_a_partition_that_waits_for_a_broker_holds_up_no_other() -> None:
+    mover = Mover(ON_TWO, ON_TWO, active=(1, 2, 3))
+    request = request_to((3, 1), (4, 1))
+    mover.replay(alter_reassignments(request, mover.image, CONFIG).records)
+    mover.propose(1, 2, 3)
+    assert mover.sets() == ((3, 1), (), ())
+    assert mover.image.moving == {TOPIC_ID: (1,)}
+    assert mover.look() == mover.one
 
 
 def test_a_cancellation_of_nothing_is_refused() -> None:
