@@ -15,7 +15,8 @@ from broker.config import BrokerConfig
 from broker.controller.leadership import WantedChange, change, min_in_sync_replicas
 from broker.controller.outcome import ControllerDecision
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import RECOVERED, RECOVERING, MetadataRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import RECOVERED
 from protocol.reassignment import effective_min_isr
 from protocol.types import Uuid

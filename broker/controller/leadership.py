@@ -31,7 +31,8 @@ from broker.controller.completion import (
     takes_replicas_away,
 )
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
     LEADER_UNCHANGED,
     RECOVERED,

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from broker.config import BrokerConfig
 from broker.controller.spreading import PlacementCounts, Racks, spread
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import BROKER_RESOURCE
 from protocol.errors import ApiError, ErrorCode
 

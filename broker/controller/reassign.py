@@ -27,7 +27,8 @@ from broker.controller.leadership import (
 from broker.controller.outcome import CompleteReassignments, ControllerDecision
 from broker.controller.placement import cordoned_brokers
 from broker.metadata.broker_image import directories_for
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import MetadataRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (

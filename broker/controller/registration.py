@@ -24,7 +24,8 @@ from broker.controller.leadership import (
 )
 from broker.controller.outcome import ControllerDecision
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
     TOPIC_RESOURCE,

@@ -5,7 +5,8 @@ Pure. A client cannot reach a fenced broker, or a broker without this listener.
 
 from __future__ import annotations
 
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from protocol.errors import ErrorCode
 from protocol.types import NO_NODE
 

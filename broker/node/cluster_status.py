@@ -13,7 +13,8 @@ from broker.cluster.metadata import Metadata
 from broker.config import BrokerConfig
 from broker.controller.leadership import min_in_sync_replicas
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.quorum.quorum_status import QuorumReplicaStatus
 from broker.replicas.replica import Replica
 from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from broker.config import InForce, LogConfig
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.replicas.folder_rules import FolderRules
 from broker.storage.dropped import DroppedFiles

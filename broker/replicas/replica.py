@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import RECOVERED
 from broker.purgatory import OffsetKey
 from broker.replicas.flusher import Flusher

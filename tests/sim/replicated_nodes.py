@@ -13,7 +13,8 @@ from dataclasses import replace
 from random import Random
 
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.world import Address
 from protocol.types import NO_NODE, TopicPartition, Uuid

@@ -11,7 +11,7 @@ import pytest
 from broker.cluster.liveness_driver import BALANCE_MS
 from broker.controller import controller as controllers
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.world import Address
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (

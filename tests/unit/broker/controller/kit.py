@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from broker.metadata.broker_image import BrokerImage
-from broker.metadata.image import MetadataDelta, MetadataImage, PartitionImage
+from broker.metadata.image import MetadataDelta, MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
     RECOVERED,
     TOPIC_RESOURCE,

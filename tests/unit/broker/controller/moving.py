@@ -8,7 +8,8 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.outcome import CompleteReassignments
 from broker.controller.reassign import alter_reassignments, complete_reassignments
 from broker.controller.registration import fence, unfence
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import MetadataRecord
 from protocol.errors import ErrorCode
 from protocol.messages.elections import (

@@ -9,7 +9,8 @@ import pytest
 
 from broker.controller.config_changes import ConfigOperation, alter_fully, alter_incrementally
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from protocol.messages.configs import (
     AlterableConfig,

@@ -21,7 +21,8 @@ from broker.controller import leadership, registration
 from broker.controller.alter_partition import alter_partition
 from broker.controller.leadership import Election, WantedChange, elect_by_order
 from broker.controller.registration import RegistrationFacts, fence, register, stop, unfence
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord
 from protocol.errors import ApiError
 from protocol.messages.membership import (

@@ -15,7 +15,7 @@ from broker.controller.leadership import (
     lowered_min_isr,
     returns,
 )
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import RECOVERED, RECOVERING, PartitionChangeRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_NODE, Uuid

@@ -19,7 +19,7 @@ from broker.controller import completion, leadership, reassign
 from broker.controller.leadership import WantedChange, elect_by_order, lowered_min_isr
 from broker.controller.registration import fence, stop
 from broker.controller.topic_changes import create_partitions
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.controller.elections import elect_leaders, electable_preferred
 from broker.controller.leadership import lowered_min_isr
-from broker.metadata.image import PartitionImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
     RECOVERED,
     RECOVERING,

@@ -14,7 +14,8 @@ from broker.controller.registration import (
     stop,
     unfence,
 )
-from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.image import MetadataImage
+from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import MetadataRecord, RegisterBrokerRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import BrokerRegistrationRequest, DamagedTopic

@@ -11,7 +11,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (78, 464),
+    "CreateTopics": (79, 468),
     "Produce": (31, 85),
     "Produce like the last": (27, 78),
     "Fetch": (16, 27),

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from broker.config import InForce
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.replicas.folders import CreatedLogs, Folders
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.log import Log

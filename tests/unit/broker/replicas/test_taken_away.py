@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from broker.config import InForce
-from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.node.serving import RETRY_MS
 from broker.replicas.folder_rules import FolderRules
 from broker.replicas.folders import Folders
