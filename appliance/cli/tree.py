@@ -115,6 +115,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "cert": CommandEntry(
         "cert_commands", "app", "The mill's own CA, and the certificates of its brokers."
     ),
+    "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
     "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),
     "backup": CommandEntry(

@@ -4,6 +4,8 @@ Data only. `cluster`, `topics`, `network` and `ports` belong to the appliance, t
 rooms.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from collector.config.input_section import check_topic_name
@@ -134,6 +136,12 @@ class NetworkSection(_FileModel):
         description="the host names and IP addresses that clients dial. The first is advertised,"
         " and certificates have all of them",
         examples=[["mill.example.org"]],
+    )
+    login: Literal["users"] | None = Field(
+        default=None,
+        description="`users`: clients must log in with SCRAM as a user that `millrace user add`"
+        " made; null: no login",
+        examples=["users"],
     )
     tls: NetworkTls = Field(
         default_factory=NetworkTls,

@@ -1,10 +1,10 @@
-"""`kafka-configs`: describe and change settings of topics, brokers and groups."""
+"""`kafka-configs`: describe and change settings of topics, brokers, groups and users."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.kafka import configs
+from appliance.kafka import configs, users
 from appliance.kafka.configs import DEFAULT_NAME, Settings
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
@@ -16,10 +16,18 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.kafka_tools.user_configs import (
+    NewPassword,
+    credential_changes,
+    user_line,
+    without_passwords,
+)
 from appliance.output import CommandError, Exit, out, say
 from protocol.client.admin_types import ConfigEntry, ConfigResource, ResourceType
 from protocol.client.cluster import Cluster
+from protocol.client.user_admin import describe_users, remove_credential
 from protocol.errors import ApiError
+from protocol.security.scram import Mechanism
 
 TYPES = {
     "topics": ResourceType.TOPIC,
@@ -28,18 +36,19 @@ TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "groups": ResourceType.GROUP,
 }
-# Options of quotas and passwords, which this version's brokers do not have.
-NOT_SUPPORTED = ("users", "clients", "ips")
-WITHOUT_QUOTAS = "has quotas and passwords, which this version does not know"
+USERS = "users"
+# Options of quotas, which this version's brokers do not have.
+NOT_SUPPORTED = ("clients", "ips")
+WITHOUT_QUOTAS = "has quotas, which this version does not know"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool."""
 
     def failed(error: CommandError) -> None:
-        shown = " ".join(arguments)
+        shown = without_passwords(" ".join(arguments))
         say(f"Error while executing config command with args '{shown}'")
-        say(str(error))
+        say(without_passwords(str(error)))
 
     return run_tool(_parser(), arguments, _work, failed=failed)
 
@@ -50,12 +59,13 @@ def _parser() -> ToolParser:
     add = parser.add_argument
     for flag in ("describe", "alter", "all", "force", "entity-default", "broker-defaults"):
         add(f"--{flag}", action="store_true")
-    add("--entity-type", choices=[*TYPES, *NOT_SUPPORTED])
+    add("--entity-type", choices=[*TYPES, USERS, *NOT_SUPPORTED])
     add("--entity-name")
-    for name in ("topic", "broker", "broker-logger", "client-metrics", "group"):
+    for name in ("topic", "broker", "broker-logger", "client-metrics", "group", "user"):
         add(f"--{name}")
-    for name in ("user", "client", "ip"):
+    for name in ("client", "ip"):
         parser.refuses(f"--{name}", WITHOUT_QUOTAS)
+    for name in ("user", "client", "ip"):
         parser.refuses(f"--{name}-defaults", WITHOUT_QUOTAS)
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
     add("--add-config", metavar="K1=V1,K2=[A,B]")
@@ -70,11 +80,18 @@ def _work(options: argparse.Namespace) -> None:
         ("describe", "alter"),
         "Command must include exactly one action: --describe, --alter",
     )
-    kind, name = _entity(options)
+    entity_type, name = _entity(options)
     changes = _changes(options) if action == "alter" else {}
     if action == "alter" and name is None:
         raise UsageFault("an entity name must be specified with --alter")
     servers = servers_of(options, read_properties(options.command_config))
+    if entity_type == USERS:
+        credentials = credential_changes(changes)
+        if options.add_config:
+            say("a password among the arguments can be read by others: use --add-config-file")
+        run(_of_users(servers, name, credentials))
+        return
+    kind = TYPES[entity_type]
 
     async def work() -> None:
         async with open_cluster(servers) as cluster:
@@ -87,7 +104,32 @@ def _work(options: argparse.Namespace) -> None:
     run(work())
 
 
-def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
+async def _of_users(
+    servers: str, name: str | None, changes: dict[Mechanism, NewPassword | None]
+) -> None:
+    """Describe users, or change the credentials of one."""
+    async with open_cluster(servers) as cluster:
+        if not changes:
+            names = [] if name is None else [name]
+            for user, found in sorted((await describe_users(cluster, names)).items()):
+                out(user_line(user, found))
+            return
+        assert name is not None, "checked before"
+        for mechanism, change in changes.items():
+            if change is not None:
+                users.check_password(name, change.password)
+                await users.write_credential(
+                    cluster, name, change.password, mechanism, change.iterations
+                )
+                continue
+            try:
+                await remove_credential(cluster, name, mechanism)
+            except ApiError as error:
+                raise CommandError(error.message, Exit.FAILED) from error
+        out(f"Completed updating config for user {name}.")
+
+
+def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return the entity type and the entity's name; None for all."""
     short = {
         "topic": "topics",
@@ -95,6 +137,7 @@ def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
         "broker_logger": "broker-loggers",
         "client_metrics": "client-metrics",
         "group": "groups",
+        "user": USERS,
     }
     chosen = [(kind, getattr(options, key)) for key, kind in short.items() if getattr(options, key)]
     if options.broker_defaults:
@@ -109,7 +152,7 @@ def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
     kind, name = chosen[0]
     if kind != "brokers" and name == DEFAULT_NAME:
         raise UsageFault(f"{kind} have no default of their own")
-    return TYPES[kind], name
+    return kind, name
 
 
 def _changes(options: argparse.Namespace) -> dict[str, str | None]:

@@ -22,6 +22,9 @@ FOLDER_MODE = 0o700
 SCHEMA_FILE = "millrace.schema.json"
 """The schema beside the configuration file, whose first line names it for editors."""
 
+LOGIN_SECRET = "login_secret"
+"""The secret from which brokers make the salts of unknown users. All brokers have the same one."""
+
 MYSQL_USERS = ("root", "mill", "reader")
 
 COPIES = {
@@ -57,8 +60,10 @@ def initialise(home: Home, broker_count: int) -> CreatedSecrets:
         _make_folder(home.secrets / name, FOLDER_MODE)
 
     cluster_id = _cluster_id(home, parts)
+    login_secret = _kept(home, parts, LOGIN_SECRET) or _new_password()
     for part in parts:
         _create(home, f"{part}/cluster_id", cluster_id, made)
+        _create(home, f"{part}/{LOGIN_SECRET}", login_secret, made)
     for user in MYSQL_USERS:
         _create(home, f"mysql/{user}", _new_password(), made)
     _create(home, "redis/password", _new_password(), made)
@@ -128,14 +133,21 @@ def _cluster_id(home: Home, parts: list[str]) -> str:
     """Return the cluster id from the secrets or from a broker's data folder. If there is none,
     return a new id.
     """
-    for part in parts:
-        if (home.secrets / part / "cluster_id").exists():
-            return read_secret(home, f"{part}/cluster_id")
+    if kept := _kept(home, parts, "cluster_id"):
+        return kept
     for part in parts:
         found = read_meta_properties(home.part_data(part) / "meta.properties").get("cluster.id")
         if found:
             return found
     return _new_id()
+
+
+def _kept(home: Home, parts: list[str], name: str) -> str:
+    """Return the secret that all brokers share, from the first that has it; empty if none has."""
+    for part in parts:
+        if (home.secrets / part / name).exists():
+            return read_secret(home, f"{part}/{name}")
+    return ""
 
 
 def _create(home: Home, name: str, value: str, made: list[str]) -> None:

@@ -17,7 +17,7 @@ from appliance.machine.java import JavaRuntime, find_java
 from appliance.mill.certificates import tls_files
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
-from appliance.mill.init import read_secret
+from appliance.mill.init import LOGIN_SECRET, read_secret
 from appliance.mill.parts import (
     LOOPBACK,
     Part,
@@ -28,7 +28,7 @@ from appliance.mill.parts import (
     parts_of,
     voters,
 )
-from broker.config import SSL, check_topic_settings, topic_settings_text
+from broker.config import SASL_SSL, SSL, check_topic_settings, topic_settings_text
 from stream.spark.jars import jar_paths
 
 DATABASE = "millrace"
@@ -100,7 +100,8 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         listeners["BROKER"] = _listener(bind, ports.broker + index, host)
     network = mill.config.network
     if network.opens_kafka:
-        advertised = {"advertised_host": network.names[0], "security_protocol": SSL}
+        protocol = SSL if network.login is None else SASL_SSL
+        advertised = {"advertised_host": network.names[0], "security_protocol": protocol}
         net = _listener(network.listen, ports.net + index, host)
         listeners["NET"] = {**net, **advertised}
     return {
@@ -111,6 +112,7 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "listeners": listeners,
         "rack": mill.config.cluster.racks[index] if mill.config.cluster.racks else None,
         "tls": tls_files(mill.home, network, part) if network.opens_kafka else None,
+        "login_secret": read_secret(mill.home, f"{part}/{LOGIN_SECRET}") if network.login else None,
         "voters": {
             str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
         },

@@ -30,6 +30,7 @@ NOT_RUN = {
     "docs/howto/existing-kafka.md make up": SETUP,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
     "docs/install.md pip install": INTERNET,
+    "docs/security.md ./millrace user": "asks for a password; tests/interop/test_user_commands.py",
     "docs/service.md make setup": SETUP,
     "docs/service.md sudo": ROOT,
     "docs/upgrade.md docker compose": DOCKER,

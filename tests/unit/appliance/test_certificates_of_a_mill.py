@@ -395,6 +395,24 @@ def test_an_open_mill_gives_each_broker_a_listener_on_the_loopback(home: Home) -
     assert any(("ports.net", 9194) in part.ports for part in mill.parts)
 
 
+def test_an_open_mill_with_users_asks_for_a_login_and_its_brokers_share_a_secret(
+    home: Home,
+) -> None:
+    mill = opened(home, ", login: users")
+    make_needed(home, mill.config, NOW)
+    found = [BrokerConfig.from_json(broker_settings(mill, broker)) for broker in BROKERS]
+    assert {one.listeners["NET"].security_protocol for one in found} == {"SASL_SSL"}
+    assert {one.listeners["HOST"].security_protocol for one in found} == {"PLAINTEXT"}
+    secrets = {one.login_secret for one in found}
+    assert len(secrets) == 1 and len(secrets.pop()) >= 24
+    grown = home.secrets / "broker-3" / "login_secret"
+    kept = grown.read_bytes()
+    grown.unlink()
+    initialise(home, 3)
+    assert grown.read_bytes() == kept
+    assert broker_settings(opened(home), "broker-1")["login_secret"] is None
+
+
 def test_a_mill_that_opens_nothing_has_no_listener_and_makes_no_certificates(home: Home) -> None:
     mill = Mill(home, load(home.config_file, home.folder, {}).config, Placement())
     assert make_needed(home, mill.config, NOW) == []

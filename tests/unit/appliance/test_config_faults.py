@@ -38,6 +38,11 @@ TABLE = [
         "kafka: nothing else can be opened yet",
     ),
     (
+        "network: {open: [kafka], names: [localhost], login: everybody}",
+        "mill.yaml:1:53: network.login: found 'everybody'",
+        "'users'",
+    ),
+    (
         "network: {tls: {certificate: mill.pem}}",
         "mill.yaml:1:30: network.tls.certificate: found no key beside it",
         "both certificate and key, or none",

@@ -31,6 +31,7 @@ def test_everything_is_made_and_private(home: Home) -> None:
     assert sorted(made.names) == sorted(found)
     assert set(found) == {
         "broker-1/cluster_id",
+        "broker-1/login_secret",
         "mysql/mill",
         "mysql/reader",
         "mysql/root",

@@ -16,6 +16,8 @@ from appliance.kafka_tools import (
 )
 from appliance.kafka_tools.console_consumer import main as console_consumer
 from appliance.kafka_tools.transactions import main as transactions
+from appliance.kafka_tools.user_configs import credential_changes
+from protocol.security.scram import Mechanism
 from tests.unit.storage.kit import batch
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")
@@ -67,7 +69,7 @@ def test_options_of_another_action(
         (topics.main, ("--create", "--topic", "t", "--replica-assignment", "1:1"), "duplicate"),
         (consumer_groups.main, ("--list", "--type", "nonsense"), "Valid types are: Consumer, Cla"),
         (consumer_groups.main, ("--validate-regex", "lo.*"), "--validate-regex is of KIP-848"),
-        (configs.main, ("--describe", "--client-defaults"), "quotas and passwords"),
+        (configs.main, ("--describe", "--client-defaults"), "has quotas, which this version"),
         (metadata_quorum.main, ("remove-controller",), "remove-controller is what this version"),
         (transactions, ("list", "--transactional-id-pattern", "["), "[ is an invalid regex."),
         (console_consumer, ("--include", "("), "( is an invalid regex."),
@@ -165,3 +167,56 @@ def test_a_dump_of_a_torn_log_names_the_file_as_kafka_does(
     assert dump_log.main(("--files", str(log))) == 3
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"Found 4 invalid bytes at the end of {log.name}"
+
+
+USER = ("--alter", "--entity-type", "users", "--entity-name", "shop")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "producer_byte_rate=5",
+            "found producer_byte_rate, expected SCRAM-SHA-256 or SCRAM-SHA-512",
+        ),
+        ("SCRAM-SHA-1=[password=x]", "found SCRAM-SHA-1, expected"),
+        ("SCRAM-SHA-512=x", "the value of SCRAM-SHA-512 must be [iterations=N,password=P]"),
+        ("SCRAM-SHA-512=[iterations=many,password=x]", "must be [iterations=N,password=P]"),
+    ],
+)
+def test_settings_of_users_that_are_refused(
+    setting: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert configs.main((*SERVER, *USER, "--add-config", setting)) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "password", "iterations"),
+    [
+        ("password=a,b=c", "a,b=c", 8_192),
+        ("[password=a]", "a", 8_192),
+        ("iterations=4096,password=a", "a", 4_096),
+        ("[iterations=4096,password=iterations=1,password=b]", "iterations=1,password=b", 4_096),
+    ],
+)
+def test_passwords_in_kafkas_spelling(value: str, password: str, iterations: int) -> None:
+    found = credential_changes({"SCRAM-SHA-512": value, "SCRAM-SHA-256": None})
+    new = found[Mechanism.SHA_512]
+    assert new is not None and (new.password, new.iterations) == (password, iterations)
+    assert found[Mechanism.SHA_256] is None
+    assert "password=" not in repr(new)
+
+
+def test_pitfall_23_a_failed_command_does_not_repeat_the_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Kafka's tool prints its arguments when it fails."""
+    for value in (
+        "SCRAM-SHA-512=[iterations=9,password=a canary]",
+        "SCRAM-SHA-512[password=canary]",
+        "SCRAM-SHA-1=[password=canary]",
+    ):
+        assert configs.main((*SERVER, *USER, "--add-config", value)) != 0
+        said = capsys.readouterr()
+        assert "canary" not in said.out + said.err

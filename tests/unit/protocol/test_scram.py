@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from base64 import b64decode, b64encode
 
 import pytest
 
+from protocol.security import scram
 from protocol.security.scram import (
     CLIENT_ITERATIONS_MAX,
     ClientExchange,
@@ -303,3 +305,11 @@ def test_pitfall_8_odd_texts_raise_scram_errors_only(rounds: int) -> None:
             assert target != 3 or said.partition(b",")[0] == end
         except ScramError:
             pass
+
+
+def test_pitfall_6_secrets_are_compared_by_one_function() -> None:
+    """CVE-2021-38153. Both comparisons of secrets go through `is_same`, and it takes any length."""
+    code = inspect.getsource(scram)
+    assert code.count("compare_digest(") == 1 and code.count("is_same(") == 3
+    assert scram.is_same(b"one", b"one")
+    assert not scram.is_same(b"one", b"on") and not scram.is_same(b"one", b"onf")

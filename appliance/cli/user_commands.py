@@ -1,0 +1,109 @@
+"""`millrace user`: the users that log in to the brokers."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    emit,
+    with_cluster,
+)
+from appliance.cli.help_lines import group_of_commands
+from appliance.cli.options import EnvelopeOption
+from appliance.output import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from protocol.client.cluster import Cluster
+    from protocol.security.scram import Mechanism
+
+app = group_of_commands("Users that log in to the brokers.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+PasswordFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--password-file",
+        help="A file with the password, or - for standard input; without it you are asked.",
+    ),
+]
+
+
+@app.command("list")
+def list_users(
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """The users, with their mechanisms."""
+    from protocol.client.user_admin import describe_users
+
+    async def ask(cluster: "Cluster") -> dict[str, "Mapping[Mechanism, int]"]:
+        return await describe_users(cluster)
+
+    found = with_cluster(bootstrap, timeout, ask)
+    rows = [
+        {"user": name, "mechanisms": [one.sasl_name for one in sorted(credentials)]}
+        for name, credentials in sorted(found.items())
+    ]
+    emit("users/1", rows, output, as_json, heads=("user", "mechanisms"), nothing="no users")
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    password_file: PasswordFileOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Create a user, for SCRAM-SHA-256 and SCRAM-SHA-512."""
+    from appliance.kafka import users
+
+    password = users.read_password(name, password_file)
+    with_cluster(bootstrap, timeout, lambda cluster: users.add(cluster, name, password))
+    tell(f"user {name} can log in", "user/1", {"user": name, "change": "added"}, as_json)
+
+
+@app.command()
+def password(
+    name: NameArgument,
+    password_file: PasswordFileOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Change a user's password; connections of the user end."""
+    from appliance.kafka import users
+
+    given = users.read_password(name, password_file)
+    with_cluster(bootstrap, timeout, lambda cluster: users.change(cluster, name, given))
+    text = f"user {name} has another password; its connections have ended"
+    tell(text, "user/1", {"user": name, "change": "password"}, as_json)
+
+
+@app.command()
+def remove(
+    name: NameArgument,
+    bootstrap: BootstrapOption = None,
+    yes: YesOption = False,
+    as_json: EnvelopeOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Remove a user; connections of the user end."""
+    from appliance.kafka import users
+
+    with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))
+    confirm([f"user {name} will be removed, and its connections will end"], yes)
+    with_cluster(bootstrap, timeout, lambda cluster: users.remove(cluster, name))
+    tell(f"user {name} is removed", "user/1", {"user": name, "change": "removed"}, as_json)

@@ -1,0 +1,121 @@
+"""Users that log in to the brokers: their passwords are read, checked and written here."""
+
+import getpass
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from appliance.output import CommandError, Exit
+from protocol.client.cluster import Cluster
+from protocol.client.user_admin import describe_users, remove_credential, set_password
+from protocol.errors import ApiError, ErrorCode
+from protocol.security.scram import ITERATIONS_DEFAULT, Mechanism
+
+PASSWORD_LENGTH_MIN = 12
+PASSWORD_BYTES_MAX = 1_024
+
+FROM_STDIN = "-"
+
+
+def read_password(user: str, file: str | None) -> str:
+    """Return a password from a file, from standard input (`-`), or from a prompt.
+
+    It never comes from the arguments, because every account of the machine can read those. Raises
+    CommandError.
+    """
+    if file is None:
+        password = _prompted(user)
+    elif file == FROM_STDIN:
+        password = sys.stdin.readline(PASSWORD_BYTES_MAX + 2).removesuffix("\n")
+    else:
+        password = _of_file(file)
+    check_password(user, password)
+    return password
+
+
+def _prompted(user: str) -> str:
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "no password was given: without a terminal use --password-file FILE,"
+            " or --password-file - for standard input",
+            Exit.USAGE,
+        )
+    password = getpass.getpass(f"password of {user}: ")
+    if getpass.getpass("again: ") != password:
+        raise CommandError("the two passwords differ; nothing was changed", Exit.USAGE)
+    return password
+
+
+def _of_file(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file}: found no UTF-8, expected a text file", Exit.USAGE) from error
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}", Exit.USAGE) from error
+
+
+def check_password(user: str, password: str) -> None:
+    """Raise CommandError if a password is easy to guess, or cannot be typed in a client."""
+    if len(password) < PASSWORD_LENGTH_MIN:
+        fault = f"has {len(password)} characters, expected at least {PASSWORD_LENGTH_MIN}"
+    elif len(password.encode()) > PASSWORD_BYTES_MAX:
+        fault = f"is longer than {PASSWORD_BYTES_MAX} bytes"
+    elif password.lower() == user.lower():
+        fault = "equals the name of the user"
+    elif not password.isprintable():
+        fault = "has control characters, which clients cannot be told"
+    else:
+        return
+    raise CommandError(f"the password {fault}; nothing was changed", Exit.USAGE)
+
+
+async def add(cluster: Cluster, user: str, password: str) -> None:
+    """Create a user with a credential for each mechanism. Raises CommandError."""
+    if await describe_users(cluster, [user]):
+        raise CommandError(f"user {user} exists; `millrace user password {user}` changes it")
+    await _write(cluster, user, password)
+
+
+async def change(cluster: Cluster, user: str, password: str) -> None:
+    """Replace the password of a user, which ends the user's connections. Raises CommandError."""
+    await existing(cluster, user)
+    await _write(cluster, user, password)
+
+
+async def remove(cluster: Cluster, user: str) -> None:
+    """Remove all credentials of a user, which ends the user's connections. Raises CommandError."""
+    for mechanism in await existing(cluster, user):
+        try:
+            await remove_credential(cluster, user, mechanism)
+        except ApiError as error:
+            # An earlier attempt, whose answer was lost, removed it.
+            if error.code is not ErrorCode.RESOURCE_NOT_FOUND:
+                raise
+
+
+async def existing(cluster: Cluster, user: str) -> Mapping[Mechanism, int]:
+    """Return the iterations of a user's credentials. Raises CommandError if there are none."""
+    found = await describe_users(cluster, [user])
+    if user not in found:
+        raise CommandError(f"there is no user {user}", Exit.NOT_FOUND)
+    return found[user]
+
+
+async def write_credential(
+    cluster: Cluster,
+    user: str,
+    password: str,
+    mechanism: Mechanism,
+    iterations: int = ITERATIONS_DEFAULT,
+) -> None:
+    """Write one credential. Raises CommandError with the broker's reason."""
+    try:
+        await set_password(cluster, user, password, mechanism, iterations=iterations)
+    except ApiError as error:
+        raise CommandError(f"user {user}: {error.message}") from error
+
+
+async def _write(cluster: Cluster, user: str, password: str) -> None:
+    for mechanism in Mechanism:
+        await write_credential(cluster, user, password, mechanism)

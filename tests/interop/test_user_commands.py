@@ -1,0 +1,128 @@
+"""`millrace user` and `kafka-configs --entity-type users` against a broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.cli.app import main
+from appliance.kafka_tools import configs
+from tests.harness.broker import BrokerProcess
+from tests.harness.certificates import TestAuthority, new_test_authority
+from tests.interop.test_login_clients import reached
+
+pytestmark = pytest.mark.live
+
+CANARY = "canary of a password"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
+    return new_test_authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, authority: TestAuthority
+) -> Iterator[BrokerProcess]:
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder, tls=authority.write(), needs_login=True) as running:
+        yield running
+        assert CANARY not in running.log_text()
+        assert not any(
+            CANARY.encode() in path.read_bytes()
+            for path in running.log_dir.rglob("*")
+            if path.is_file()
+        )
+
+
+class Commands:
+    """Both commands, with what they say."""
+
+    def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+        self._address = broker.bootstrap
+        self._capsys = capsys
+
+    def user(self, *words: str, code: int = 0) -> str:
+        assert main(["user", *words, "-b", self._address]) == code, self._capsys.readouterr()
+        said = self._capsys.readouterr()
+        return said.out + said.err
+
+    def configs(self, *words: str, code: int = 0) -> str:
+        connected = ("--bootstrap-server", self._address, "--entity-type", "users", *words)
+        assert configs.main(connected) == code, self._capsys.readouterr()
+        said = self._capsys.readouterr()
+        return said.out + said.err
+
+
+@pytest.fixture
+def commands(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(broker, capsys)
+
+
+def file_of(folder: Path, password: str) -> str:
+    path = folder / "password"
+    path.write_text(f"{password}\n")
+    return str(path)
+
+
+def test_a_user_from_its_creation_to_its_end(
+    commands: Commands, broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
+) -> None:
+    first = file_of(tmp_path, CANARY)
+    assert "user shop can log in" in commands.user("add", "shop", "--password-file", first)
+    assert "SCRAM-SHA-256,SCRAM-SHA-512" in commands.user("list")
+    assert reached(broker, authority, CANARY, "shop") == 1
+    said = commands.user("add", "shop", "--password-file", first, code=1)
+    assert "user shop exists; `millrace user password shop` changes it" in said
+    other = file_of(tmp_path, f"another {CANARY}")
+    assert "have ended" in commands.user("password", "shop", "--password-file", other)
+    assert reached(broker, authority, f"another {CANARY}", "shop") == 1
+    assert "without a terminal this needs --yes" in commands.user("remove", "shop", code=2)
+    commands.user("remove", "shop", "--yes")
+    found = json.loads(commands.user("list", "--json"))
+    assert (found["schema"], found["data"]) == ("users/1", [])
+    for words in (("remove", "shop", "--yes"), ("password", "shop", "--password-file", first)):
+        assert "there is no user shop" in commands.user(*words, code=4)
+
+
+def test_a_password_from_standard_input(
+    commands: Commands,
+    broker: BrokerProcess,
+    authority: TestAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{CANARY}\nmore\n"))
+    commands.user("add", "piped", "--password-file", "-")
+    assert reached(broker, authority, CANARY, "piped") == 1
+    commands.user("remove", "piped", "--yes")
+
+
+def test_a_name_that_could_not_log_in(commands: Commands, tmp_path: Path) -> None:
+    said = commands.user("add", "a b", "--password-file", file_of(tmp_path, CANARY), code=1)
+    assert "user a b: the name must have 1 to 64 letters, digits, dots" in said
+
+
+def test_kafkas_spelling(
+    commands: Commands, broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
+) -> None:
+    settings = tmp_path / "users.properties"
+    settings.write_text(f"SCRAM-SHA-512=[iterations=4096,password={CANARY}]\n")
+    web = ("--entity-name", "web")
+    said = commands.configs("--alter", *web, "--add-config-file", str(settings))
+    assert said == "Completed updating config for user web.\n"
+    assert reached(broker, authority, CANARY, "web") == 1
+    line = "SCRAM credential configs for user-principal 'web' are SCRAM-SHA-512=iterations=4096\n"
+    assert commands.configs("--describe", *web) == commands.configs("--describe") == line
+    value = f"SCRAM-SHA-256=[password={CANARY}]"
+    said = commands.configs("--alter", *web, "--add-config", value)
+    assert "can be read by others: use --add-config-file" in said
+    deleted = ("--delete-config", "SCRAM-SHA-256,SCRAM-SHA-512")
+    commands.configs("--alter", *web, *deleted)
+    assert commands.configs("--describe", *web) == ""
+    assert "has no credential for SCRAM-SHA" in commands.configs("--alter", *web, *deleted, code=1)
