@@ -25,9 +25,9 @@ class HeldId:
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
-        """The time of the controller's last such answer; None before the first."""
+        """The time of the controller's last answer that the id is taken; None before the first."""
         self._held_ms = 0
-        """The milliseconds for which the controller has given such answers."""
+        """The milliseconds for which the controller has answered that the id is taken."""
 
     def said(self, now_ms: int) -> bool:
         """Note an answer that the id is taken. Return True if this process must give up."""

@@ -64,11 +64,11 @@ class OrderWaiter:
 
 
 def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
-    """Return the time for which the controller keeps a request: its own time-out, up to
+    """Return the time for which the controller keeps a request: its own timeout, up to
     `ORDER_TIMEOUT_MS`.
 
-    A time-out of 0 means that the request has no time-out of its own. librdkafka sends 0 by
-    default, and Kafka decides the request in this case too.
+    A timeout of 0 means that the request has no timeout of its own. librdkafka sends 0 by default,
+    and Kafka decides the request in this case too.
     """
     match order:
         case (
@@ -93,7 +93,7 @@ class PendingDecision:
     image: MetadataImage
     reply: Any
     waiter: OrderWaiter | None
-    """The caller that waits; None after a time-out, and for a decision that no request caused."""
+    """The caller that waits; None after a timeout, and for a decision that no request caused."""
     host: str | None
     deadline_ms: int
 
@@ -108,10 +108,8 @@ class OrderLimits:
 
 
 class ActiveController:
-    """The controller of one epoch.
-
-    It decides once its image includes everything from earlier epochs.
-    """
+    """The controller of one epoch. It begins to decide when its image includes all records of
+    earlier epochs."""
 
     def __init__(self, controller: Controller, limits: OrderLimits, image: MetadataImage) -> None:
         self._controller = controller

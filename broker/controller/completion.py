@@ -49,7 +49,7 @@ def within(replicas: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_complete(partition: PartitionImage, min_isr: int) -> bool:
-    """Return whether a reassignment can be completed without a loss of acknowledged records.
+    """Return True if a reassignment can be completed without a loss of acknowledged records.
 
     A leader that was elected uncleanly must finish its recovery first (KIP-704).
     """
@@ -62,8 +62,8 @@ def is_complete(partition: PartitionImage, min_isr: int) -> bool:
 
 
 def _has_copied(partition: PartitionImage) -> bool:
-    """Return whether the added replicas are in sync; if the partition shrinks, whether all that
-    stay are.
+    """Return True if the added replicas are in sync. If the partition shrinks, all remaining
+    replicas must be in sync.
 
     A partition that shrank to a lagging replica would have fewer copies than its number of replicas
     says (KAFKA-16218).
@@ -76,14 +76,14 @@ def _has_copied(partition: PartitionImage) -> bool:
 
 
 def _is_enough_left(partition: PartitionImage, min_isr: int) -> bool:
-    """Return whether enough in-sync replicas stay for a commit. The target's size limits the
+    """Return True if enough in-sync replicas stay for a commit. The target's size limits the
     minimum, because a smaller target could otherwise never be reached (KAFKA-15665)."""
     target = partition.target_replicas
     return len(within(partition.in_sync_replicas, target)) >= effective_min_isr(min_isr, target, ())
 
 
 def takes_replicas_away(partition: PartitionImage) -> bool:
-    """Return whether the end of a reassignment must begin a leader epoch.
+    """Return True if the end of a reassignment must begin a leader epoch.
 
     A fetch that a removed replica sent before could otherwise be taken for one of a later replica
     on the same broker. Clients also see by the epoch which metadata is newer.

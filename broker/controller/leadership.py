@@ -98,7 +98,7 @@ class ElectionResult:
 
 
 def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
-    """Return whether a broker can lead: it is a replica, in service, and on the disk that has the
+    """Return True if a broker can lead: it is a replica, in service, and on the disk that has the
     replica."""
     broker = brokers.get(node_id)
     if broker is None or not broker.is_active or node_id not in partition.replicas:
@@ -217,7 +217,7 @@ def change(
 
 
 def differs(partition: PartitionImage, record: PartitionChangeRecord) -> bool:
-    """Return whether a record changes more than the partition epoch."""
+    """Return True if a record changes more than the partition epoch."""
     after = partition.changed(record)
     return record.leader != LEADER_UNCHANGED or after != partition.changed(PartitionChangeRecord())
 
@@ -298,7 +298,7 @@ def lowered_min_isr(
 
 
 def returns(partition: PartitionImage, brokers: Brokers) -> bool:
-    """Return whether leadership could return to the preferred replica, because it is in sync.
+    """Return True if leadership could return to the preferred replica, because it is in sync.
 
     It does not return to a replica that a reassignment adds before the reassignment is complete.
     """

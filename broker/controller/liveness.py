@@ -214,7 +214,7 @@ class Liveness:
         return [self._dead(node_id) for node_id in sorted(lapsed)]
 
     def is_live(self, node_id: int, now_ms: int) -> bool:
-        """Return whether the registered incarnation can still be running, so that no other process
+        """Return True if the registered incarnation can still be running, so that no other process
         may take its id. An incarnation without a connection for `RECONNECT_MS` does not keep the
         id. If the incarnation comes back, it is refused because of its old epoch."""
         session = self._sessions.get(node_id)
@@ -302,7 +302,7 @@ class Liveness:
         return _Step((), is_fenced=False)
 
     def _have_passed(self, offset: int, but: int) -> bool:
-        """Return whether all other brokers in service have replayed the record at an offset."""
+        """Return True if all other brokers in service have replayed the record at an offset."""
         return all(
             session.metadata_offset >= offset
             for node_id, session in self._sessions.items()

@@ -104,7 +104,7 @@ def cordoned_brokers(image: MetadataImage, config: BrokerConfig) -> frozenset[in
 
 
 def is_led_by_any(replicas: Iterable[int], image: MetadataImage) -> bool:
-    """Return whether any of these replicas is on a broker in service, so that the partition has a
+    """Return True if any of these replicas is on a broker in service, so that the partition has a
     leader."""
     return any(image.brokers[one].is_active for one in replicas)
 

@@ -251,7 +251,7 @@ def distrust(
 
 
 def leads_nothing(node_id: int, image: MetadataImage) -> bool:
-    """Return whether a stopping broker leads nothing, so that it may stop."""
+    """Return True if a stopping broker leads nothing, so that it may stop."""
     return all(partition.leader != node_id for _, _, partition in partitions_of(image))
 
 

@@ -50,7 +50,7 @@ class ReplicaOrder:
         self._seconds = Counter(counts.seconds)
         self._first: list[int] = []
         self._second: list[int] = []
-        """Empty if partitions have one replica."""
+        """The second replica of each partition; empty if partitions have one replica."""
 
     def ordered(self) -> list[list[int]]:
         """Return the replicas of each partition in their order."""

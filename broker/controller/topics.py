@@ -52,7 +52,7 @@ Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 @dataclass(slots=True)
 class TopicBudget:
-    """What a request may still create: the numbers of topics and partitions, and the names."""
+    """The numbers of topics and partitions that a request may still create, and their names."""
 
     topics: int
     partitions: int
@@ -66,7 +66,7 @@ class TopicBudget:
 
     @classmethod
     def of(cls, image: MetadataImage, config: BrokerConfig) -> TopicBudget:
-        """Return what a request may create in addition to the image's topics and partitions."""
+        """Return the budget of a request: the limits minus the image's topics and partitions."""
         return cls(
             config.max_topics - len(image.topics),
             config.max_partitions - image.partition_count,

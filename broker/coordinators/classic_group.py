@@ -2,7 +2,7 @@
 
 This module is pure: time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly one
 answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a commit
-are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join), KIP-345
+are answered by the return value. Rules: KIP-62 (timeouts), KIP-134 (delayed first join), KIP-345
 (static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup), KIP-814 (a
 static leader that rejoins).
 """
@@ -51,7 +51,7 @@ class ClassicGroup(Rebalancing):
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """Restore a stored group. Each member must send a heartbeat within one session time-out."""
+        """Restore a stored group. Each member must send a heartbeat within one session timeout."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -91,7 +91,7 @@ class ClassicGroup(Rebalancing):
     # Joining.
 
     def join(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
-        """Handle JoinGroup. The caller has checked the session time-out. `new_member_id` is the id
+        """Handle JoinGroup. The caller has checked the session timeout. `new_member_id` is the id
         to give to a member without an id, or to a static member that rejoins."""
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -115,7 +115,7 @@ class ClassicGroup(Rebalancing):
         self.outbox.append(GroupAnswer(joining.token, answer))
 
     def _has_room(self, joining: JoinRequest) -> bool:
-        """Return whether the group may accept the sender of this JoinGroup.
+        """Return True if the group may accept the sender of this JoinGroup.
 
         A static member that restarts keeps its membership, even in a full group; Kafka refuses it.
         """
@@ -138,7 +138,7 @@ class ClassicGroup(Rebalancing):
             self.remove_member(member)
 
     def _speaks(self, joining: JoinRequest) -> bool:
-        """Return whether the member has the group's protocol type and a protocol of all members."""
+        """Return True if the member has the group's protocol type and a protocol of all members."""
         if self.state is GroupState.EMPTY:
             return bool(joining.protocol_type and joining.protocols)
         # While the group was preparing, all members can have been removed. Then any protocol is
@@ -337,7 +337,7 @@ class ClassicGroup(Rebalancing):
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Return whether this member of this generation may commit, and extend its session."""
+        """Return True if this member of this generation may commit, and extend its session."""
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
             # Commits without a member id come from tools, and from consumers that assign partitions

@@ -78,7 +78,7 @@ class Expiry:
         return found
 
     def _is_over(self, group_id: str, now_ms: int) -> bool:
-        """Return whether a group has expired: no members, no joining members, and only expired
+        """Return True if a group has expired: no members, no joining members, and only expired
         offsets."""
         group = self._members.get(group_id)
         if group is None or group.state is not GroupState.EMPTY or group.pending:

@@ -1,8 +1,8 @@
 """Moves a group from one generation to the next: joins, assignment and deadlines.
 
-This module is pure. Work goes into the outbox as effects. Deadlines are in a heap that all groups
-of a shard share, and come back as alarms. When an alarm comes, the group checks whether the
-deadline still applies, so a stale alarm does no harm.
+This module is pure. The answers to members and the records to store are added to an outbox, and the
+driver carries them out. The deadlines of all groups of a shard are in one heap. When a deadline has
+come, the group first checks whether the deadline still applies.
 """
 
 from __future__ import annotations
@@ -326,7 +326,8 @@ class Rebalancing:
         for member in self.roster:
             answer = self.sync_answer(member) if error is ErrorCode.NONE else SyncAnswer(error)
             if self.answer_sync(member, answer):
-                # While the member waited its session could not end. From here on it can.
+                # The member's session could not end while the member waited. It can end from now
+                # on.
                 self.expect_life(member, member.session_timeout_ms, moment)
 
     def sync_answer(self, member: Member) -> SyncAnswer:

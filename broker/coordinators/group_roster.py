@@ -79,7 +79,7 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance time-out of all members."""
+        """The longest rebalance timeout of all members."""
         return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
 
     # Joining, changing and leaving.
@@ -137,7 +137,7 @@ class Roster:
     def change(
         self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_ms: int
     ) -> None:
-        """Set a member's protocols and time-outs."""
+        """Set a member's protocols and timeouts."""
         self._forget_protocols(member)
         self._support.update(_names(protocols))
         member.protocols = protocols
@@ -170,7 +170,7 @@ class Roster:
     # Common protocols.
 
     def supports(self, protocols: Protocols) -> bool:
-        """Return whether all members support at least one of these protocols."""
+        """Return True if all members support at least one of these protocols."""
         size = len(self.members)
         return any(self._support[name] == size for name, _ in protocols)
 

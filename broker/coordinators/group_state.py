@@ -52,7 +52,7 @@ class IllegalGroupMove(Exception):
 
 
 def may_follow(source: GroupState, target: GroupState) -> bool:
-    """Return whether a group in `source` may move to `target`."""
+    """Return True if a group in `source` may move to `target`."""
     return source in _REACHED_FROM[target]
 
 

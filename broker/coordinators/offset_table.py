@@ -1,8 +1,9 @@
 """The committed offsets of one shard, by group and partition, and by open transaction.
 
-This module is pure. The table has what has been replayed and decides nothing. A commit in a
-transaction waits here for the marker of its producer. When the transaction commits, the offset
-counts as of its position in the log. So a later commit without a transaction replaces it.
+This module is pure. The table has the replayed records and decides nothing. An offset that is
+committed in a transaction waits in the table for the marker of its producer. When the transaction
+commits, the offset counts from its position in the log. So a later commit without a transaction
+replaces it.
 """
 
 from __future__ import annotations
@@ -128,15 +129,15 @@ class OffsetTable:
         return self.groups.get(group_id, {})
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Return whether an open transaction contains an offset for this partition."""
+        """Return True if an open transaction contains an offset for this partition."""
         return partition in self._unstable.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
-        """Return whether an open transaction contains an offset of a group."""
+        """Return True if an open transaction contains an offset of a group."""
         return group_id in self._unstable
 
     def has(self, group_id: str) -> bool:
-        """Return whether the group has any committed or pending offset."""
+        """Return True if the group has any committed or pending offset."""
         return group_id in self.groups or group_id in self._unstable
 
     def group_ids(self) -> set[str]:
@@ -144,9 +145,8 @@ class OffsetTable:
         return self.groups.keys() | self._unstable.keys()
 
     def is_full(self, group_count_max: int) -> bool:
-        """Return whether the limit of groups is reached, including groups with only pending
-        offsets.
-        """
+        """Return True if the limit of groups is reached, including groups with only pending
+        offsets."""
         if len(self.groups) + len(self._unstable) < group_count_max:
             return False
         return len(self.group_ids()) >= group_count_max
@@ -170,7 +170,7 @@ class OffsetTable:
 
 
 def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:
-    """Return whether an offset was committed for another topic id.
+    """Return True if an offset was committed for another topic id.
 
     A `topic_id` of None means that the topic does not exist.
     """

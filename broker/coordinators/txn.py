@@ -49,7 +49,7 @@ class OpenTransaction(NamedTuple):
 
 
 def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
-    """Raise INVALID_TRANSACTION_TIMEOUT unless this broker allows the time-out."""
+    """Raise INVALID_TRANSACTION_TIMEOUT unless this broker allows the timeout."""
     if not 0 < timeout_ms <= timeout_ms_max:
         raise ApiError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -92,7 +92,7 @@ class TxnShard:
             transactional_id = decode_key(record.key)
             if transactional_id is None:
                 continue
-            # A change that was decided here has fields that its record lacks.
+            # A change that this shard decided has fields that its record lacks.
             moved = self._pending.pop(transactional_id, None)
             if record.value is None:
                 self.transactions.pop(transactional_id, None)
@@ -145,7 +145,7 @@ class TxnShard:
     # Start a producer.
 
     def wants_producer_id(self, transactional_id: str, expected: Expected) -> bool:
-        """Return whether `init_producer_id` needs a new producer id."""
+        """Return True if `init_producer_id` needs a new producer id."""
         known = self.transactions.get(transactional_id)
         if known is None:
             return True
@@ -286,7 +286,7 @@ class TxnShard:
 
         The start time of a transaction that was open when the shard was loaded comes from another
         broker's wall clock, and clocks differ. So such a transaction is overdue only once this
-        broker has seen it open for its whole time-out.
+        broker has seen it open for its whole timeout.
         """
         self._watch(monotonic_ms)
         return [

@@ -143,7 +143,7 @@ class Transaction:
         )
 
     def must_rotate(self, expected: Expected) -> bool:
-        """Return whether this producer's next epoch must belong to a new producer id."""
+        """Return True if this producer's next epoch must belong to a new producer id."""
         if self.producer_epoch < EXHAUSTED_EPOCH:
             return False
         if expected is None or expected[1] == self.producer_epoch:

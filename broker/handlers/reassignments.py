@@ -2,7 +2,7 @@
 
 A reassignment is an order for the controller. A large request goes there in slices, one after the
 other, because one decision is one batch of the metadata log and a batch has a largest size. The
-reassignments under way are listed from the image.
+reassignments in progress are listed from the image.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReassignmentHandlers:
     def list_partition_reassignments(
         self, call: Call, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Return the reassignments under way: all, or those of the named partitions."""
+        """Return the reassignments in progress: all, or those of the named partitions."""
         return ListPartitionReassignmentsResponse(
             topics=list(_under_way(request, self._metadata.image))
         )

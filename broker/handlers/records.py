@@ -111,7 +111,7 @@ class RecordHandlers:
         broker, and all live replicas start at this offset or later.
 
         Otherwise a crash could bring back records after the client got the answer that they are
-        deleted. If a follower is too slow for the request's time-out, the answer is
+        deleted. If a follower is too slow for the request's timeout, the answer is
         REQUEST_TIMED_OUT, although the leader has deleted the records.
         """
         deletion = _Deletion(call, self._clock.monotonic_ms() + request.timeout_ms)

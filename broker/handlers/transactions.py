@@ -158,7 +158,7 @@ class TransactionHandlers:
                 refused,
             )
 
-        # Check the time-out before the coordinator is located, because every coordinator would
+        # Check the timeout before the coordinator is located, because every coordinator would
         # refuse it.
         self._transactions.refuse_timeout(request.transaction_timeout_ms)
         shard = self._transactions.shard(transactional_id)

@@ -105,15 +105,16 @@ class MarkerHandler:
 
 
 class NewestLinks:
-    """Refuses markers that arrive on a link that its coordinator has abandoned.
+    """Refuses markers that arrive on a link that their coordinator has abandoned.
 
-    Unanswered markers are sent again on the next link. If the old ones were read here after that,
-    their transaction can be complete, and they would end the producer's next transaction.
+    The coordinator sends unanswered markers again on its next link. If this broker read the old
+    markers after the new ones, their transaction could be complete, and they would end the
+    producer's next transaction.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[str | None, int] = {}
-        """By broker, the number of the newest connection on which markers have arrived."""
+        """The number of the newest connection on which markers have arrived, by broker."""
 
     def admits(self, call: Call) -> bool:
         """Return True if no newer connection of this broker is known."""
@@ -126,13 +127,13 @@ class NewestLinks:
 
 
 class VerificationHandler:
-    """Verifies writes against the open transactions that are coordinated here."""
+    """Verifies writes against the open transactions of which this broker is the coordinator."""
 
     def __init__(self, transactions: TxnCoordinator) -> None:
         self._transactions = transactions
 
     def verify(self, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        """AddPartitionsToTxn between brokers, which adds nothing."""
+        """Answer AddPartitionsToTxn of another broker, which adds nothing to a transaction."""
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(

@@ -1,4 +1,4 @@
-"""Durations: requests by API and phase, syncs, and the lateness of the loop.
+"""Durations: requests by API and phase, fsyncs, and the lateness of the loop.
 
 Reading the clock costs a few percent of a small request. So only every sixteenth Produce and Fetch
 is measured, and every request of the other APIs. All are counted.
@@ -67,7 +67,7 @@ class ApiTimes:
 
     `queue`: from arrival until the request starts. `local`: in its handler. `remote`: from then
     until the answer is ready, if that is later, for example because of the write at the end of a
-    read, a sync, or data of others. `send`: until the kernel has taken the answer.
+    read, an fsync, or data of others. `send`: until the kernel has taken the answer.
     """
 
     __slots__ = ("count", "local", "mask", "name", "now_ns", "queue", "remote", "send")

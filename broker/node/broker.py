@@ -91,7 +91,7 @@ class Broker:
         self.joining: ClusterJoin | None = None
         self._metadata: Metadata | None = None
         self._replication: Replication | None = None
-        """None for a broker that is configured alone."""
+        """The replication between brokers; None for a broker that is configured alone."""
         self._transacting: Transacting | None = None
         self._is_starting = False
         self._is_open_to_clients = False

@@ -64,7 +64,8 @@ class ProduceTemplate:
                  "version")  # fmt: skip
 
     proofs = NO_PROOFS
-    """Empty, because requests with transactional batches take the normal path."""
+    """No answers of other coordinators, because requests with transactional batches take the normal
+    path."""
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]

@@ -25,7 +25,7 @@ from protocol.types import NO_NODE
 
 
 def is_up_to_date(request: Vote, log: LogView) -> bool:
-    """Return whether the candidate's log has every record that this replica can have acknowledged
+    """Return True if the candidate's log has every record that this replica can have acknowledged
     (Raft §5.4.1)."""
     theirs = (request.last_epoch, request.last_epoch_end_offset)
     return theirs >= (log.last_epoch, log.end_offset)

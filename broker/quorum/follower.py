@@ -82,7 +82,7 @@ class Follower:
         return None
 
     def leader_is_lost(self, wait_ms: int, now_ms: int) -> Move | None:
-        """Note that the leader is lost, as after a time-out.
+        """Note that the leader is lost, as after a timeout.
 
         Grant pre-votes, and request them after the wait.
         """

@@ -161,7 +161,7 @@ class Leader:
         return reached_by_majority([self._end_of(key) for key in voters])
 
     def _may_commit(self, reached: int) -> bool:
-        """Return whether records up to `reached` may be committed.
+        """Return True if records up to `reached` may be committed.
 
         The first batch of this epoch must be among them. Only then are older records committed too.
         """

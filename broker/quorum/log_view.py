@@ -69,7 +69,7 @@ class LogView:
         self.end_offset = header.last_offset + 1
 
     def synced(self, end_offset: int) -> bool:
-        """Note that all records below `end_offset` are durable. Return whether the durable end has
+        """Note that all records below `end_offset` are durable. Return True if the durable end has
         moved.
 
         Reports during a truncation are for the log before the truncation, so they are ignored.

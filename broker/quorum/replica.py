@@ -26,7 +26,7 @@ NEVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class QuorumTiming:
-    """The time-outs and waits of a replica, in lived ms.
+    """The timeouts and waits of a replica, in lived ms.
 
     Values without an explanation here are Kafka's.
     """

@@ -123,12 +123,12 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     # Load and drop shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
-        """Start the groups of a loaded shard. Their members have one session time-out to send a
+        """Start the groups of a loaded shard. Their members have one session timeout to send a
         heartbeat.
 
         A committed offset is stored with the id of its topic. If a topic was removed and created
-        again under the same name, its old offsets are dropped here, because no coordinator may have
-        had this shard loaded at the removal.
+        again under the same name, this method drops its old offsets, because possibly no
+        coordinator had this shard loaded at the removal.
         """
         shard.loaded(self.moment())
         self.perform(loaded)

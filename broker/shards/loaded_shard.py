@@ -21,7 +21,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import HEADER_BYTES
 
 LOAD_BYTES = 64 << 10
-"""The number of bytes that are replayed in one turn of the event loop.
+"""The number of bytes that are replayed in one iteration of the event loop.
 
 It is a few milliseconds of work.
 """
@@ -78,7 +78,7 @@ class LoadedShard(Generic[S]):
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest size of the records in one batch, so that one turn of the event loop can
+        """The largest size of the records in one batch, so that one iteration of the event loop can
         process them."""
         return min(self.replica.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
 
@@ -122,8 +122,8 @@ class ClientWait:
         self._reply(self._value)
 
     def lost(self, code: ErrorCode) -> None:
-        """Answer the client with Kafka's error code, so that it asks again, here or at the new
-        coordinator."""
+        """Answer the client with Kafka's error code, so that it sends the request again, to this or
+        to the new coordinator."""
         is_late = code is ErrorCode.REQUEST_TIMED_OUT
         told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
         self._refused(

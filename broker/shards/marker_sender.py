@@ -2,8 +2,8 @@
 
 At most one request to each broker is in flight. Markers that are added in the meantime go with the
 next request. A marker that was rejected or got no answer is sent again after a while, as long as
-its shard is led here and the metadata names the same leader. The waiter gets the same results as
-from `markers`: committed, partition deleted, led by another broker, or fenced.
+this broker leads its shard and the metadata names the same leader. The waiter gets the same results
+as from `markers`: committed, partition deleted, led by another broker, or fenced.
 
 Only the metadata shows that a partition is deleted. A broker that does not know the partition may
 have older metadata, so its answer does not end the wait.
@@ -32,7 +32,7 @@ from protocol.types import TopicPartition
 MARKERS_VERSION = BETWEEN_BROKERS[ApiKey.WRITE_TXN_MARKERS][-1]
 
 ANSWER_MS_MAX = 1_500
-"""The time-out of a request with markers.
+"""The timeout of a request with markers.
 
 A leader answers within a second (`interbroker/transactions`).
 """
@@ -53,9 +53,10 @@ class WantedMarker:
     marker: TxnMarker
     waiter: WaitingOperation
     serves: Callable[[], bool]
-    """A function that returns whether the shard that decided the transaction is still led here.
+    """A function that returns True if this broker still leads the shard that decided the
+    transaction.
 
-    If not, the marker must not be sent.
+    If it returns False, the marker must not be sent.
     """
     refused: Callable[[ErrorCode], None]
     """A function that is called each time the marker could not be written and will be sent
@@ -125,8 +126,8 @@ class MarkerSender:
         )
 
     def _ask_soon(self, node_id: int, line: _BrokerMarkers) -> None:
-        # Send the request in the next turn of the event loop, so that it has all markers of this
-        # turn.
+        # Send the request in the next iteration of the event loop, so that it has all markers of
+        # this iteration.
         if line.ready and not line.is_asked:
             line.is_asked = True
             self._world.soon(self._ask, node_id, line)

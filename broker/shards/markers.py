@@ -95,7 +95,7 @@ class Markers:
     ) -> None:
         """Write a marker unless it is already in the log. In this case, only wait for its commit.
 
-        Senders that repeat a request after a lost answer or a time-out need this.
+        Senders that repeat a request after a lost answer or a timeout need this.
         """
         log = replica.log
         state = log.producer_state

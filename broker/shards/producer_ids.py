@@ -50,5 +50,6 @@ class ProducerIds:
     def _refused(self, error: ApiError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, refused in waiting:
-            # Every client retries this error. Some clients take the storage error as fatal here.
+            # Every client retries this error. Some clients take a storage error as fatal in this
+            # answer.
             refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))

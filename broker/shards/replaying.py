@@ -1,4 +1,4 @@
-"""Replays a shard's log, and builds the header of a new marker.
+"""Replays the log of a coordinator's shard, and builds the header of a new marker.
 
 The shard gets whole batches with their headers.
 """
@@ -49,7 +49,7 @@ def replay_slice(log: Log, shard: Shard, offset: int) -> int:
     """
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
-        # After a cleaning, there are no records from here to the end.
+        # After a cleaning, the log has no records from this offset to the end.
         return log.log_end_offset
     check_region(found)
     for header, batch in iterate_batches(found.read()):

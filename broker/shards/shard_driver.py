@@ -1,9 +1,9 @@
 """Runs the shards of a coordinator: it loads them by replay, appends outcomes and replays them.
 
 Each partition of the coordinator's internal topic is one shard, for one leader epoch. When this
-broker becomes the leader, the shard is loaded up to the log's end, some bytes per turn of the event
-loop. It serves requests once the high watermark has reached this end, because records above can be
-lost with their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
+broker becomes the leader, the shard is loaded up to the log's end, some bytes per iteration of the
+event loop. It serves requests once the high watermark has reached this end, because records above
+can be lost with their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
 
 An outcome's records are appended as one batch. When the batch is committed, the records are
 replayed into the shard and the reply is sent. A client's wait has a deadline. A replay has no
@@ -153,8 +153,7 @@ class CoordinatorDriver(Generic[S]):
     def may_tell(self) -> bool:
         """True if this broker's shards may answer clients.
 
-        A leader may answer reads only while no other broker can have become the leader. The same
-        rule holds here.
+        The rule is the same as for reads from a leader: no other broker can have become the leader.
         """
         return self.ports.replicas.place.may_read
 
@@ -168,7 +167,7 @@ class CoordinatorDriver(Generic[S]):
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
-        """Return whether a shard is still here, for work that continues in later turns."""
+        """Return True if a shard is still loaded. Work that continues later checks this."""
         return self.by_index.get(loaded.replica.index) is loaded
 
     # Load shards.
@@ -181,7 +180,7 @@ class CoordinatorDriver(Generic[S]):
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
-        """Replay a part of the shard's log, and the rest in later turns of the event loop.
+        """Replay a part of the shard's log, and the rest in later iterations of the event loop.
 
         It is not done in a thread, because a log must not be read in two threads.
         """
@@ -253,7 +252,7 @@ class CoordinatorDriver(Generic[S]):
     ) -> None:
         """Append an outcome's records. `reply` is called when they are committed and replayed.
 
-        `refused` is called instead after a time-out, or if the shard is dropped before. `then` is
+        `refused` is called instead after a timeout, or if the shard is dropped before. `then` is
         for work that must follow the decision in any case; it is called after the reply. Raises
         ApiError if nothing was written.
 

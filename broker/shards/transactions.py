@@ -56,7 +56,7 @@ class MarkerWait:
         self._coordinator.marker_refused(self._topic_partition, code)
 
     def serves(self) -> bool:
-        """Return whether the shard that decided the transaction is still led here."""
+        """Return True if this broker still leads the shard that decided the transaction."""
         return self._coordinator.serves(self._ending.loaded)
 
 
@@ -130,7 +130,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
     def refuse_timeout(self, timeout_ms: int) -> None:
-        """Raise INVALID_TRANSACTION_TIMEOUT for a time-out above the limit.
+        """Raise INVALID_TRANSACTION_TIMEOUT for a timeout above the limit.
 
         Every coordinator has this limit.
         """
@@ -256,7 +256,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return True
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
-        """Return whether a rejected marker need not be written at all.
+        """Return True if a rejected marker need not be written at all.
 
         A decided transaction is never given up: its marker is written again after every refusal.
         This ends only when the metadata shows that the marker's partition is deleted, or when a
@@ -272,7 +272,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return False
 
     def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        """Note that a marker is committed, here or elsewhere, or is not needed any more."""
+        """Note that a marker is committed on this or another broker, or is not needed any more."""
         self._outages.over(topic_partition, self.ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
@@ -333,7 +333,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     # Periodic work.
 
     def abort_overdue(self) -> None:
-        """Abort the transactions that have exceeded their producers' time-outs."""
+        """Abort the transactions that have exceeded their producers' timeouts."""
         clock = self.ports.clock
         for loaded, shard in self.loaded():
             for outcome in shard.abort_overdue(clock.now_ms(), clock.monotonic_ms()):

@@ -26,9 +26,9 @@ def good_snapshot(
     there is none.
 
     An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped,
-    because the aborted transactions must be read again from the batches, starting with the
-    producers before the damage. A snapshot below the first segment cannot be used, because the
-    batches after it are gone.
+    because the batches must be read again to find the aborted transactions, and this reading needs
+    the producer state from before the damage. A snapshot below the first segment cannot be used,
+    because the batches after it are gone.
     """
     limit = min(limit, _first_damage(disk, folder, bases, limit))
     for offset in reversed(snapshot_offsets(disk, folder)):

@@ -22,7 +22,7 @@ from broker.storage.errors import DiskError, FolderError
 Buffer = bytes | bytearray | memoryview
 
 SYNC_THREADS = 16
-"""The number of syncs that run in parallel, because the file system's journal commits them
+"""The number of fsyncs that run in parallel, because the file system's journal commits them
 together."""
 
 IOV_MAX = 1024
@@ -108,7 +108,8 @@ class Disk(Protocol):
         """Wait until the folder's entries (created, renamed, removed names) are on the device."""
 
     def sync_many(self, files: Sequence[DiskFile], folders: Sequence[str]) -> None:
-        """Sync files, then folders. Many syncs run in parallel, so the device can combine them."""
+        """Fsync files, then folders. Many fsyncs run in parallel, so the device can combine
+        them."""
 
     def lock(self, path: str) -> FolderLock:
         """Take the lock file. Raises FolderError if another process holds it."""

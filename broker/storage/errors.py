@@ -57,7 +57,8 @@ class DiskError(Exception):
         """True if the process had no free file descriptor. A retry can succeed, and the data can be
         intact.
 
-        This includes a folder that could not be opened for a sync. Any other failed sync is final.
+        This includes a folder that could not be opened for an fsync. Any other failed fsync is
+        final.
         """
         return self.number in SHORT
 
@@ -66,7 +67,7 @@ class DiskError(Exception):
         """True if a flush failed, so that no data written since the last successful flush can be
         trusted.
 
-        If a folder could not be opened for lack of descriptors, no sync was attempted.
+        If a folder could not be opened for lack of descriptors, no fsync was attempted.
         """
         return self.operation in FLUSH_OPERATIONS and not self.is_short
 

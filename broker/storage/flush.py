@@ -20,8 +20,8 @@ class FlushTarget:
 
     After `perform`, call `log.flushed` in the loop. If `perform` raises a final error, the process
     must stop: the kernel can have dropped the pages, and a second flush would succeed although data
-    is missing. Any other error means that a folder could not be opened, so no sync has failed: call
-    `log.flush_refused`.
+    is missing. Any other error means that a folder could not be opened, so no fsync has failed:
+    call `log.flush_refused`.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class FlushTarget:
 
 
 class Flushing:
-    """The data of one log that must still be synced, and the number of its flushes in progress."""
+    """The data of one log that must still be fsynced, and the number of its flushes in progress."""
 
     __slots__ = (
         "_disk",
@@ -130,9 +130,8 @@ class Flushing:
         self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
 
     def refused(self, target: FlushTarget) -> None:
-        """Record that a target was not performed, although no sync failed. The next target includes
-        its data.
-        """
+        """Record that a target was not performed, although no fsync failed. The next target
+        includes its data."""
         self._under_way_count -= 1
         if target.producer_files is not None:
             self._producer_files.refused(target.producer_files)

@@ -85,7 +85,7 @@ class FolderRemoval:
             try:
                 self.disk.sync_folder(self.data_folder)
             except DiskError as error:
-                # A non-final error is ignored: the later checkpoint and folder creation sync the
+                # A non-final error is ignored: the later checkpoint and folder creation fsync the
                 # same folder.
                 if error.is_final:
                     raise
@@ -113,7 +113,7 @@ class MadeLogs:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The empty logs of one topic to create. They are synced together."""
+    """The empty logs of one topic to create. They are fsynced together."""
 
     disk: Disk
     data_folder: str
@@ -170,7 +170,7 @@ class Making:
         return {}
 
     def _make(self, topic_partition: TopicPartition) -> Log:
-        """Create folder and files of an empty log, without syncing them."""
+        """Create folder and files of an empty log, without fsyncing them."""
         disk = self.disk
         path = f"{self.data_folder}/{folder_name(topic_partition)}"
         disk.make_folder(path, is_durable=False)

@@ -2,7 +2,7 @@
 
 The files only speed up the next start, so an error while writing them is ignored. The time index is
 written first: the next start detects a short offset index (`adoption`), but not a short time index
-together with a complete offset index. The indexes of closed segments are synced, so that a power
+together with a complete offset index. The indexes of closed segments are fsynced, so that a power
 cut leaves no short time index either.
 """
 
@@ -122,7 +122,8 @@ class IndexFiles:
         self._times_written = len(self.time_index)
 
     def unsynced_files(self) -> list[DiskFile]:
-        """Return the index files to sync before a start can trust them, in the order of writing."""
+        """Return the index files to fsync before a start can trust them, in the order of
+        writing."""
         if not self.is_unsynced:
             return []
         paths = self._time_index_path, self._offset_index_path
@@ -146,7 +147,7 @@ class IndexFiles:
         except DiskError:
             is_same = False
         # The files are correct, but the process that wrote them can have been killed before it
-        # synced them. So sync them again.
+        # fsynced them. So fsync them again.
         self.is_unsynced = True
         if is_same:
             self.written()

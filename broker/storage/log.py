@@ -164,11 +164,12 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> AppendResult:
-        """Stage the marker that ends the producer's transaction, even if it wrote nothing here.
+        """Stage the marker that ends the producer's transaction, even if the producer wrote nothing
+        to this log.
 
         Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer,
         TRANSACTION_COORDINATOR_FENCED for a replaced coordinator. A repeated marker is written but
-        ends nothing more.
+        ends no other transaction.
         """
         state = self.producer_state
         state.check_marker(producer_id, producer_epoch, coordinator_epoch)
@@ -215,7 +216,7 @@ class Log:
         """Record that the gap mark is on the disk."""
         self.has_gap_mark = True
 
-    # Writing what was staged.
+    # Writing the staged batches.
 
     def write_staged(self, now_ms: int) -> None:
         """Write everything staged since the last call, and roll to a new segment where needed.
@@ -271,10 +272,11 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read-committed consumers can see, never below the log start offset.
+        """The exclusive end of the records that read-committed consumers can see, never below the
+        log start offset.
 
-        This is the first offset of the oldest transaction that is open, or whose marker is not
-        below the high watermark; without one, the high watermark.
+        It is the first offset of the oldest transaction that is open, or whose marker is not below
+        the high watermark. Without one, it is the high watermark.
         """
         offset = min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
         return max(offset, self.log_start_offset)
@@ -324,16 +326,16 @@ class Log:
         return self.recovery_point
 
     def flush_refused(self, target: FlushTarget) -> None:
-        """Record that a flush was not performed, although no sync failed. The next flush includes
+        """Record that a flush was not performed, although no fsync failed. The next flush includes
         its data."""
         self._flushing.refused(target)
 
     def close(self) -> list[DiskFile]:
         """Write the files that a start after a clean stop reads. Everything must be flushed before.
 
-        Returns the files that must be synced before the next start can trust them. Raises DiskError
-        if a failed write has left bytes that cannot be removed, because a start that trusts the
-        file would take half a batch for a whole one.
+        Returns the files that must be fsynced before the next start can trust them. Raises
+        DiskError if a failed write has left bytes that cannot be removed, because a start that
+        trusts the file would take half a batch for a whole one.
         """
         self.segments.repair()
         files = self.segments.finish_files()

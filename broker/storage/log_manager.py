@@ -39,7 +39,7 @@ from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
 UNSYNCED_MAX = 256
-"""The largest number of index files that a clean stop keeps open before it syncs them together."""
+"""The largest number of index files that a clean stop keeps open before it fsyncs them together."""
 
 
 class LogManager:

@@ -48,7 +48,8 @@ class LogWriter:
         producer_files: ProducerFiles,
         chance: str,
     ) -> None:
-        """`chance` determines the jitter of segments, and differs from log to log."""
+        """`chance` seeds the random part of the age at which a segment is rolled. It differs from
+        log to log."""
         self._segments = segments
         self._leader_epochs = leader_epochs
         self._producer_state = producer_state

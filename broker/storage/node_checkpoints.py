@@ -31,7 +31,7 @@ OFFSET_CHECKPOINTS = (
 
 
 class CheckpointJob:
-    """The node's checkpoints as of one moment. The file thread writes and syncs them.
+    """The node's checkpoints as of one moment. The file thread writes and fsyncs them.
 
     An older checkpoint never overwrites a newer one, in whatever order they are performed.
     """

@@ -53,7 +53,7 @@ class ProducerFilesJob:
         """The segments whose transaction index is durable, with the durable size in bytes."""
 
     def perform(self) -> None:
-        """Write the files. Raises DiskError only if a sync has failed, which is final."""
+        """Write the files. Raises DiskError only if an fsync has failed, which is final."""
         try:
             for segment, path, position, data in self._tails:
                 if position:
@@ -131,7 +131,7 @@ class ProducerFiles:
 
     @property
     def has_work(self) -> bool:
-        """Return whether the next flush has files to write here."""
+        """True if the next flush must write files of the producer state."""
         return bool(self._incomplete or self._snapshots)
 
     def job(self) -> ProducerFilesJob | None:

@@ -129,10 +129,10 @@ class ProducerStateManager:
         )
 
     def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
-        """Refuse a batch with the same sequences as a batch whose transaction has ended.
+        """Refuse a batch with the same sequences as an earlier batch whose transaction has ended.
 
-        It is not a copy of the earlier batch: a client that aborts unacknowledged batches may
-        continue from the last acknowledged sequence with other records (decision 0076).
+        The new batch is not a copy of the earlier one. A client that aborts unacknowledged batches
+        may continue from the last acknowledged sequence with other records (decision 0076).
         """
         if header.is_transactional:
             # librdkafka reuses sequences of an aborted batch that it got no answer to.

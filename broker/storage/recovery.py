@@ -199,9 +199,9 @@ class _Loading:
 
     @property
     def _start_may_be_lost(self) -> bool:
-        """True if the log start offset is above everything that was synced (`flush=interval`).
+        """True if the log start offset is above all fsynced records (`flush=interval`).
 
-        Then nothing from the start on was durable, and what is below it is not needed.
+        Then nothing from the start on was durable, and the records below the start are not needed.
         """
         rules = self.rules
         return not rules.is_clean and rules.recovery_point < rules.log_start_offset

@@ -45,7 +45,8 @@ class RefusedNext:
                 self._forget(producer_id)
 
     def is_waited_for(self, producer_id: int, producer_epoch: int, sequence: int) -> bool:
-        """Return True if the missing batch was refused here, so that later batches wait for it."""
+        """Return True if this leader refused the missing batch, so that later batches wait for
+        it."""
         return self._refused.get(producer_id) == (producer_epoch, sequence)
 
     def _forget(self, producer_id: int) -> None:

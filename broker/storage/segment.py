@@ -233,8 +233,8 @@ class Segment:
     def write(self, buffers: list[Buffer], size_bytes: int, *, stretches: bool) -> None:
         """Write batches after the last one. The caller must then call `take` for each.
 
-        On DiskError no batch is added. `stretches`: extend the file ahead of the data, because a
-        sync after a write that does not change the file size need not wait for the file system's
+        On DiskError no batch is added. `stretches`: extend the file ahead of the data, because an
+        fsync after a write that does not change the file size need not wait for the file system's
         journal.
         """
         end = self.size_bytes + size_bytes
@@ -295,7 +295,7 @@ class Segment:
                 self.shrink_file()
 
     def aborted(self) -> Sequence[AbortedEntry]:
-        """Return the aborted transactions with their marker here, in the order of the markers."""
+        """Return the aborted transactions whose marker is in this segment, in marker order."""
         return self.txn_index.entries(self.next_offset)
 
     # Rolling back.

@@ -64,13 +64,13 @@ class Segments:
         """The files left by a failed write: the size to truncate each file to, or -1 to remove
         it."""
         self._unsynced: list[Segment] = []
-        """Closed segments whose files must still be synced."""
+        """Closed segments whose files must still be fsynced."""
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
         self.stretches = False
         """True if files are extended ahead of writes, which is faster when every write is
-        synced."""
+        fsynced."""
 
     def __len__(self) -> int:
         return len(self._row)
@@ -101,7 +101,7 @@ class Segments:
         segment = self.holding(offset)
         position = segment.locate(offset)
         while position >= segment.size_bytes and segment is not self.active:
-            # Cleaning left no batch from here to the end of the segment.
+            # A cleaning left no batch from this offset to the end of the segment.
             segment, position = self.after(segment), 0
             if segment is not self.active:
                 self._keep_warm(segment)
@@ -154,11 +154,11 @@ class Segments:
         return [file for segment in old if (file := segment.let_go()) is not None]
 
     def to_sync(self, offset: int) -> tuple[list[Segment], list[DiskFile]]:
-        """Return the closed segments whose index files must be synced, before `indexes_synced`; and
-        the open files to sync: those index files, and all segments with data at or above the
+        """Return the closed segments whose index files must be fsynced, before `indexes_synced`;
+        and the open files to fsync: those index files, and all segments with data at or above the
         offset.
 
-        Includes segments closed since the last sync. A failed write may have left batches there
+        Includes segments closed since the last fsync. A failed write may have left batches there
         that were truncated again, and a power cut must not restore them.
         """
         closed = list(self._unsynced)
@@ -270,7 +270,8 @@ class Segments:
             return
 
     def repair(self) -> None:
-        """Remove what a failed write has left. Raises DiskError while the disk refuses."""
+        """Remove the bytes that a failed write has left. Raises DiskError while the disk refuses
+        this."""
         while self._repairs:
             path, size_bytes = next(iter(self._repairs.items()))
             if size_bytes < 0:
@@ -309,7 +310,7 @@ class Segments:
         return paths, held
 
     def finish_files(self) -> list[DiskFile]:
-        """Finish every file for the start after a clean stop. Returns the files to sync."""
+        """Finish every file for the start after a clean stop. Returns the files to fsync."""
         files: list[DiskFile] = []
         for segment in self._row:
             segment.finish_files()

@@ -68,13 +68,13 @@ class StopMarks:
     def running(self, broker_epoch: int) -> None:
         """Write the mark of a running process, before any code depends on the mark.
 
-        The file is not synced. If a crash loses the mark, it can have lost the writes of this
+        The file is not fsynced. If a crash loses the mark, it can have lost the writes of this
         process too, so the next process must not trust them anyway.
         """
         text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
 
     def distrust_cache(self) -> None:
-        """Remove the running mark after a failed sync: the kernel may drop cached writes."""
+        """Remove the running mark after a failed fsync: the kernel may drop cached writes."""
         with suppress(DiskError):
             self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")

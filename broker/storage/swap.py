@@ -30,8 +30,8 @@ def swap(disk: Disk, old: Sequence[Segment], new: Segment) -> list[str]:
     log_path, index_path, time_index_path, txn_index_path, _ = new.paths()
     try:
         for number, segment in enumerate(old):
-            # The snapshot at the group's start stays. The other snapshots go, because no segment
-            # begins at their offsets any more.
+            # Keep the snapshot at the start of the group. Rename the other snapshots away, because
+            # no segment begins at their offsets any more.
             paths = segment.paths() if number else segment.paths()[:-1]
             for path in paths:
                 if path == segment.log_path or disk.exists(path):

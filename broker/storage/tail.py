@@ -33,7 +33,8 @@ class Tail:
                  "segment_ms", "size_bytes")  # fmt: skip
 
     def __init__(self, active: Segment, config: LogConfig, chance: str) -> None:
-        """`chance` differs from log to log, because it contains the topic's random id."""
+        """`chance` seeds the random part of the age at which a segment is rolled. It differs from
+        log to log, because it contains the topic's random id."""
         self._chance = chance
         self.base_offset = active.base_offset
         self.size_bytes = active.size_bytes
@@ -42,7 +43,8 @@ class Tail:
         self.use(config)
 
     def over(self, active: Segment, config: LogConfig) -> Tail:
-        """Return the tail of the same log after a write or a rollback, when nothing is staged."""
+        """Return a new `Tail` of the same log, after a write or a rollback, when no batch is
+        staged."""
         return Tail(active, config, self._chance)
 
     def use(self, config: LogConfig) -> None:

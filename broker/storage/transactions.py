@@ -49,10 +49,8 @@ class LogTransactions:
         self._undo.append(lambda: self._forget(producer_id))
 
     def end(self, producer_id: int, marker_offset: int) -> Finished | None:
-        """Record a marker.
-
-        Return the transaction that it ends; None if the producer had no open transaction here.
-        """
+        """Record a marker. Return the transaction that it ends; None if the producer had no open
+        transaction in this log."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return None

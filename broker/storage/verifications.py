@@ -13,8 +13,9 @@ from __future__ import annotations
 class VerificationGuard:
     """The guard of one check: the answer is valid as long as the guard is not broken.
 
-    Take the guard before you send the question. Check `is_broken` in the turn of the loop in which
-    you append the batch, because a marker can arrive between the answer and the append.
+    Take the guard before you send the question. Check `is_broken` in the iteration of the event
+    loop in which you append the batch, because a marker can arrive between the answer and the
+    append.
     """
 
     __slots__ = ("is_broken",)
@@ -54,6 +55,7 @@ class Verifications:
                 del self._guards[producer_id]
 
     def void(self, producer_id: int) -> None:
-        """Break all guards of a producer, because a transaction of this producer has ended here."""
+        """Break all guards of a producer, because a transaction of this producer has ended in this
+        log."""
         for guard in self._guards.pop(producer_id, ()):
             guard.is_broken = True
