@@ -241,8 +241,8 @@ class Peers:
         self._silent[node_id] = Silence(since_ms, end)
         longer_ms = min(max(2 * line.wait_ms, REDIAL_MS_MIN), REDIAL_MS_MAX)
         line.wait_ms = REDIAL_MS_MIN if peer.answered_ms is not None else longer_ms
-        # Add a random delay, so that not all brokers connect to a returning node at the same time.
-        # The sum is below half a second.
+        # Add a random part to the delay, so that not all brokers connect to a returning node at the
+        # same time. The whole delay is below half a second.
         more_ms = self._world.chance.randint(0, line.wait_ms // 2)
         line.dial_at_ms = self._world.clock.monotonic_ms() + line.wait_ms + more_ms
         self._stop_redial(line)

@@ -68,12 +68,13 @@ class ProducerStateManager:
         self.verifications = Verifications()
         self.markers: dict[int, LastMarker] = {}
         self.awaited: Awaited = {}
-        """Producers whose first batch was refused and that could begin with any sequence."""
+        """The producers whose first batch was refused. This batch could have begun with any
+        sequence, because the log had no state of the producer."""
         self._refused_next = RefusedNext()
         self._before: dict[int, KnownProducer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
-        """The epoch and the sequence of the first batch of each producer that could begin with any
-        sequence. Only producers since the last `keep` are in it, by producer id."""
+        """The epoch and the sequence of the first batch of each producer of which the log had no
+        state, by producer id. Only producers that were added since the last `keep` are included."""
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:

@@ -36,8 +36,7 @@ SCAN_BYTES = 8 * 1024
 """The number of bytes read at once when a batch is searched after an index entry."""
 
 MARKS_MAX = 256
-"""The largest number of remembered batch boundaries, which readers at the end of the log
-request."""
+"""The largest number of batch positions that are remembered for readers at the end of the log."""
 
 INDEX_WRITE_ENTRIES = 64
 """The number of unwritten index entries at which the index files are written."""

@@ -16,11 +16,14 @@ from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.records import BatchHeader, read_header, recompress, stamp_max_timestamp
 
 ANY_LEVEL_BYTES_MAX = 64 << 10
-"""A batch with at most this many bytes of records is compressed at the topic's level."""
+"""The number of bytes of records up to which a batch is compressed at the topic's level."""
 
 LEVEL_BYTES_MAX = 1 << 20
-"""A larger batch is compressed at the codec's default level, because compressing blocks the loop.
-Up to this size zstd uses at most ZSTD_LARGE_LEVEL_MAX: at level 22 a megabyte takes seconds.
+"""The number of bytes of records above which a batch is compressed at the codec's default level,
+because compressing blocks the event loop.
+
+Up to this size zstd uses at most ZSTD_LARGE_LEVEL_MAX, because a megabyte at level 22 takes
+seconds.
 """
 
 ZSTD_LARGE_LEVEL_MAX = 9
