@@ -21,8 +21,8 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A rule for the windows of one size: from the time `from_s` on, those older than `keep_s` are
-    deleted.
+    """A deletion term: from `from_s` on, windows of this metric and size are deleted once they are
+    older than `keep_s`.
 
     `cells` is the number of cells that were older than `keep_s` when the sinks were last opened.
     """
@@ -35,7 +35,7 @@ class Term:
 
     @property
     def place(self) -> Place:
-        """The metric and window size to which the rule applies."""
+        """The metric and window size to which the term applies."""
         return self.metric, self.size_s
 
 
@@ -82,7 +82,7 @@ def _moment(term: Term) -> str:
 
 
 def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int) -> Term:
-    """Return the term for the windows of one size.
+    """Return the deletion term for the windows of one metric and size.
 
     `known` is the stored term, or None. `cells` is the number of cells older than `keep_s`.
     """
@@ -97,9 +97,9 @@ def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int)
 def waiting(
     terms: Mapping[Place, Term], definitions: Iterable[MetricDefinition], now_s: int
 ) -> tuple[Term, ...]:
-    """Return the terms that are not in effect yet, of configured metrics only.
+    """Return the deletion terms of the configured metrics that are not in effect yet.
 
-    From other metrics nothing is deleted.
+    Nothing is deleted from a metric that is not configured, so its terms are left out.
     """
     mine = {place for place, _ in limits(definitions)}
     return tuple(term for place, term in terms.items() if place in mine and term.from_s > now_s)
@@ -126,7 +126,7 @@ def in_force(
 ) -> dict[str, MetricDefinition]:
     """Return definitions by name, with the `keep` that is in effect now.
 
-    While no term is in effect for a size, its windows are kept forever.
+    While no deletion term is in effect for a size, its windows are kept forever.
     """
     found = {}
     for definition in definitions:

@@ -12,7 +12,7 @@ from sinks.local_time import LocalZone
 
 ALL_WINDOW_S = 0
 
-# The slice of lines without a readable time, which count in `all` only.
+# The slice of lines without a readable time, which count only in the window `all`.
 NO_TIME_S = -1
 
 
@@ -20,8 +20,9 @@ NO_TIME_S = -1
 class FoldRow:
     """The aggregates of one metric, slice and key in a batch, which the sinks can merge.
 
-    `slice_start_s` is a multiple of the metric's `slice_s`, 0 for a metric with `all` alone, or
-    NO_TIME_S for lines without a time.
+    `slice_start_s` is a multiple of the metric's `slice_s`. It is 0 if the metric's only window is
+    `all`, and NO_TIME_S for lines without a time.
+
     `sum`, `min` and `max` are None if the measure has no value. `hll` and `kll` (binary sketches of
     Spark) are None unless the measure needs them.
     """
@@ -71,8 +72,8 @@ class OffsetRange:
 class CellBlock:
     """Additive cells of one window, as SQL text for MySQL (`sinks/cells/blocks.py`).
 
-    `start_s` is the start of a configured window of `size_s`, 0 for `all`. `keys` is the number of
-    cells, each with a different key.
+    `start_s` is the start of a window of `size_s`, and 0 for the window `all`. `keys` is the number
+    of cells, each with a different key.
     """
 
     metric: str
@@ -116,8 +117,8 @@ class Batch:
 class MetricDefinition:
     """A metric as the sinks need it. `windows_s` are its window sizes in seconds, 0 for `all`.
 
-    `topics` are those of its lines; empty means any. Windows begin by the clock of `zone`, or of
-    UTC if it is None.
+    `topics` are the topics of its lines; empty means any topic. Windows begin by the clock of
+    `zone`, or of UTC if it is None.
 
     `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end. A
     size with None, or without an entry, is kept forever. `definition_hash` has 16 bytes and

@@ -49,17 +49,17 @@ def tend_or_say(sinks: Tended) -> None:
         sinks.tend()
         sinks.untended = None
     except SinkUnavailable as error:
-        logger.debug("not tended: %s", error)
+        logger.debug("the sinks are not maintained until they answer: %s", error)
     except (FencedWriter, LedgerMismatch) as error:
         # The next batch meets the same error and ends this driver; change nothing until then.
-        logger.info("no longer the writer: %s", error)
+        logger.info("this driver is no longer the writer of the sinks: %s", error)
         sinks.rest()
     except (pymysql.err.Error, redis.exceptions.RedisError) as error:
-        logger.warning("not tended: %s", error)
+        logger.warning("a round of maintenance of the sinks failed: %s", error)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         if sinks.untended != why:
-            logger.error("not tended: %s", why, exc_info=error)
+            logger.error("the maintenance of the sinks fails: %s", why, exc_info=error)
         sinks.untended = why
 
 

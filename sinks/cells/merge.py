@@ -19,7 +19,7 @@ MAX_KEYS_ALL = 100_000
 
 
 class WindowId(NamedTuple):
-    """One window of one metric; `start_s` is epoch seconds, 0 for `all`."""
+    """One window of one metric; `start_s` is epoch seconds, 0 for the window `all`."""
 
     metric: str
     size_s: int
@@ -62,7 +62,7 @@ KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
 def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None) -> int:
-    """Return the start of the window that contains a slice; 0 for `all`.
+    """Return the start of the window that contains a slice; 0 for the window `all`.
 
     Windows begin by the clock of `zone`; None means UTC.
     """

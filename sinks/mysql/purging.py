@@ -1,4 +1,7 @@
-"""Deletes windows older than their `keep`, and stores the terms (notices) of `keeping`."""
+"""Deletes windows older than their `keep`, and stores the deletion terms of `keeping`.
+
+A deletion term says from when on the windows of one size of a metric are deleted.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +14,7 @@ from sinks.unparsed import SAMPLES_KEPT_DAYS
 
 
 def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> dict[Place, Term]:
-    """Compute the terms of the configured metrics, and store them.
+    """Compute the deletion terms of the configured metrics, and store them.
 
     Call it in a transaction, so that after a crash either all terms are stored or none.
     """
@@ -38,7 +41,10 @@ def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> d
 def foresee(
     cursor: Any, definitions: Iterable[MetricDefinition], before: Mapping[Place, Term], now_s: int
 ) -> dict[Place, Term]:
-    """Return the terms that these definitions would get if they were applied now."""
+    """Return the deletion terms that a driver with these metrics would store now.
+
+    `before` are the terms that MySQL has now. This function stores nothing.
+    """
     return {
         place: judge(
             place, keep_s, before.get(place), _cells_beyond(cursor, place, keep_s, now_s), now_s
@@ -48,7 +54,7 @@ def foresee(
 
 
 def read_terms(cursor: Any) -> dict[Place, Term]:
-    """Return the stored terms."""
+    """Return the stored deletion terms by metric and window size."""
     cursor.execute("SELECT metric, size_s, keep_s, from_at, cells FROM keep_terms")
     terms = [
         Term(str(metric), int(size_s), int(keep_s), to_seconds(from_at), int(cells))
@@ -58,9 +64,9 @@ def read_terms(cursor: Any) -> dict[Place, Term]:
 
 
 def begin_now(cursor: Any, told: Iterable[Term], now_s: int) -> list[Term]:
-    """Put these notices into effect now; return those that were still waiting.
+    """Put these deletion terms into effect now; return those that were not in effect before.
 
-    A notice given in the meantime, for another `keep` of the same windows, is not changed.
+    A term that was stored in the meantime, for another `keep` of the same windows, is not changed.
     """
     return [
         term

@@ -40,7 +40,8 @@ Result = TypeVar("Result")
 class MySqlSink:
     """The truth in MySQL, as one driver uses it. Only one thread at a time may use it.
 
-    `notices` are the terms that are not in effect yet: which windows will be deleted, and when.
+    `notices` are the deletion terms that are not in effect yet. They say which windows will be
+    deleted, and from when on.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class MySqlSink:
         """
 
         def delete(cursor: Any) -> bool:
-            # Read the terms again, because a notice can have ended in the meantime.
+            # Read the deletion terms again, because one can have come into effect in the meantime.
             self._take(read_terms(cursor), now_s)
             return purge(cursor, self._definitions.values(), now_s, rows_max)
 
