@@ -309,12 +309,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         if not self._waiting:
-            raise WireError("a response without a request")
+            raise WireError("the broker sent a response although no request waits for one")
         waiting = self._waiting[0]
         version = waiting.version
         correlation_id, position = decode_response_header(frame, waiting.api_key, version)
         if correlation_id != waiting.correlation_id:
-            raise WireError(f"answer {correlation_id} instead of {waiting.correlation_id}")
+            raise WireError(
+                f"the broker answered request {correlation_id}, expected {waiting.correlation_id}"
+            )
         answer: Message | None = None
         if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
             # This error comes in version 0 even if another version was requested, and some brokers

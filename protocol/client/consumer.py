@@ -113,7 +113,7 @@ class Consumer:
         if self._core is None:
             raise ValueError("a subscription needs a group_id")
         if not self._member and self._fetcher.assignment:
-            raise ValueError("partitions are assigned by hand")
+            raise ValueError("this consumer has partitions from `assign`, so it cannot subscribe")
         member = self._member or GroupMemberDriver(self._cluster, self._core, self)
         self._watch = TopicWatch(
             self._cluster, self.settings, self._core, member, frozenset(topics), pattern
@@ -144,7 +144,7 @@ class Consumer:
         """
         self._reader.check_open()
         if self._member is not None:
-            raise ValueError("the consumer is subscribed")
+            raise ValueError("this consumer is subscribed, so its group assigns the partitions")
         wanted = frozenset(partitions)
         self._let_go(self.assignment - wanted)
         self._offsets.begin(wanted - self.assignment)

@@ -7,8 +7,8 @@ Each partition has three offsets:
                     for more, or commits, has finished the records it got before
     committed       the group's committed offset, as far as this consumer has read or written it
 
-A partition *begins* when it is assigned: its committed offset is fetched, and if there is none, the
-policy decides. A `seek` before that overrides both.
+A partition *begins* when it is assigned: its committed offset is fetched, and if there is none,
+the setting `offset_reset` decides. A `seek` before that overrides both.
 
 Commits of one consumer run one after another. A commit that is retried could otherwise reach the
 coordinator after a later one and move the group back. So the offsets to commit are read only when
@@ -86,7 +86,7 @@ class ConsumerOffsets:
     def begin(self, tps: Iterable[TopicPartition]) -> None:
         """Read these partitions as soon as their start offset is known.
 
-        It is the group's committed offset. If there is none, the policy decides.
+        The start offset is the group's committed offset. If there is none, `offset_reset` decides.
         """
         self._beginning.update(tps)
         self._fetcher.wake()
@@ -124,8 +124,8 @@ class ConsumerOffsets:
     ) -> None:
         """Find the start offsets of partitions, as far as possible within `timeout_ms`.
 
-        The query continues after that time. Raises NoCommittedOffset if there is no policy,
-        permanent errors, and ClientClosed.
+        The query continues after that time. Raises NoCommittedOffset if a partition has no
+        committed offset and `offset_reset` is none, permanent errors, and ClientClosed.
         """
         self._check_open()
         wanted = self._beginning.difference(except_for)
@@ -277,11 +277,19 @@ class ConsumerOffsets:
         if membership is None:
             if self.is_subscribed:
                 # A commit without membership would be accepted if the group has no members left.
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION, "not a member of the group just now")
+                raise ApiError(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    "nothing was committed, because this consumer is not a member of its group at"
+                    " present; poll again to rejoin it, and expect uncommitted records once more",
+                )
             membership = NO_MEMBERSHIP
         elif self.is_subscribed and (others := offsets.keys() - self.assigned):
             names = ", ".join(sorted(map(str, others)))
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
+            raise ApiError(
+                ErrorCode.ILLEGAL_GENERATION,
+                "nothing was committed, because these partitions are not assigned to this member:"
+                f" {names}",
+            )
         whole = {
             tp: at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
             for tp, at in offsets.items()

@@ -12,7 +12,7 @@ A broker's refusal is `protocol.errors.ApiError`. The others are:
       DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
       OffsetOutOfRange        a reader's position does not exist in the log (any more)
         LogTruncated            records below the position were truncated by a new leader
-      NoCommittedOffset       a consumer has no position to start at, and no policy to find one
+      NoCommittedOffset       no committed offset, and `offset_reset` is none
       TransactionFailed       the transaction can only be aborted
       ProducerFenced          another producer has taken over the transactional id: close this one
 
@@ -61,7 +61,7 @@ class DeliveryTimedOut(ClientError):
 
 
 class OffsetOutOfRange(ClientError):
-    """The position is outside the log, and no policy says where to continue."""
+    """The position is outside the log, and the reader must not move to an end of the log."""
 
     def __init__(self, tp: TopicPartition, offset: int, log_start_offset: int) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class NoCommittedOffset(ClientError):
-    """The partition has no committed offset, and no policy says where to start."""
+    """The partition has no committed offset, and the setting `offset_reset` is none."""
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(f"nothing is committed for {tp}")

@@ -163,7 +163,12 @@ class _Aborted:
         self._open: set[int] = set()
 
     def hides(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Return whether a batch is hidden from the reader. Call it for each batch in order."""
+        """Return whether the reader must not get the records of a batch.
+
+        These are control batches and, with READ_COMMITTED, batches of aborted transactions. Call
+        this for each batch in order, because an abort marker ends its transaction for the batches
+        after it.
+        """
         if self._is_committed_only:
             while self._coming and self._coming[0].first_offset <= header.last_offset:
                 self._open.add(self._coming.popleft().producer_id)

@@ -358,7 +358,8 @@ class Fetcher:
                 if at.error.retriable:
                     self._trouble(tp, wanted[tp], at.error)
                 else:
-                    reading.failure = ApiError(at.error, f"offsets of {tp}")
+                    text = f"start offset of {tp}: {at.error.description}"
+                    reading.failure = ApiError(at.error, text)
             else:
                 reading.progress(at.offset)
 

@@ -164,7 +164,10 @@ class GroupMemberDriver:
                 await self._ask(request, LEAVE_TIMEOUT_MS)
         except (ClientError, ApiError, TimeoutError) as error:
             # The coordinator removes the member when its session ends.
-            logger.warning("group not left", extra=fields(group=group_id, error=error))
+            logger.warning(
+                "could not leave the group; its session has to expire",
+                extra=fields(group=group_id, error=error),
+            )
 
     # --- heartbeats ---------------------------------------------------------------------------
 

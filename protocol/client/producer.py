@@ -281,7 +281,9 @@ class Producer:
             await self.abort_transaction()
         except (ApiError, ClientError) as error:
             # The coordinator aborts the transaction when its time-out has passed.
-            logger.warning("transaction left open", extra=fields(error=error))
+            logger.warning(
+                "could not abort the open transaction; its time-out will", extra=fields(error=error)
+            )
 
     @property
     def _transactional(self) -> TransactionRequests:

@@ -244,7 +244,7 @@ class ProducerCore:
             line.unknown_since_ms = now_ms
         if now_ms - line.unknown_since_ms < self.settings.unknown_topic_timeout_ms:
             return []
-        return self._fail_waiting(line, ApiError(code, f"{tp} stayed unknown"))
+        return self._fail_waiting(line, ApiError(code, f"{tp} stayed unknown to the brokers"))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Fail batches that have waited longer than the delivery time-out, except those in

@@ -179,7 +179,7 @@ class TransactionCore:
         """
         self.check_open()
         if number != self.number:
-            raise TransactionFailed("the transaction this was sent in is over")
+            raise TransactionFailed("the transaction in which this record was sent has ended")
         if tp not in self._added:
             self._joining.add(tp)
 
