@@ -328,14 +328,14 @@ class StreamJob:
         pause_s = RETRY_S[0]
         while (lost := lost_lines(wanted, held)) is not None:
             self._state.waiting("lines-lost", lost)
-            logger.error("lines are gone; waiting for them", extra=fields(why=lost))
+            logger.error("waiting for lines that the broker lacks", extra=fields(why=lost))
             if self._stop.wait(pause_s):
                 raise StopRequested
             pause_s = min(pause_s * 2, 60.0)
             held = self._persist(self._ask_topics)
 
     def _persist(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt while a server is away. Raises StopRequested if the stream stops."""
+        """Repeat an attempt while a server does not answer. Raises StopRequested at a stop."""
         pause_s, was_away = RETRY_S[0], False
         while True:
             try:
@@ -348,7 +348,7 @@ class StreamJob:
                 code, text = "broker-away", str(error)
             self._state.waiting(code, text)
             if not was_away:
-                logger.warning("waiting", extra=fields(why=text))
+                logger.warning("waiting for a server", extra=fields(why=text))
             was_away = True
             if self._stop.wait(pause_s):
                 raise StopRequested

@@ -88,7 +88,7 @@ class LiveConfiguration:
                 one.sinks.close()
 
     def wanted(self, session: SparkSession) -> RunningConfiguration | None:
-        """Return the configuration to change to; None if there is no change that can be counted."""
+        """Return the configuration to change to; None if no change was made or it is refused."""
         found = None if self._watch is None else self._watch.take()
         if isinstance(found, UnreadableConfigFile):
             self._say_refused(found.why)
@@ -168,13 +168,19 @@ class LiveConfiguration:
         for fault in faults:
             self._stopped |= stopped_by(fault, before.section)
         for name, why in self._stopped.items():
-            logger.error("stopped, the others are counted", extra=fields(what=name, why=why))
+            logger.error(
+                "an input or metric is stopped, and the stream counts the others",
+                extra=fields(what=name, why=why),
+            )
         self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
     def _judged(self, session: SparkSession, found: StreamUpdate) -> RunningConfiguration | None:
         if later := later_keys(self.now.section, found.section):
-            logger.warning("takes effect with the next start", extra=fields(keys=later))
+            logger.warning(
+                "changed keys take effect when the stream is started again",
+                extra=fields(keys=later),
+            )
         self._asked = section = changed_section(self.now.section, found.section)
         if (section, found.topics) == (self.now.section, self.now.topics):
             self._accept()
@@ -206,11 +212,17 @@ class LiveConfiguration:
                 self._asked, StreamUpdate(section=self.now.section, topics=self.now.topics), why
             )
         except OSError as error:
-            logger.error("cannot note what was refused", extra=fields(why=error))
+            logger.error(
+                "cannot store the refused configuration, so a restart tries it again",
+                extra=fields(why=error),
+            )
         self._say_refused(why)
 
     def _say_refused(self, why: str) -> None:
-        logger.error("the changed configuration is refused", extra=fields(why=why))
+        logger.error(
+            "the changed configuration is refused; the stream keeps the one before it",
+            extra=fields(why=why),
+        )
         self._state.refused(why)
 
 

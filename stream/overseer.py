@@ -64,7 +64,9 @@ class Overseer:
         blame = blame_of(jvm_exit_code())
         recounted = self._recount.to_blame
         if recounted is not None:
-            logger.error("Java ended beside a recount", extra=fields(offsets=places(recounted)))
+            logger.error(
+                "Java ended while it counted for a recount", extra=fields(offsets=places(recounted))
+            )
             if self._recount.blamed_by_error is not None:
                 return
             # The next start counts the batch without a recount next to it. If the JVM ends again,
@@ -76,7 +78,10 @@ class Overseer:
         try:
             part = writer.note_death(blame)
         except OSError as error:
-            logger.error("cannot note what ended Java", extra=fields(why=error))
+            logger.error(
+                "cannot store which offsets Java was counting when it ended",
+                extra=fields(why=error),
+            )
             return
         if part is not None:
             logger.error("Java ended while counting", extra=fields(offsets=places(part)))

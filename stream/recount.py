@@ -43,8 +43,8 @@ from stream.threads import ThreadKeeper
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
 
-# How often a piece is started before the recount is given up. There is a limit because the piece
-# can be what crashes the driver.
+# How often the recount tries to count one piece of the lines before it is given up. There is a
+# limit because a line of the piece can be what crashes the driver.
 TRIES_MAX = 5
 
 Archived = Mapping[tuple[str, int], Spans]
@@ -119,7 +119,7 @@ class Recounter:
                 logger.warning("recounting failed", extra=fields(why=error_words(error)))
 
     def _count_some(self, session: SparkSession) -> bool:
-        """Count a piece of every requested metric; return False if there is nothing to do."""
+        """Count one piece for every requested metric; return False if there is nothing to do."""
         now = self._configuration.now
         found = now.sinks.recounts()
         self._state.recounting(found)
@@ -247,7 +247,7 @@ def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) 
 def next_piece(
     gaps: Sequence[OffsetRange], held: Offsets, archived: Archived, offsets_max: int
 ) -> tuple[Part, bool]:
-    """Return the offsets to count next, and whether to read them from the archive.
+    """Return the offsets of the next piece, and whether to read them from the archive.
 
     All of them are either in the topics or in the archive. Every offset in `gaps` must still exist.
     Offsets in the topics come first, because retention can delete them soon.

@@ -22,7 +22,8 @@ from stream.stages import NO_WORK, BatchWork, StageSums
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
 
-# Problems that last until the next batch is counted. Others end as soon as the server is back.
+# Problems that stay although the query runs again. They end when the sinks have stored a batch.
+# All other problems end when the query runs, because then the missing server has answered.
 POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
@@ -103,7 +104,7 @@ class _Facts:
     ended: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def lasting(self) -> dict[str, str]:
-        """Return the problems that end only with a counted batch."""
+        """Return the problems that stay although the query runs again."""
         return {code: text for code, text in self.problems.items() if code in _LASTING}
 
 
@@ -125,7 +126,7 @@ class StreamState:
         self._sinks = facts
 
     def configured(self, metrics: Sequence[str]) -> None:
-        """Note that all metrics of the configuration are counted, so a refusal is over."""
+        """Note that the stream counts the configuration in the file, which ends a refusal."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.refusal = None
@@ -157,10 +158,10 @@ class StreamState:
             self._facts.query_id, self._facts.epoch = query_id, epoch
 
     def running(self) -> None:
-        """Note that the query runs, and that every server it needs is there.
+        """Note that the query runs, and that every server it needs has answered.
 
-        Lasting problems stay until the next batch is counted, because a query that ends again and
-        again also runs for a while each time.
+        Lasting problems stay until the sinks have stored the next batch, because a query that ends
+        again and again also runs for a while each time.
         """
         with self._lock:
             self._facts.phase = QueryPhase.RUNNING
@@ -168,7 +169,7 @@ class StreamState:
             self._facts.problems = self._facts.lasting()
 
     def waiting(self, code: str, text: str) -> None:
-        """Note that a server the query needs is away; the query continues when it is back."""
+        """Note that a server the query needs does not answer. The query waits until it does."""
         with self._lock:
             self._facts.phase = QueryPhase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
@@ -181,7 +182,7 @@ class StreamState:
     def halving(self, text: str) -> None:
         """Note that a batch is being searched for lines that cannot be counted.
 
-        The next counted batch ends this problem.
+        This problem ends when the sinks have stored the next batch.
         """
         with self._lock:
             self._facts.problems[POISON] = text
@@ -207,7 +208,7 @@ class StreamState:
             self._stages.begins(time.monotonic())
 
     def batch_ends(self) -> None:
-        """Note that no batch is being counted, whether the last one succeeded or not."""
+        """Note that the work on a batch has ended, whether it was stored or failed."""
         with self._lock:
             self._stages.ends()
 
@@ -289,7 +290,7 @@ class StreamState:
         return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
-        """Note that there are no lines to read at the moment."""
+        """Note that the query has read all lines. So it runs, although no batch shows that."""
         with self._lock:
             self._facts.rows_per_second = 0.0
             self._facts.problems.pop(QUERY_ENDED, None)
@@ -311,19 +312,20 @@ class StreamState:
                 problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
                 text = (
-                    f"the changed configuration is refused, the one before goes on: {facts.refusal}"
+                    "the changed configuration is refused; the stream keeps the one before it:"
+                    f" {facts.refusal}"
                 )
                 problems.append(Problem("configuration", text))
             problems += [
                 Problem(
                     "stopped",
                     f"{name} is stopped, everything else is counted: {why}. Correct it in the"
-                    " configuration; `./millrace stream recount METRIC` then counts what went by",
+                    " configuration; `./millrace stream recount METRIC` then counts missed lines",
                 )
                 for name, why in facts.stopped.items()
             ]
             if facts.archive is not None and facts.archive.problem is not None:
-                text = f"raw lines are not archived, counting goes on: {facts.archive.problem}"
+                text = f"raw lines are not archived, counting continues: {facts.archive.problem}"
                 problems.append(Problem("archive", text))
             if facts.is_stopping:
                 state = PartState.STOPPING

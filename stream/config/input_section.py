@@ -170,7 +170,7 @@ class ParsedInputSection(Section):
         if value is not None and line_format is not None and line_format not in allowed:
             raise fault(
                 f"{info.field_name} with format {line_format}",
-                f"it only with {', '.join(allowed)}",
+                f"{info.field_name} only with {', '.join(allowed)}",
             )
         return value
 
@@ -240,7 +240,9 @@ class ParsedInputSection(Section):
         if line_format not in formats.ADDRESSES:
             if value.column:
                 allowed = ", ".join(formats.ADDRESSES)
-                raise fault(f"a time column with format {line_format}", f"it only with {allowed}")
+                raise fault(
+                    f"a time column with format {line_format}", f"a time column only with {allowed}"
+                )
         elif not value.column:
             raise fault("no column", "column: the field that holds the time")
         for name in (name for field in value.fields() for name in field):

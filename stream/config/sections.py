@@ -244,7 +244,7 @@ class MetricSection(Section):
         measure, key = info.data.get("measure"), info.data.get("key")
         if value is not None and measure not in (None, "count"):
             raise fault(
-                f"top with measure {measure}", "it only with count, whose values never fall"
+                f"top with measure {measure}", "top only with count, whose values never fall"
             )
         if value is not None and key == ():
             raise fault("top without key", "key: the columns that are ranked")

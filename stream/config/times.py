@@ -111,7 +111,8 @@ class TimeSection(BaseModel):
 
     `column` names the fields that can have the time; the first field that exists and is readable is
     used. With `layout`, only texts in one of the layouts are times. `fallback` is for lines without
-    a readable time: `arrival` counts them at their arrival, `none` counts them in `all` only.
+    a readable time: `arrival` counts them at their arrival, `none` counts them only in the window
+    `all`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -133,7 +134,7 @@ class TimeSection(BaseModel):
     fallback: Literal["none", "arrival"] = Field(
         default="none",
         description="`arrival`: a line whose time is missing or unreadable is counted at its"
-        " arrival. `none`: it counts in `all` only",
+        " arrival. `none`: it counts only in the window `all`",
         examples=["arrival"],
     )
 
