@@ -45,7 +45,7 @@ STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
 
 class SnapshotMetrics(Collector):
     """Renders one snapshot without its groups. Each scrape makes a new object, so all values of a
-    scrape come from the same cycle.
+    scrape come from the same polling cycle.
     """
 
     def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:

@@ -35,8 +35,8 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Fault(BaseModel):
-    """A source that could not be read in this cycle, or a note about what is missing in the
-    rows."""
+    """A source that could not be read in the last polling cycle, or a note about what is missing
+    in the rows."""
 
     source: str
     text: str
@@ -92,7 +92,9 @@ class Answers:
     def snapshot(self) -> Snapshot:
         """The latest snapshot; 503 before the first one."""
         if self._sampler.snapshot is None:
-            raise HTTPException(503, "the monitor has not finished its first cycle yet")
+            raise HTTPException(
+                503, "the monitor has not finished its first polling cycle yet; try again shortly"
+            )
         return self._sampler.snapshot
 
     def give(
@@ -103,10 +105,10 @@ class Answers:
         table: list[Row] | None = None,
         faults: Sequence[Fault] = (),
     ) -> Response:
-        """Return the rows as JSON or CSV; if `table` is given, the CSV has those rows instead.
+        """Return the rows as JSON or CSV. The CSV has the rows of `table`, if that is given.
 
-        `faults` says what is missing in these rows, in addition to the sources that the cycle could
-        not read.
+        `faults` says what is missing in these rows. The envelope also names the sources that the
+        last polling cycle could not read.
         """
         snapshot = self.snapshot
         if form == "csv":
@@ -129,7 +131,7 @@ def api_router(
     sampler: Sampler,
     counts: Counts | None = None,
 ) -> APIRouter:
-    """Return the routes under `/api/v1`; they answer 503 until the first cycle is done."""
+    """Return the routes under `/api/v1`; they answer 503 until the first polling cycle is done."""
     router = APIRouter(prefix="/api/v1", tags=["monitor"])
     answers = Answers(sampler)
     _add_readers(router, answers)

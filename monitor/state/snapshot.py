@@ -21,7 +21,7 @@ NO_RULES = Standing()
 
 @dataclass(frozen=True, slots=True)
 class SourceError:
-    """A source that could not be read in this cycle, and the error."""
+    """A source that could not be read in the polling cycle of this snapshot, and the error."""
 
     source: str
     text: str
