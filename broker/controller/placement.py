@@ -54,7 +54,8 @@ class ReplicaPlacer:
                 f"replication factor {replication_factor}, but there are {len(brokers)} "
                 f"brokers{note}",
             )
-        # A broker that stops at the moment, or registered lately, probably comes back first.
+        # Prefer the brokers that will probably be back first: those in a controlled shutdown,
+        # because they often restart, and then those that registered last.
         away.sort(key=lambda one: (one.is_fenced, -one.broker_epoch))
         chosen = [*active, *away[: replication_factor - len(active)]]
         return {one.node_id: one.rack for one in chosen}

@@ -52,7 +52,11 @@ class TopicHandlers:
         self._submit(call, request, refused)
 
     def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
-        """Handle DeleteTopics. The answer is sent when the topics are out of service."""
+        """Handle DeleteTopics. The answer is sent when the deletion is committed.
+
+        The node of the controller then serves the topics no longer. Other brokers follow when they
+        have read the commit.
+        """
 
         def refused(error: ApiError) -> Message:
             states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]

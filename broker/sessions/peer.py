@@ -1,7 +1,7 @@
 """The client side of a link to another broker: each request is answered once or fails once.
 
 This is the counterpart of `session`. It keeps the sent requests by correlation id. It uses a `Link`
-and no socket, and only the clock of the world. Requests that are made before the link is connected
+instead of a socket, and the clock of `World`. Requests that are made before the link is connected
 wait for the connection, while their deadlines run.
 
 A request ends in one of three ways:

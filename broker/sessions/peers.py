@@ -35,7 +35,8 @@ controller assumes that only the connection was lost (decision 0049).
 
 
 class LinkKind(Enum):
-    """The kinds of links. The requests of one kind may wait for each other."""
+    """The kinds of links. Each kind has its own connection to a node, so a request waits only for
+    requests of its own kind."""
 
     QUICK = "quick"
     """Votes, the begin and end of a quorum epoch, reports and verification. None of them waits for
@@ -210,7 +211,7 @@ class Peers:
         for node_id in sorted({node_id for node_id, _ in self._lines}):
             self._drop(node_id)
 
-    # Inside.
+    # Connecting a link, ending it, and connecting again after a delay.
 
     def _begin(self, node_id: int, kind: LinkKind, line: _PeerLine) -> Peer:
         client_id = self._client_id + (CATCH_UP_NAME if kind is LinkKind.CATCH_UP else "")

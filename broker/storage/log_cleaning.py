@@ -15,8 +15,8 @@ from broker.storage.swap import swap
 
 
 def dirt_in(log: Log, now_ms: int) -> Dirt | None:
-    """Return the part of the log that a cleaning would process; None if it is not worthwhile or not
-    allowed."""
+    """Return the part of the log that a cleaning would process; None if cleaning is not worthwhile
+    or not allowed."""
     if not log.config.is_compacted or log.keeps_segments:
         return None
     limit_offset = min(log.last_stable_offset, log.recovery_point)
@@ -24,10 +24,11 @@ def dirt_in(log: Log, now_ms: int) -> Dirt | None:
 
 
 def plan_cleaning(log: Log, now_ms: int, map_bytes: int) -> CleaningJob | None:
-    """Plan one cleaning that uses at most `map_bytes` of memory for keys; None if there is none.
+    """Plan one cleaning that uses at most `map_bytes` of memory for keys, and return its job.
 
-    Until `adopt_cleaned` or `cleaning_failed` is called with the job, no second cleaning begins and
-    retention waits.
+    Returns None if the log needs no cleaning, or must not be cleaned now. Until `adopt_cleaned` or
+    `cleaning_failed` is called with the job, no second cleaning begins and retention deletes no
+    segment of this log.
     """
     found = dirt_in(log, now_ms)
     if found is None:
@@ -45,7 +46,7 @@ def plan_cleaning(log: Log, now_ms: int, map_bytes: int) -> CleaningJob | None:
 def adopt_cleaned(log: Log, job: CleaningJob, now_ms: int) -> DroppedFiles:
     """Use the segments of a committed job. The caller must remove the files of the old segments.
 
-    On DiskError the groups of segments that were not reached stay as they were.
+    On DiskError the remaining groups of segments stay in use, uncleaned.
     """
     cleaning_failed(log, job)
     paths: list[str] = []
