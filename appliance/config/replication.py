@@ -84,7 +84,7 @@ def _factor(config: MillConfig, key: str) -> int:
 
 
 def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:
-    """Yield the value of a key, as text for a fault, if it is too large."""
+    """Yield the value of a key, as a fault shows it, if it is above `most`; otherwise nothing."""
     if key in settings and _number(settings[key], row, most) > most:
         yield found_text(settings[key])
 

@@ -44,9 +44,7 @@ _W3C_HEADER = "#Fields:"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A format that fits the lines, and the configuration keys of an input that reads this
-    format.
-    """
+    """A format that parses enough of the lines, and the keys of an input that reads this format."""
 
     fit: Fit
     keys: Mapping[str, object]
@@ -254,7 +252,8 @@ def _told(
     fits: Sequence[Fit],
     collector: dict[str, object],
 ) -> Detection:
-    """Return the complete result for a format that fits."""
+    """Return the detection of a format that was found: its columns, sample rows, the lines that it
+    does not parse, and the proposed configuration."""
     best = found.fit
     name = name_of(file)
     section = ParsedInputSection.model_validate({"topic": "logs.t", **found.keys})

@@ -57,7 +57,10 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
         except OSError as error:
             # The process runs although its record could not be written, so this is no failed start.
             # If the supervisor is killed, the process ends too.
-            logger.warning("its process is not noted", extra=fields(part=part, why=error))
+            logger.warning(
+                "the process of a part could not be recorded on disk",
+                extra=fields(part=part, why=error),
+            )
     return process
 
 
@@ -93,7 +96,10 @@ async def end_leftovers(home: Home, timeout_s: float = LEFTOVER_STOP_S) -> list[
     await asyncio.to_thread(_wait_for_end, found.values(), timeout_s)
     for name, record in found.items():
         if record.signal(signal.SIGKILL, group=True):
-            logger.warning("killed", extra=fields(part=name, pid=record.pid))
+            logger.warning(
+                "killed a part of an earlier run, because it did not stop",
+                extra=fields(part=name, pid=record.pid),
+            )
     await asyncio.to_thread(_wait_for_end, found.values(), KILLED_WAIT_S)
     for name in found:
         home.part_record(name).unlink(missing_ok=True)

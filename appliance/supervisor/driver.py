@@ -181,7 +181,7 @@ class Driver:
         try:
             process = await children.start(self.home, name, self._commands.get(name))
         except OSError as error:
-            logger.warning("cannot be started", extra=fields(part=name, error=error))
+            logger.warning("a part cannot be started", extra=fields(part=name, error=error))
             self._enqueue(self.core.on_exit(name, EXIT_CANNOT_START, self._now_ms()))
             return
         self._processes[name] = process
@@ -256,7 +256,8 @@ class Driver:
                     # A full disk can have space at the next attempt, so only warn once.
                     if path.name not in too_large:
                         logger.warning(
-                            "log cannot be kept small", extra=fields(file=path.name, why=error)
+                            "a log could not be rotated, so it grows until a later try succeeds",
+                            extra=fields(file=path.name, why=error),
                         )
                     too_large.add(path.name)
 
