@@ -32,7 +32,9 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
     parser.add_argument(
         "--runs", "--rounds", type=int, help="runs of each case, in turn (3; 1 with --quick)"
     )
-    parser.add_argument("--size", help="size of the dropped old file (1GB; 50MB with --quick)")
+    parser.add_argument(
+        "--size", help="size of the dropped old file, and of the copy (1GB; 50MB with --quick)"
+    )
     parser.add_argument("--kafka", action="store_true", help="also measure Apache Kafka")
     parser.add_argument(
         "--folder", type=Path, default=Options().folder, help="folder for temporary files"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bench import (
     broker,
+    catch_up,
     cluster,
     collector,
     collector_encode,
@@ -36,6 +37,9 @@ class Part:
 PARTS = {
     "broker": Part("librdkafka and raw clients against one broker", broker.measure),
     "cluster": Part("three brokers and their failovers; only if named", cluster.measure, True),
+    "catch-up": Part(
+        "acknowledgements beside a copy of `--size` bytes; only if named", catch_up.measure, True
+    ),
     "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
     "startup": Part("how long a broker and the whole mill take to start", footprint.startup),
     "memory": Part("memory of every part, idle and at work", footprint.memory),

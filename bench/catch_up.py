@@ -1,0 +1,183 @@
+"""Acknowledgements beside a copy: a broker returns and lacks N bytes, while a producer writes.
+
+Three brokers, every partition with three replicas and acks=all. One broker is stopped, and `--size`
+bytes are written to one topic. Then a producer writes 2,000 lines a second to another topic, first
+with all brokers in sync, and then while the returned broker copies. Only lines that were sent while
+the other topic was in sync and the copy was going on count as beside it.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from bench import librdkafka
+from bench.broker_cases import new_topic
+from bench.figures import percentile
+from bench.librdkafka import OF_THREE, TIMEOUT_S, Lost
+from bench.measurement import Figures, Goal, Measurement
+from bench.report import note
+from bench.servers import Server, server
+from bench.session import Bench
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.wait import wait_until
+
+PART = "catch-up"
+PARTITIONS = 6
+LINES_PER_S = 2_000
+LINE_BYTES = 200
+RECORD_BYTES = 10_000
+"""Of the topic that is copied."""
+RECORDS = 64
+"""How many different ones; the rest repeats them."""
+RETURNING = 3
+COPIED_DEADLINE_S = 3_600.0
+IN_SYNC_DEADLINE_S = 120.0
+METADATA_TIMEOUT_S = 10.0
+LINES_MIN = 100
+"""Fewer lines have no 99th percentile."""
+
+GOALS = (Goal("p99_ratio", at_most=1.2),)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One acknowledged line, in seconds of `time.perf_counter`."""
+
+    sent_s: float
+    took_s: float
+
+
+class PacedLines:
+    """A thread that writes lines at a fixed rate, over all partitions in turn."""
+
+    def __init__(self, bootstrap: str, topic: str, lines_per_s: int) -> None:
+        self.acknowledged: list[Line] = []
+        self._topic = topic
+        self._pace_s = 1 / lines_per_s
+        self._failed: list[str] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "log_level": 0}
+        )
+
+    def finish(self) -> list[Line]:
+        """End the thread; return all lines. Raises Lost unless all were acknowledged."""
+        self._ends.set()
+        self._thread.join()
+        left = self._producer.flush(TIMEOUT_S)
+        if left or self._failed:
+            raise Lost(f"{left} lines unacknowledged, refused: {self._failed[:1]}")
+        return self.acknowledged
+
+    def _run(self) -> None:
+        began_s, number, line = time.perf_counter(), 0, b"x" * LINE_BYTES
+        while not self._ends.is_set():
+            now_s = time.perf_counter()
+            while began_s + number * self._pace_s <= now_s:
+                self._producer.produce(
+                    self._topic,
+                    line,
+                    partition=number % PARTITIONS,
+                    on_delivery=partial(self._on_delivery, now_s),
+                )
+                number += 1
+            self._producer.poll(max(0.0, began_s + number * self._pace_s - time.perf_counter()))
+
+    def _on_delivery(self, sent_s: float, error: object, _: object) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+        else:
+            self.acknowledged.append(Line(sent_s, time.perf_counter() - sent_s))
+
+    def __enter__(self) -> "PacedLines":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def figures(
+    alone: Sequence[Line], beside: Sequence[Line], size_bytes: int, copied_s: float
+) -> Figures:
+    """Return the figures of one run. Raises Lost if too few lines were sent beside the copy."""
+    if len(beside) < LINES_MIN:
+        raise Lost(f"{len(beside)} lines beside a copy of {copied_s:.2f} s: use a larger --size")
+    found: dict[str, float] = {}
+    for name, lines in (("alone", alone), ("beside", beside)):
+        took_s = sorted(one.took_s for one in lines)
+        found[f"{name}_p50_ms"] = percentile(took_s, 0.5) * 1e3
+        found[f"{name}_p99_ms"] = percentile(took_s, 0.99) * 1e3
+        found[f"{name}_max_ms"] = took_s[-1] * 1e3
+    found["p99_ratio"] = found["beside_p99_ms"] / found["alone_p99_ms"]
+    found["copied_mb_per_s"] = size_bytes / copied_s / 1e6
+    return found
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Measure with a new cluster in each run."""
+    gigabytes = bench.options.size_bytes / 1e9
+    case = f"acks=all at {LINES_PER_S:,} lines/s beside a copy of {gigabytes:g} GB"
+    yield Measurement(PART, case, bench.repeat(case, partial(_run, bench)), goals=GOALS)
+
+
+def _run(bench: Bench) -> Figures:
+    folder = bench.new_folder("catch-up")
+    try:
+        with ClusterProcesses(folder, {"log.flush.interval.messages": 1}) as processes:
+            ours = server("millrace", processes.bootstrap, processes.pids, OF_THREE)
+            with new_topic(ours, {}, PARTITIONS) as copied, new_topic(ours, {}, PARTITIONS) as live:
+                return _beside(bench, processes, ours, copied, live)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(
+    bench: Bench, processes: ClusterProcesses, ours: Server, copied: str, live: str
+) -> Figures:
+    admin = AdminClient({"bootstrap.servers": ours.bootstrap, "log_level": 0})
+    seconds = bench.options.sized(20, 5)
+    for topic in (copied, live):
+        wait_until(partial(_is_in_sync, admin, topic), IN_SYNC_DEADLINE_S, f"{topic} in sync")
+    with PacedLines(ours.bootstrap, live, LINES_PER_S) as lines:
+        time.sleep(seconds)
+        alone = lines.finish()
+    processes.stop(RETURNING)
+    size_bytes = bench.options.size_bytes
+    note(f"writing {size_bytes / 1e6:,.0f} MB")
+    chance = Random(bench.options.seed)
+    values = [chance.randbytes(RECORD_BYTES) for _ in range(RECORDS)]
+    librdkafka.produce(ours.bootstrap, copied, values, size_bytes // RECORD_BYTES, "all")
+    with PacedLines(ours.bootstrap, live, LINES_PER_S) as lines:
+        processes.spawn()
+        wait_until(partial(_is_in_sync, admin, live), IN_SYNC_DEADLINE_S, "the lines in sync")
+        began_s = time.perf_counter()
+        wait_until(partial(_is_in_sync, admin, copied), COPIED_DEADLINE_S, "all copied")
+        ended_s = time.perf_counter()
+        written = lines.finish()
+    beside = [one for one in written if began_s <= one.sent_s <= ended_s]
+    return figures(alone, beside, size_bytes, ended_s - began_s)
+
+
+def _is_in_sync(admin: AdminClient, topic: str) -> bool:
+    """Return whether all replicas of a topic are in sync."""
+    found: Any = admin.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic].partitions
+    return len(found) == PARTITIONS and all(
+        len(one.isrs) == OF_THREE.replicas for one in found.values()
+    )
