@@ -31,6 +31,9 @@ from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
     DeleteTopicsRequest,
     DeleteTopicState,
 )
@@ -147,52 +150,70 @@ def nothing_is_completed(*_: Any) -> ControllerDecision[None]:
     return ControllerDecision([], None)
 
 
+class Stage:
+    """Three brokers in service, and the answers that clients wait for."""
+
+    def __init__(self, seed: str) -> None:
+        cluster = self.cluster = WholeCluster(seed)
+        for node in cluster.nodes:
+            node.start()
+        cluster.run_until(lambda: is_in_service(cluster), 60_000, "all are in service")
+        active = cluster.active()
+        assert active is not None
+        self.controller = active
+        self._numbers = count()
+
+    def done(self, script: Script, node_id: int | None = None) -> None:
+        """Let a client ask one broker, by default the controller, until its script ends."""
+        asked = self.controller.node_id if node_id is None else node_id
+        brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
+        host = f"c{next(self._numbers)}"
+        client = Client(self.cluster.network, host, brokers, script, lambda _: asked)
+        self.cluster.run_until(lambda: client.is_done, 60_000, "the client has its answer")
+
+    def seen(self, number: int = 0) -> PartitionImage:
+        """A partition as the controller knows it."""
+        one: PartitionImage = self.controller.metadata.image.topics[TOPIC].partitions[number]
+        return one
+
+    def logs(self) -> dict[int, Any]:
+        """The logs of partition 0 by broker, of those that are a replica."""
+        return {
+            node.node_id: one.log
+            for node in self.cluster.running
+            for one in node.broker.parts.replicas  # type: ignore[union-attr]
+            if (one.topic, one.index) == (TOPIC, 0) and node.node_id in self.seen().replicas
+        }
+
+
 def an_election_makes_a_move_complete() -> None:
     """The only replica of the target is elected from the eligible ones, and no record follows.
 
     The record of the election cannot complete the move, because the replica was not in sync before.
     """
-    cluster = WholeCluster("completed late")
-    for node in cluster.nodes:
-        node.start()
-    cluster.run_until(lambda: is_in_service(cluster), 60_000, "all are in service")
-    brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
-    controller = cluster.active()
-    assert controller is not None
-    numbers = count()
-
-    def done(script: Script, node_id: int = controller.node_id) -> None:
-        host = f"c{next(numbers)}"
-        client = Client(cluster.network, host, brokers, script, lambda _: node_id)
-        cluster.run_until(lambda: client.is_done, 60_000, "the client has its answer")
-
-    done(topic_made(TOPIC, 3, replication_factor=2, min_insync_replicas="1"))
-    partitions = controller.metadata.image.topics[TOPIC].partitions
+    stage = Stage("completed late")
+    cluster, seen = stage.cluster, stage.seen
+    stage.done(topic_made(TOPIC, 3, replication_factor=2, min_insync_replicas="1"))
     number = next(
-        number for number, one in enumerate(partitions) if controller.node_id not in one.replicas
+        number for number in range(3) if stage.controller.node_id not in seen(number).replicas
     )
-    leader, other = (cluster.nodes[one - 1] for one in partitions[number].replicas)
-
-    def seen() -> PartitionImage:
-        one: PartitionImage = controller.metadata.image.topics[TOPIC].partitions[number]
-        return one
-
+    leader, other = (cluster.nodes[one - 1] for one in seen(number).replicas)
     cluster.network.cut(leader.host, other.host)
     cluster.network.cut(other.host, leader.host)
     # The leader acknowledges the record when the follower is not in sync any more.
-    done(written(TOPIC, number, batch_of(b"value", (-1, -1, -1)), None), leader.node_id)
+    stage.done(written(TOPIC, number, batch_of(b"value", (-1, -1, -1)), None), leader.node_id)
     cluster.run_until(
-        lambda: seen().in_sync_replicas == (leader.node_id,), 30_000, "the follower is out"
+        lambda: seen(number).in_sync_replicas == (leader.node_id,), 30_000, "the follower is out"
     )
     leader.kill()
-    cluster.run_until(lambda: seen().leader == NO_NODE, 30_000, "the leader is fenced")
-    assert seen().eligible_leader_replicas == (leader.node_id,)
-    done(moved(number, [leader.node_id]))
-    assert seen().is_moving
+    cluster.run_until(lambda: seen(number).leader == NO_NODE, 30_000, "the leader is fenced")
+    assert seen(number).eligible_leader_replicas == (leader.node_id,)
+    stage.done(moved(number, [leader.node_id]))
+    assert seen(number).is_moving
     leader.start()
-    cluster.run_until(lambda: seen().leader == leader.node_id, 30_000, "it leads again")
-    cluster.run_until(lambda: not seen().is_moving, 3 * BALANCE_MS, "the move is complete")
-    assert seen().replicas == (leader.node_id,)
+    cluster.run_until(lambda: seen(number).leader == leader.node_id, 30_000, "it leads again")
+    cluster.run_until(lambda: not seen(number).is_moving, 3 * BALANCE_MS, "the move is complete")
+    assert seen(number).replicas == (leader.node_id,)
 
 
 def test_guard_66_the_controller_looks_for_moves_that_are_complete(
@@ -202,6 +223,62 @@ def test_guard_66_the_controller_looks_for_moves_that_are_complete(
     monkeypatch.setattr(controllers, "complete_reassignments", nothing_is_completed)
     with pytest.raises(AssertionError, match="the move is complete"):
         an_election_makes_a_move_complete()
+
+
+def test_trap_10_no_broker_names_fewer_partitions_or_no_leader_while_a_topic_changes() -> None:
+    """The topic gets more replicas and more partitions at once."""
+    stage = Stage("never fewer")
+    nodes = stage.cluster.nodes
+    stage.done(topic_made(TOPIC, 3, replication_factor=1))
+    for sequence in range(20):
+        batch = batch_of(b"%d" % sequence, (-1, -1, -1))
+        stage.done(written(TOPIC, 0, batch, None), stage.seen().leader)
+    known = [0] * len(nodes)
+
+    def is_grown() -> bool:
+        for place, node in enumerate(nodes):
+            partitions = node.metadata.image.topics[TOPIC].partitions
+            assert len(partitions) >= known[place]
+            assert all(one.leader != NO_NODE for one in partitions)
+            known[place] = len(partitions)
+        return known == [6, 6, 6] and len(stage.seen().in_sync_replicas) == 3
+
+    is_grown()
+    first = stage.seen().replicas[0]
+    stage.done(moved(0, [first, *(one for one in NODES if one != first)]))
+    is_grown()
+    stage.done(grown(6))
+    stage.cluster.run_until(is_grown, 30_000, "three replicas, six partitions")
+    # Partitions that were added in the meantime have one replica, like the others.
+    assert {len(stage.seen(number).replicas) for number in range(1, 6)} == {1}
+
+
+def test_trap_39_records_are_deleted_while_their_partition_moves() -> None:
+    """The new replica begins where the leader's log begins by then."""
+    stage = Stage("deleted while it moves")
+    stage.done(topic_made(TOPIC, 1, replication_factor=2, min_insync_replicas="1"))
+    before = stage.seen().replicas
+    for sequence in range(10):
+        batch = batch_of(b"%d" % sequence, (-1, -1, -1))
+        stage.done(written(TOPIC, 0, batch, None), stage.seen().leader)
+    (added,) = (one for one in NODES if one not in before)
+    away = stage.cluster.nodes[added - 1]
+    away.freeze()
+    stage.done(moved(0, [added, before[0]]), before[0])
+    partition = DeleteRecordsPartition(partition_index=0, offset=6)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=TOPIC, partitions=[partition])], timeout_ms=ANSWER_MS_MAX
+    )
+
+    def deleted() -> Script:
+        yield from settled(request, lambda answer: answer.topics[0].partitions[0].error_code)
+
+    stage.done(deleted(), stage.seen().leader)
+    away.thaw()
+    stage.cluster.run_until(lambda: not stage.seen().is_moving, 60_000, "the move is complete")
+    assert set(stage.seen().replicas) == {added, before[0]}
+    ends = {node: (log.log_start_offset, log.log_end_offset) for node, log in stage.logs().items()}
+    assert ends == {added: (6, 10), before[0]: (6, 10)}
 
 
 class MovingLife(Life):
