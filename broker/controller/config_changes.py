@@ -7,6 +7,7 @@ same batch removes the eligible leader replicas that can lack records from then 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,11 @@ from protocol.messages.configs import (
 )
 
 MIN_ISR = "min.insync.replicas"
+
+SECURITY_KEY = re.compile(r"ssl\.|sasl\.|security\.|listener\.|principal\.|password\.")
+"""Keys of Kafka that name files, classes and secrets. Clients of Kafka made brokers load what they
+named (CVE-2023-25194), so none is stored here, although none would have an effect.
+"""
 
 Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
 
@@ -234,14 +240,20 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Con
     """Return the target for one broker by its id, or for all brokers if the name is empty.
 
     As in Kafka (KAFKA-13609), faults are INVALID_REQUEST and not INVALID_CONFIG. Any key is
-    accepted, as in Kafka. A key that this broker does not know is stored, and `node/publisher` logs
-    it.
+    accepted, as in Kafka, except those of security. A key that this broker does not know is stored,
+    and `node/publisher` logs it.
     """
     if name and name not in {str(node_id) for node_id in image.brokers}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
     settings = image.settings(BROKER_RESOURCE, name)
 
     def row_of(key: str) -> Setting:
+        if SECURITY_KEY.match(key) and key not in settings:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{key} cannot be changed by clients: the section network of the configuration "
+                "file sets listeners, certificates and logins",
+            )
         known = BROKER_ROWS.get(key)
         row = known[1] if known is not None else foreign_setting(key)
         if not row.is_dynamic or key in OWN_KEYS:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.settings import ConfigType, Setting
+from protocol.security.scram import MECHANISMS
 
 OwnValue = str | None
 
@@ -35,6 +36,10 @@ def _advertised_listeners(config: BrokerConfig) -> str:
     )
 
 
+def _security_protocols(config: BrokerConfig) -> str:
+    return ",".join(f"{name}:{one.security_protocol}" for name, one in config.listeners.items())
+
+
 def _url(name: str, host: str, port: int) -> str:
     # An IPv6 address contains colons.
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
@@ -57,6 +62,10 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
         _row("broker.rack", ConfigType.STRING, "the rack of this node"),
         lambda config: config.rack,
     ),
+    (
+        _row("listener.security.protocol.map", ConfigType.STRING, "how each listener is secured"),
+        _security_protocols,
+    ),
     (_row("listeners", ConfigType.LIST, "where the node listens"), _listeners),
     (
         _row("log.dirs", ConfigType.LIST, "the folder of all partitions"),
@@ -65,6 +74,10 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
     (
         _row("node.id", ConfigType.INT, "the number of this node in its cluster"),
         lambda config: str(config.node_id),
+    ),
+    (
+        _row("sasl.enabled.mechanisms", ConfigType.LIST, "how clients can log in"),
+        lambda _: ",".join(MECHANISMS),
     ),
     (
         _row("process.roles", ConfigType.LIST, "what this process does in its cluster"),

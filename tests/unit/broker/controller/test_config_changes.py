@@ -12,6 +12,7 @@ from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -74,6 +75,45 @@ def put(kind: int, name: str, value: str) -> Change:
 
 def unset(kind: int, name: str) -> Change:
     return kind, name, ConfigOperation.DELETE, None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ssl.keystore.location",
+        "sasl.jaas.config",
+        "listener.name.net.ssl.truststore.password",
+        "security.providers",
+        "principal.builder.class",
+        "listeners",
+        "sasl.enabled.mechanisms",
+        "listener.security.protocol.map",
+    ],
+)
+@pytest.mark.parametrize("name", ["", "1"])
+def test_pitfall_39_clients_set_nothing_that_names_files_classes_or_listeners(
+    key: str, name: str
+) -> None:
+    """CVE-2023-25194. A key that an older version stored can still be removed."""
+    image = image_of(partition())
+    resource = AlterConfigsResource(
+        resource_type=BROKER_RESOURCE,
+        resource_name=name,
+        configs=[AlterableConfig(name=key, config_operation=ConfigOperation.SET, value="x")],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    outcome = alter_incrementally(request, image, STATIC)
+    assert outcome.records == []
+    assert outcome.reply.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    if key == "listeners":
+        return
+    stored = ConfigRecord(
+        resource_type=BROKER_RESOURCE, resource_name=name, name="ssl.protocol", value="x"
+    )
+    resource.configs = [
+        AlterableConfig(name="ssl.protocol", config_operation=ConfigOperation.DELETE)
+    ]
+    assert alter_incrementally(request, after(image, [stored]), STATIC).records
 
 
 @pytest.mark.parametrize(
