@@ -20,7 +20,11 @@ from broker.coordinators.group_records import (
     OffsetCommitValue,
 )
 from broker.coordinators.txn_records import TransactionLogKey, TransactionLogValue
-from broker.metadata.records import UnknownMetadataRecord, decode_record
+from broker.metadata.records import (
+    UnknownMetadataRecord,
+    UserScramCredentialRecord,
+    decode_record,
+)
 from broker.quorum.control_records import (
     KRaftVersion,
     LeaderChange,
@@ -40,6 +44,8 @@ from protocol.wire.schema import Message, Struct
 
 DELETED = "<DELETE>"
 CONSUMER = "consumer"
+
+HIDDEN = "[hidden]"
 
 _VERSION = Packed(">h")
 _SUPPORTED = ("minSupportedVersion", "maxSupportedVersion")
@@ -157,7 +163,11 @@ def metadata(record: Record) -> Decoded:
     _, position = read_uvarint(record.value, position)
     version, _ = read_uvarint(record.value, position)
     name = _WORDS.sub("_", type(found).__name__).upper()
-    return None, _text({"type": name, "version": version, "data": json_of(found, version)})
+    shown = json_of(found, version)
+    if isinstance(found, UserScramCredentialRecord):
+        # People send dumps to each other. The log itself keeps the keys.
+        shown.update(dict.fromkeys(("salt", "storedKey", "serverKey"), HIDDEN))
+    return None, _text({"type": name, "version": version, "data": shown})
 
 
 def control(record: Record) -> str:

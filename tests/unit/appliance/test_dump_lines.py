@@ -1,9 +1,11 @@
 """The quorum's own records as Kafka's dump tool prints them."""
 
+import base64
 from uuid import UUID
 
 from appliance.dump.decoders import metadata
 from appliance.dump.lines import log_lines
+from broker.metadata.records import UserScramCredentialRecord, encode_record
 from broker.quorum.control_records import (
     KRaftVersion,
     LeaderChange,
@@ -53,6 +55,25 @@ def test_records_of_the_quorum() -> None:
         found = log_lines(memoryview(batch), 0, decoder=decoder, with_records=True)
         lines = [line for line in found if line.startswith("|")]
         assert [line.split(" headerKeys: [] ")[1] for line in lines] == list(SHOWN)
+
+
+def test_pitfall_23_the_keys_of_a_user_are_not_printed() -> None:
+    credential = UserScramCredentialRecord(
+        name="shop",
+        mechanism=2,
+        salt=b"canary",
+        stored_key=b"canary",
+        server_key=b"canary",
+        iterations=4_096,
+    )
+    batch = build_batch([NewRecord(None, encode_record(credential), 0)])
+    (line,) = [
+        line
+        for line in log_lines(memoryview(batch), 0, decoder=metadata, with_records=True)
+        if line.startswith("|")
+    ]
+    assert '"name":"shop","mechanism":2,"salt":"[hidden]","storedKey":"[hidden]"' in line
+    assert base64.b64encode(b"canary").decode() not in line
 
 
 def test_a_control_record_of_a_kind_that_is_not_known() -> None:
