@@ -30,12 +30,14 @@ class ClusterProcesses:
         with_links: bool = False,
         namespaces: Namespaces | None = None,
         authority: TestAuthority | None = None,
+        needs_login: bool = False,
     ) -> None:
         """`folders`: where a broker lies that does not lie in `folder`, on a disk of its own.
 
         `with_links`: what the brokers say to each other goes through `links`. `namespaces`: each
         runs in one of these, and they take the place of links. `authority`: each has one more
-        listener with TLS, and they speak to each other over TLS.
+        listener with TLS, and they speak to each other over TLS. `needs_login`: clients of that
+        listener must log in.
         """
         ports = {node_id: free_port() for node_id in range(1, size + 1)}
         proxies = Links(ports) if with_links else None
@@ -52,6 +54,7 @@ class ClusterProcesses:
                 broker_port=port,
                 within=namespaces,
                 tls=None if authority is None else authority.write(f"broker-{node_id}"),
+                needs_login=needs_login,
             )
             for node_id, port in ports.items()
         }

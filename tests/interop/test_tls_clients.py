@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -16,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.tls import TlsSettings
+from protocol.client.user_admin import set_password
+from protocol.security.scram import Mechanism
 from tests.harness import families
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority, new_test_authority
@@ -37,17 +40,28 @@ pytestmark = pytest.mark.live
 IN_SHORT = (*families.IN_SHORT, families.KAFKA_PYTHON)
 
 
-def run(folder: Path, wanted: Sequence[Family], kills: int) -> None:
+def run(
+    folder: Path,
+    wanted: Sequence[Family],
+    kills: int,
+    login: tuple[str, str] | None = None,
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     authority = new_test_authority(folder / "tls")
-    with (
-        ClusterProcesses(folder / "cluster", SETTINGS, authority=authority) as cluster,
-        ExitStack() as stack,
-    ):
+    made = ClusterProcesses(
+        folder / "cluster",
+        {**SETTINGS, **settings},
+        authority=authority,
+        needs_login=login is not None,
+    )
+    with made as cluster, ExitStack() as stack:
         create_topics(cluster, wanted)
+        if login is not None:
+            asyncio.run(add_user(cluster.bootstrap, *login))
         clients = []
         for family in wanted:
             try:
-                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file)
+                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file, login)
             except pytest.skip.Exception as reason:
                 tell(f"{family.name}: not run, {reason}")
                 continue
@@ -57,6 +71,30 @@ def run(folder: Path, wanted: Sequence[Family], kills: int) -> None:
             one.finish()
         judge(cluster, clients, kills)
         assert "TLS" not in cluster.log_text(), "a handshake failed"
+
+
+async def add_user(bootstrap: str, user: str, password: str) -> None:
+    """Write the user's credential over a listener without login."""
+    cluster = Cluster(bootstrap, client_id="admin")
+    await cluster.start(10_000)
+    await set_password(cluster, user, password, Mechanism.SHA_512)
+    await cluster.close()
+
+
+LOGIN = ("shop", "a long password")
+SHORT_SESSIONS = {"connections.max.reauth.ms": 5_000}
+"""Every session ends some times, so each family logs in again or connects again."""
+
+
+def test_families_log_in_and_go_on_while_the_controller_is_killed(tmp_path: Path) -> None:
+    run(tmp_path, IN_SHORT, 1, LOGIN, SHORT_SESSIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_families_log_in_and_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
+    """With usual sessions, because kcat 1.7.1 never logs in again, and ends when all have ended."""
+    run(tmp_path, families.ALL, 3, LOGIN)
 
 
 def test_families_go_on_over_tls_while_the_controller_is_killed(tmp_path: Path) -> None:

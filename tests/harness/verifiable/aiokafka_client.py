@@ -18,7 +18,7 @@ def _security() -> dict[str, Any]:
     ca = words.trusted_ca()
     if ca is None:
         return {}
-    return {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cafile=ca)}
+    return {**words.python_security(), "ssl_context": ssl.create_default_context(cafile=ca)}
 
 
 async def produce(bootstrap: str, topic: str) -> None:

@@ -18,7 +18,7 @@ from tests.harness.verifiable import words
 
 def _security() -> dict[str, Any]:
     ca = words.trusted_ca()
-    return {} if ca is None else {"security_protocol": "SSL", "ssl_cafile": ca}
+    return {} if ca is None else {**words.python_security(), "ssl_cafile": ca}
 
 
 def produce(bootstrap: str, topic: str) -> None:

@@ -13,6 +13,7 @@ from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerSettings, OffsetReset, RebalanceListener
 from protocol.client.errors import ClientError, ConnectionLost
 from protocol.client.fetch_core import IsolationLevel
+from protocol.client.login import LoginSettings
 from protocol.client.producer import Producer
 from protocol.client.tls import TlsSettings
 from protocol.errors import ApiError
@@ -122,7 +123,9 @@ async def main() -> None:
     of_its_own, in_transactions = words.topics_of(topic)
     ca = words.trusted_ca()
     tls = None if ca is None else TlsSettings(ca=ca)
-    cluster = Cluster(bootstrap, client_id="verifiable", tls=tls)
+    known = words.login()
+    login = None if known is None else LoginSettings(*known)
+    cluster = Cluster(bootstrap, client_id="verifiable", tls=tls, login=login)
     await cluster.start(START_MS)
     reading = asyncio.create_task(consume(cluster, topic))
     await asyncio.gather(produce(cluster, of_its_own), transact(cluster, in_transactions))

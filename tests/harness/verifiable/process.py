@@ -28,7 +28,14 @@ from tests.harness.broker import ROOT
 from tests.harness.checker import Report, Rules, check
 from tests.harness.history import Outcome, Place, ReadLog, SendLog
 from tests.harness.recorded import read_everything
-from tests.harness.verifiable.words import CA_VARIABLE, PARTITIONS, PER_TRANSACTION, topics_of
+from tests.harness.verifiable.words import (
+    CA_VARIABLE,
+    PARTITIONS,
+    PASSWORD_VARIABLE,
+    PER_TRANSACTION,
+    USER_VARIABLE,
+    topics_of,
+)
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
@@ -80,10 +87,19 @@ class Verifiable:
     """One client at work."""
 
     def __init__(
-        self, family: Family, bootstrap: str, folder: Path, ca: Path | None = None
+        self,
+        family: Family,
+        bootstrap: str,
+        folder: Path,
+        ca: Path | None = None,
+        login: tuple[str, str] | None = None,
     ) -> None:
-        """`ca`: what the client trusts, if the bootstrap servers have TLS."""
+        """`ca`: what the client trusts, if the bootstrap servers have TLS. `login`: its user and
+        password, if it must log in.
+        """
         security = {} if ca is None else {CA_VARIABLE: str(ca)}
+        if login is not None:
+            security |= {USER_VARIABLE: login[0], PASSWORD_VARIABLE: login[1]}
         self.family = family
         self.errors: Counter[str] = Counter()
         """The errors that reached the application, as `doing exception`."""

@@ -25,6 +25,11 @@ POLL_COUNT = 500
 CA_VARIABLE = "VERIFIABLE_CA"
 """The environment variable with the file of the CA, if the brokers have TLS."""
 
+USER_VARIABLE, PASSWORD_VARIABLE = "VERIFIABLE_USER", "VERIFIABLE_PASSWORD"
+"""Those with the user, if clients must log in."""
+
+MECHANISM = "SCRAM-SHA-512"
+
 WRITES_NO_MORE = threading.Event()
 READS_NO_MORE = threading.Event()
 _speaking = threading.Lock()
@@ -94,10 +99,41 @@ def trusted_ca() -> str | None:
     return os.environ.get(CA_VARIABLE)
 
 
+def login() -> tuple[str, str] | None:
+    """The user and the password of the client; None if there is no login."""
+    user = os.environ.get(USER_VARIABLE)
+    return None if user is None else (user, os.environ[PASSWORD_VARIABLE])
+
+
 def librdkafka_security() -> dict[str, str]:
     """Its settings for the kind of connection."""
-    ca = trusted_ca()
-    return {} if ca is None else {"security.protocol": "SSL", "ssl.ca.location": ca}
+    ca, known = trusted_ca(), login()
+    if ca is None:
+        return {}
+    if known is None:
+        return {"security.protocol": "SSL", "ssl.ca.location": ca}
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": ca,
+        "sasl.mechanisms": MECHANISM,
+        "sasl.username": known[0],
+        "sasl.password": known[1],
+    }
+
+
+def python_security() -> dict[str, str]:
+    """The settings that kafka-python and aiokafka share, without the CA."""
+    if trusted_ca() is None:
+        return {}
+    known = login()
+    if known is None:
+        return {"security_protocol": "SSL"}
+    return {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": known[0],
+        "sasl_plain_password": known[1],
+    }
 
 
 def java_security() -> dict[str, str]:
@@ -106,7 +142,17 @@ def java_security() -> dict[str, str]:
     if ca is None:
         return {}
     store = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
-    return {"security.protocol": "SSL", **store}
+    known = login()
+    if known is None:
+        return {"security.protocol": "SSL", **store}
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    entry = f'{module} required username="{known[0]}" password="{known[1]}";'
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": MECHANISM,
+        "sasl.jaas.config": entry,
+        **store,
+    }
 
 
 def in_threads(

@@ -2,6 +2,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
@@ -192,13 +193,26 @@ public final class Verifiable {
         }
     }
 
-    /** The settings for brokers with TLS, if the environment names their CA. */
+    /** The settings for brokers with TLS, if the environment names their CA, and for a login. */
     private static Map<String, String> security() {
         String ca = System.getenv("VERIFIABLE_CA");
-        return ca == null ? Map.of() : Map.of(
-                "security.protocol", "SSL",
+        String user = System.getenv("VERIFIABLE_USER");
+        if (ca == null) {
+            return Map.of();
+        }
+        Map<String, String> settings = new HashMap<>(Map.of(
+                "security.protocol", user == null ? "SSL" : "SASL_SSL",
                 "ssl.truststore.type", "PEM",
-                "ssl.truststore.location", ca);
+                "ssl.truststore.location", ca));
+        if (user != null) {
+            settings.put("sasl.mechanism", "SCRAM-SHA-512");
+            settings.put(
+                    "sasl.jaas.config",
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required"
+                            + " username=\"" + user + "\""
+                            + " password=\"" + System.getenv("VERIFIABLE_PASSWORD") + "\";");
+        }
+        return settings;
     }
 
     private static KafkaProducer<String, String> producer(String transactionalId) {

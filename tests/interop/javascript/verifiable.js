@@ -4,10 +4,13 @@ const { Kafka, logLevel } = require('kafkajs')
 const fs = require('fs')
 const [bootstrap, topic] = process.argv.slice(2)
 const trusted = process.env.VERIFIABLE_CA
+const username = process.env.VERIFIABLE_USER
+const password = process.env.VERIFIABLE_PASSWORD
 const kafka = new Kafka({
   clientId: 'verifiable',
   brokers: bootstrap.split(','),
   ssl: trusted ? { ca: [fs.readFileSync(trusted)] } : false,
+  sasl: username ? { mechanism: 'scram-sha-512', username, password } : undefined,
   logLevel: logLevel.NOTHING,
 })
 const PARTITIONS = 3

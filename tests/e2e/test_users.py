@@ -1,0 +1,74 @@
+"""A mill whose TLS listener requires a login: its users, its clients, and no secret left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from protocol.client.cluster import Cluster
+from protocol.client.errors import BrokerUnreachable
+from protocol.client.login import LoginSettings
+from protocol.client.tls import TlsSettings
+from tests.e2e.mill import TempMill, temp_mill
+from tests.harness.ports import free_ports
+
+pytestmark = pytest.mark.live
+
+CONFIG = """
+network: {open: [kafka], names: [localhost], login: users}
+cluster: {brokers: 3}
+collector: {inputs: []}
+stream: {metrics: []}
+sinks: {mysql: null}
+monitor: {listen: 127.0.0.1:8090}
+"""
+CANARY = "canary of a password"
+
+
+def reached(mill: TempMill, port: int, password: str) -> int:
+    """The number of brokers that a client finds, which trusts the copy of the CA for clients."""
+
+    async def ask() -> int:
+        cluster = Cluster(
+            f"localhost:{port}",
+            client_id="me",
+            tls=TlsSettings(ca=str(mill.home.data / "ca.pem")),
+            login=LoginSettings("shop", password),
+        )
+        try:
+            await cluster.start(5_000)
+            return len(cluster.current.brokers)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_mill_with_users(tmp_path: Path) -> None:
+    net = free_ports(3)
+    password = tmp_path / "password"
+    password.write_text(f"{CANARY}\n")
+    with temp_mill(tmp_path / "mill") as mill:
+        mill.write_config(CONFIG)
+        config = mill.home.config_file
+        config.write_text(config.read_text().replace("ports: {", f"ports: {{net: {net}, "))
+        mill.up()
+        with pytest.raises(BrokerUnreachable, match="invalid credentials"):
+            reached(mill, net, CANARY)
+        added = mill.run("user", "add", "shop", "--password-file", str(password))
+        assert (added.code, added.err) == (0, "user shop can log in\n")
+        assert reached(mill, net + 2, CANARY) == 3
+        mill.run("restart", "broker-1")
+        assert "shop" in mill.run("user", "list").out
+        assert reached(mill, net, CANARY) == 3
+        shown = mill.run("config", "show").out + mill.run("status").out + mill.run("doctor").out
+        assert "certificate of broker-3" in shown
+        mill.run("down")
+        secret = (mill.home.secrets / "broker-1" / "login_secret").read_text()
+        files = [path for path in mill.home.folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if CANARY.encode() in path.read_bytes()]
+        kept = [path for path in files if secret.encode() in path.read_bytes()]
+        assert {path.name for path in kept} == {"login_secret"}
+        assert secret not in shown and CANARY not in shown
