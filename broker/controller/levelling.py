@@ -26,8 +26,9 @@ class Levelling(Generic[Item]):
     """The loads of brokers, and the shifts that are possible at the moment.
 
     `loads` has every broker, and is kept up to date. `shifts_of` returns the possible shifts of an
-    item. `shift` carries one out. Of two chains with the same cost, `tie` prefers the broker with
-    the larger value as the source, and the one with the smaller value as the target.
+    item; no circle of them may cost less than 0. `shift` carries one out. Of two chains with the
+    same cost, `tie` prefers the broker with the larger value as the source, and the broker with the
+    smaller value as the target.
     """
 
     loads: MutableMapping[int, int]
@@ -133,6 +134,8 @@ def _reached(source: int, costs: dict[Edge, int], count: int) -> Reached:
                 is_changed = True
         if not is_changed:
             break
+    else:
+        raise AssertionError("a circle of shifts costs less than 0")
     del reached[source]
     return reached
 

@@ -1,13 +1,18 @@
-"""List the partitions that are being reassigned (ListPartitionReassignments, KIP-455)."""
+"""Start, cancel and list reassignments of partitions (KIP-455)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocol.client.errors import UnsupportedVersion, raise_for
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from protocol.types import TopicPartition
 
@@ -52,5 +57,50 @@ async def list_reassignments(
             for topic in response.topics
             for one in topic.partitions
         }
+
+    return await cluster.repeat(attempt, timeout_ms)
+
+
+async def alter_reassignments(
+    cluster: "Cluster",
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    may_resize: bool = True,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, ApiError | None]:
+    """Start reassignments to these replicas; None cancels the one under way.
+
+    Without `may_resize`, the cluster refuses another number of replicas (KIP-860).
+    Return None or the error for each partition. A partition that has its target already, or moves
+    there, has no error, so the request can be repeated. Raises ApiError for the whole request, and
+    UnsupportedVersion, BrokerUnreachable and ConnectionLost as the cluster does.
+    """
+    topics: dict[str, ReassignableTopic] = {}
+    for tp, replicas in sorted(targets.items()):
+        topic = topics.setdefault(tp.topic, ReassignableTopic(name=tp.topic))
+        topic.partitions.append(
+            ReassignablePartition(
+                partition_index=tp.partition,
+                replicas=None if replicas is None else list(replicas),
+            )
+        )
+
+    async def attempt(left_ms: int) -> dict[TopicPartition, ApiError | None]:
+        request = AlterPartitionReassignmentsRequest(
+            topics=list(topics.values()),
+            timeout_ms=left_ms,
+            allow_replication_factor_change=may_resize,
+        )
+        response: AlterPartitionReassignmentsResponse = await cluster.request(
+            None, request, timeout_ms=left_ms
+        )
+        raise_for(response.error_code, response.error_message)
+        found: dict[TopicPartition, ApiError | None] = {}
+        for topic in response.responses:
+            for one in topic.partitions:
+                code = ErrorCode.of(one.error_code)
+                error = ApiError(code, one.error_message or code.description) if code else None
+                found[TopicPartition(topic.name, one.partition_index)] = error
+        return found
 
     return await cluster.repeat(attempt, timeout_ms)

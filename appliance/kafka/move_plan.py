@@ -1,0 +1,365 @@
+"""Plans the smallest move of replicas: which partitions get which brokers.
+
+This module is pure. A plan moves a replica only where it must: off a broker that leaves, onto racks
+that a partition lacks, or to level the brokers. A plan of a cluster that is level moves nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.controller.levelling import Levelling, Shift
+from protocol.types import TopicPartition
+
+COPY_COST = 1_000
+"""The cost of one replica that must be copied. A change of the preferred leader costs 1."""
+
+Racks = Mapping[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPartition:
+    """A partition as it is, or as the reassignment under way will leave it."""
+
+    tp: TopicPartition
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGoal:
+    """The brokers that can get replicas, with their racks, and what must become of the others.
+
+    Brokers that are in neither of the two sets keep their replicas and get no new ones, for example
+    because they are away or cordoned.
+    """
+
+    usable: Racks
+    leaving: frozenset[int] = frozenset()
+    factor: int | None = None
+    """The number of replicas of each partition; None leaves it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """The new replicas of each partition that changes, and the partitions for which there are no
+    brokers."""
+
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    refused: Mapping[TopicPartition, str]
+    notes: Sequence[str]
+
+
+def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan:
+    """Return the smallest plan that reaches the goal.
+
+    Within each topic the brokers are level in replicas and in preferred leaders, as far as the
+    racks allow, and so are the brokers over all topics together.
+    """
+    drafts: dict[str, list[_Draft]] = {}
+    refused: dict[TopicPartition, str] = {}
+    total = Counter[int]()
+    for partition in sorted(partitions, key=lambda one: one.tp):
+        draft = _Draft(partition, list(partition.replicas))
+        why = _Filling(draft, goal, drafts.get(draft.tp.topic, ()), total).fill()
+        if why is not None:
+            refused[draft.tp] = why
+            continue
+        drafts.setdefault(draft.tp.topic, []).append(draft)
+        total.update(draft.members)
+    everything = [draft for of_topic in drafts.values() for draft in of_topic]
+    before: list[tuple[int, ...]] = []
+    # A change for all topics together can open a way to level one topic more.
+    while before != (now := [tuple(draft.members) for draft in everything]):
+        for shifts in (_ReplicaShifts(goal), _LeaderShifts(goal)):
+            _level(drafts, goal.usable, shifts, is_first=not before)
+        before = now
+    return MovePlan(
+        {
+            draft.tp: tuple(draft.members)
+            for of_topic in drafts.values()
+            for draft in of_topic
+            if tuple(draft.members) != draft.before.replicas
+        },
+        refused,
+        [note for topic, of_topic in drafts.items() for note in _overloads(topic, of_topic, goal)],
+    )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The future replicas of one partition, the preferred leader first."""
+
+    before: PlacedPartition
+    members: list[int]
+    copied: frozenset[int] = field(init=False)
+    """The brokers that have the partition's records, so that a replica there costs no copy."""
+
+    def __post_init__(self) -> None:
+        self.copied = frozenset(self.before.replicas) & (
+            self.before.in_sync or frozenset(self.before.replicas)
+        )
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self.before.tp
+
+
+class _Filling:
+    """Gives one partition as many replicas as it must have, on brokers that may have them."""
+
+    def __init__(
+        self, draft: _Draft, goal: PlanGoal, others: Iterable[_Draft], total: Counter[int]
+    ) -> None:
+        self._draft = draft
+        self._goal = goal
+        self._of_topic = Counter(broker for other in others for broker in other.members)
+        self._total = total
+
+    def fill(self) -> str | None:
+        """Change the draft. Return the reason if there are too few brokers."""
+        members, goal = self._draft.members, self._goal
+        factor = len(members) if goal.factor is None else goal.factor
+        for broker in [one for one in members if one in goal.leaving]:
+            if len(members) > factor:
+                members.remove(broker)
+                continue
+            target = self._target(broker)
+            if target is None:
+                return self._why_not(factor)
+            members[members.index(broker)] = target
+        while len(members) > factor:
+            members.remove(self._least_useful())
+        while len(members) < factor:
+            target = self._target(None)
+            if target is None:
+                return self._why_not(factor)
+            members.append(target)
+        self._use_more_racks()
+        return None
+
+    def _target(self, instead_of: int | None) -> int | None:
+        members = [one for one in self._draft.members if one != instead_of]
+        free = [one for one in self._goal.usable if one not in self._draft.members]
+        return min(free, key=lambda one: self._target_key(one, members), default=None)
+
+    def _target_key(self, one: int, members: Sequence[int]) -> tuple[int, ...]:
+        racks = self._goal.usable
+        beside = sum(other in racks and racks[other] == racks[one] for other in members)
+        is_copied = one in self._draft.copied
+        return beside, not is_copied, self._of_topic[one], self._total[one], one
+
+    def _least_useful(self) -> int:
+        """Return the replica to drop: not in sync, on a rack that is used twice, on a busy broker.
+
+        The preferred leader is the last one.
+        """
+        members, racks = self._draft.members, self._goal.usable
+        used = Counter(racks.get(one) for one in members)
+        in_sync = self._draft.before.in_sync
+
+        def key(one: int) -> tuple[int, ...]:
+            is_doubled = one in racks and used[racks[one]] > 1
+            return (
+                one in in_sync,
+                one == members[0],
+                not is_doubled,
+                -self._of_topic[one],
+                -self._total[one],
+                one,
+            )
+
+        return min(members, key=key)
+
+    def _use_more_racks(self) -> None:
+        """Move replicas of racks that are used twice to racks that the partition does not use."""
+        members, racks = self._draft.members, self._goal.usable
+        while True:
+            used = Counter(racks[one] for one in members if one in racks)
+            doubled = [one for one in members if one in racks and used[racks[one]] > 1]
+            free = [one for one in racks if one not in members and racks[one] not in used]
+            if not doubled or not free:
+                return
+            # The preferred leader stays if another replica can move.
+            source = max(doubled, key=lambda one: (members.index(one) > 0, self._total[one], one))
+            target = min(free, key=lambda one: self._target_key(one, members))
+            members[members.index(source)] = target
+
+    def _why_not(self, factor: int) -> str:
+        usable = ", ".join(map(str, sorted(self._goal.usable))) or "none"
+        text = f"{factor} replicas need {factor} brokers, and the plan can use {usable}"
+        gone = sorted(set(self._draft.before.replicas) & self._goal.leaving)
+        return f"{text}; no broker can take the replica of {gone[0]}" if gone else text
+
+
+class _ReplicaShifts:
+    """The shifts of replicas between brokers."""
+
+    def __init__(self, goal: PlanGoal) -> None:
+        self._racks = goal.usable
+        self._rack_count = len(set(goal.usable.values()))
+
+    def held(self, draft: _Draft) -> Sequence[int]:
+        """Return the brokers that have a unit of this partition."""
+        return draft.members
+
+    def of(self, draft: _Draft) -> Iterator[Shift]:
+        """Yield the possible shifts of one partition."""
+        for source in draft.members:
+            if source not in self._racks:
+                continue
+            for target in self._racks:
+                if target not in draft.members and self._keeps_racks(draft.members, source, target):
+                    copies = (target not in draft.copied) - (source not in draft.copied)
+                    yield source, target, COPY_COST * copies + (source == draft.members[0])
+
+    def shift(self, draft: _Draft, source: int, target: int) -> None:
+        """Move one replica."""
+        draft.members[draft.members.index(source)] = target
+
+    def _keeps_racks(self, members: Sequence[int], source: int, target: int) -> bool:
+        racks = self._racks
+        if racks[source] == racks[target]:
+            return True
+        before = Counter(racks[one] for one in members if one in racks)
+        after = before.copy()
+        after[racks[source]] -= 1
+        after[racks[target]] += 1
+        share = -(-len(members) // self._rack_count)
+        return len(+after) >= len(before) and max(after.values()) <= max(*before.values(), share)
+
+
+class _LeaderShifts:
+    """The shifts of preferred leaderships between the replicas of a partition."""
+
+    def __init__(self, goal: PlanGoal) -> None:
+        self._racks = goal.usable
+
+    def held(self, draft: _Draft) -> Sequence[int]:
+        """Return the brokers that have a unit of this partition."""
+        return draft.members[:1]
+
+    def of(self, draft: _Draft) -> Iterator[Shift]:
+        """Yield the possible shifts of one partition."""
+        first, was = draft.members[0], draft.before.replicas[0]
+        if first in self._racks:
+            for target in draft.members[1:]:
+                if target in self._racks:
+                    yield first, target, (target != was) - (first != was)
+
+    def shift(self, draft: _Draft, source: int, target: int) -> None:
+        """Make another replica the preferred leader."""
+        draft.members.remove(target)
+        draft.members.insert(0, target)
+
+
+def _level(
+    drafts: Mapping[str, Sequence[_Draft]],
+    usable: Racks,
+    shifts: _ReplicaShifts | _LeaderShifts,
+    *,
+    is_first: bool,
+) -> None:
+    """Level each topic, then all topics together without making a topic less level.
+
+    A shift that takes a copy back costs less than nothing. That gives the fewest copies while a
+    topic is levelled for the first time. Later it could make a circle of shifts that costs less
+    than nothing, so it then costs nothing.
+    """
+    total = dict.fromkeys(usable, 0)
+    loads: dict[str, dict[int, int]] = {}
+    for topic, of_topic in drafts.items():
+        own = loads[topic] = dict.fromkeys(usable, 0)
+        for draft in of_topic:
+            for broker in shifts.held(draft):
+                if broker in own:
+                    own[broker] += 1
+                    total[broker] += 1
+    for topic, of_topic in drafts.items():
+        before = dict(loads[topic])
+        _run(of_topic, loads[topic], shifts, total, -2 * COPY_COST if is_first else 0)
+        for broker, load in loads[topic].items():
+            total[broker] += load - before[broker]
+    if len(drafts) > 1:
+        _level_total(drafts, loads, total, shifts)
+
+
+def _run(
+    of_topic: Sequence[_Draft],
+    loads: dict[int, int],
+    shifts: _ReplicaShifts | _LeaderShifts,
+    total: Mapping[int, int],
+    cost_min: int,
+) -> None:
+    def shifts_of(number: int) -> Iterator[Shift]:
+        for source, target, cost in shifts.of(of_topic[number]):
+            yield source, target, max(cost, cost_min)
+
+    def shift(number: int, source: int, target: int) -> None:
+        shifts.shift(of_topic[number], source, target)
+
+    if not loads:
+        return
+    levelling = Levelling(loads, shifts_of, shift, tie=lambda one: total[one])
+    for number in range(len(of_topic)):
+        levelling.add(number)
+    levelling.level()
+
+
+def _level_total(
+    drafts: Mapping[str, Sequence[_Draft]],
+    loads: Mapping[str, dict[int, int]],
+    total: dict[int, int],
+    shifts: _ReplicaShifts | _LeaderShifts,
+) -> None:
+    Item = tuple[str, int]
+    items: dict[str, list[Item]] = {
+        topic: [(topic, number) for number in range(len(of_topic))]
+        for topic, of_topic in drafts.items()
+    }
+
+    def shifts_of(item: Item) -> Iterator[Shift]:
+        topic, number = item
+        own = loads[topic]
+        for source, target, cost in shifts.of(drafts[topic][number]):
+            if own[source] > own[target]:
+                yield source, target, max(cost, 0)
+
+    def shift(item: Item, source: int, target: int) -> None:
+        topic, number = item
+        shifts.shift(drafts[topic][number], source, target)
+        loads[topic][source] -= 1
+        loads[topic][target] += 1
+
+    if not total:
+        return
+    levelling = Levelling(total, shifts_of, shift, changed_with=lambda item: items[item[0]])
+    for of_topic in items.values():
+        for item in of_topic:
+            levelling.add(item)
+    levelling.level()
+
+
+def _overloads(topic: str, drafts: Sequence[_Draft], goal: PlanGoal) -> Iterator[str]:
+    """Yield a sentence for each rack whose brokers get more than their share of a topic."""
+    loads = Counter(one for draft in drafts for one in draft.members if one in goal.usable)
+    if not loads:
+        return
+    mean = sum(loads.values()) / len(goal.usable)
+    by_rack: dict[str | None, list[int]] = {}
+    for broker, rack in goal.usable.items():
+        by_rack.setdefault(rack, []).append(broker)
+    if len(by_rack) == 1:
+        return
+    for rack, brokers in by_rack.items():
+        most = max(loads[one] for one in brokers)
+        if most >= mean + 1 and len(brokers) < len(goal.usable) / len(by_rack):
+            yield (
+                f"{topic}: {_count(most)} on a broker of rack {rack or 'without name'}, "
+                f"{mean:.1f} on average, because the rack has {len(brokers)} of "
+                f"{len(goal.usable)} brokers"
+            )
+
+
+def _count(replicas: int) -> str:
+    return f"{replicas} replica" if replicas == 1 else f"{replicas} replicas"
