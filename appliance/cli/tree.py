@@ -109,6 +109,12 @@ COMMANDS: dict[str, CommandEntry] = {
         "Check log files and their index files; exit code 3 when anything is damaged.",
     ),
     "broker": CommandEntry("broker_commands", "app", "Brokers of the cluster."),
+    "reassign": CommandEntry("reassign_commands", "app", "Move replicas between brokers."),
+    "elect-leader": CommandEntry(
+        "elect_command",
+        "elect_leader",
+        "Elect preferred leaders, or any live replica where none is in sync.",
+    ),
     "config": CommandEntry(
         "config_commands", "app", "The configuration file, and the cluster's settings."
     ),

@@ -25,6 +25,7 @@ TOOLS = (
     "transactions",
     "metadata-quorum",
     "leader-election",
+    "reassign-partitions",
 )
 
 

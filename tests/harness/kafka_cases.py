@@ -24,6 +24,7 @@ from tests.harness.kafka_commands import (
     WORDS,
     Case,
 )
+from tests.harness.reassign_cases import REASSIGN_CASES
 
 CASES = (
     Case("topics", "--create --topic new{n} --partitions 2 --config retention.ms=60000"),
@@ -425,6 +426,7 @@ CASES = (
     Case("leader-election", "--election-type preferred --partition 0", codes=USAGE),
     Case("leader-election", "--election-type preferred --topic logs --partition 9", WORDS, (1, 1)),
     Case("leader-election", "--topic logs --partition 0", codes=USAGE, says=True),
+    *REASSIGN_CASES,
     Case("dump-log", "--files @logs-0.log"),
     Case("dump-log", "--files @logs-0.log --deep-iteration --print-data-log"),
     Case("dump-log", "--files @logs-0.log --print-data-log --skip-record-metadata"),

@@ -27,6 +27,7 @@ MAINS = {
     "transactions": kafka.TRANSACTIONS,
     "metadata-quorum": kafka.METADATA_QUORUM,
     "leader-election": kafka.LEADER_ELECTION,
+    "reassign-partitions": kafka.REASSIGN,
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 
@@ -140,6 +141,15 @@ REFUSED = Difference("of KIP-848, which this version does not have", _nothing)
 FILTERED = Difference("filtered here, where Kafka's needs a newer broker", _nothing)
 BEHIND = Difference("all that is whole behind a damaged batch, where Kafka's gives up", _nothing)
 UNKNOWN = Difference("refused before anything is printed", _nothing)
+TRACE = Difference(
+    "the reason alone, where Kafka prints Java's exception behind it",
+    _without_lines(r"^Error: |^\S+(Exception|Error): |^\s+at |^\s+\.\.\. |^Caused by"),
+)
+PASSED_OVER = Difference("a topic that is gone is passed over, where Kafka's fails", TRACE.without)
+JOINED = Difference(
+    "a line break that Kafka's leaves out",
+    lambda text: text.replace("moves are active.Clearing", "moves are active.\nClearing"),
+)
 TIMES = Difference(
     "its times are those of the call",
     _without_columns("LastFetchTimestamp", "LastCaughtUpTimestamp", "TransactionDurationMs"),

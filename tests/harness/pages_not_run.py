@@ -20,6 +20,8 @@ DOCKER = "needs Docker; tests/unit/appliance/test_in_containers.py compares the 
 SETUP = "sets the machine up; tests/e2e/test_up_counts.py starts and ends a mill"
 RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
+SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
+
 NOT_RUN = {
     "README.md git clone": INTERNET,
     "README.md make up": SETUP,
@@ -28,6 +30,7 @@ NOT_RUN = {
     "docs/containers.md docker compose": DOCKER,
     "docs/containers.md mysql": DOCKER,
     "docs/howto/existing-kafka.md make up": SETUP,
+    "docs/howto/move-replicas.md ./millrace": SEVERAL,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
     "docs/install.md pip install": INTERNET,
     "docs/security.md ./millrace user": "asks for a password; tests/interop/test_user_commands.py",

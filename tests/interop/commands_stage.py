@@ -117,12 +117,20 @@ def _write_plans(stage: Stage) -> None:
         named = [{"topic": t, "partition": p, "offset": offset} for t, p, offset in offsets]
         return json.dumps({"partitions": named, "version": 1})
 
+    def moves(topic: str, broker: int) -> str:
+        moved = {"topic": topic, "partition": 0, "replicas": [broker]}
+        return json.dumps({"partitions": [moved], "version": 1})
+
     named = [{"topic": "plain", "partition": 0}, {"topic": "logs", "partition": 1}]
     texts = {
         "delete-absent.json": plan(("absent", 0, 1)),
         "delete-far.json": plan(("plain", 0, 99)),
         "delete-twice.json": plan(("plain", 0, 0), ("plain", 0, 1)),
         "delete-bad.json": "{",
+        "topics.json": json.dumps({"topics": [{"topic": "logs"}], "version": 1}),
+        "moves.json": moves("logs", 1),
+        "moves-absent.json": moves("absent", 1),
+        "moves-unknown.json": moves("logs", 9),
         "elect.json": json.dumps({"partitions": named}),
         "plan.csv": "logs,0,1\n",
         "plans.csv": "readers,logs,0,1\nnew,logs,1,2\n",

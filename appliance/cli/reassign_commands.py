@@ -1,0 +1,312 @@
+"""`millrace reassign`: plan, start, follow and cancel moves of replicas."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DryRunOption,
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    Row,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    emit,
+    with_cluster,
+)
+from appliance.cli.help_lines import group_of_commands
+from appliance.cli.progress import progress_line
+from appliance.cli.reassign_planning import generate, move_rows, rollback_file
+from appliance.output import CommandError, Exit, counted, say, size_text
+
+if TYPE_CHECKING:
+    from appliance.kafka.reassign import ClusterReplicas
+    from appliance.kafka.reassignment_files import Targets
+    from protocol.client.cluster import Cluster
+    from protocol.errors import ApiError
+    from protocol.types import TopicPartition
+
+app = group_of_commands("Move replicas between brokers.")
+
+PlanOption = Annotated[
+    Path, typer.Option("--plan", help="A plan: the file of `generate`, or Kafka's JSON file.")
+]
+NO_THROTTLE = (
+    "--throttle: this version of the brokers does not slow copies down; leave the option out"
+)
+
+
+app.command()(generate)
+
+
+@app.command()
+def execute(
+    plan: PlanOption,
+    throttle: Annotated[
+        str | None, typer.Option("--throttle", help="Bytes a second; refused in this version.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not follow the moves.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start even if a disk is too small.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Start the moves of a plan, after asking, and follow them; Ctrl-C ends only the following.
+
+    The same plan again continues where it was interrupted.
+    """
+    from appliance.kafka import reassign, reassignment_files
+
+    refuse_throttle(throttle)
+    text = reassignment_files.read(str(plan))
+    targets = reassignment_files.parse_plan(text, str(plan))
+    folders = reassignment_files.parse_folders(text)
+
+    async def survey(cluster: "Cluster") -> Any:
+        found = await reassign.look(cluster, {tp.topic for tp in targets})
+        if folders:
+            reassign.check_folders(folders, await reassign.folders_of(cluster, found.brokers))
+        reassign.check_targets(targets, found, await reassign.cordoned(cluster, found.brokers))
+        return found, await reassign.sizes(cluster, found.brokers)
+
+    found, (largest, usable) = with_cluster(bootstrap, timeout, survey)
+    states = {tp: found.state(tp, target) for tp, target in targets.items()}
+    new = {tp: target for tp, target in targets.items() if states[tp] is reassign.MoveState.OTHER}
+    emit("reassign-execute/1", move_rows(found, new), output, as_json, nothing="nothing to start")
+    lines = _summary(found, new, largest)
+    short = reassign.check_room(targets, found, largest, usable)
+    if short and not force:
+        raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
+    if new and dry_run:
+        say("\n".join([*lines, *short, "nothing was started"]))
+    if dry_run:
+        return
+    if new:
+        confirm([*lines, *short], yes)
+        before = {tp: list(one.replicas) for tp, one in found.partitions() if tp in targets}
+        _keep_rollback(rollback_file(plan), before)
+        errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, new))
+        say(f"started {counted(len(new) - len(errors), 'move')}")
+        refuse_errors(errors)
+    if not detach:
+        _follow(bootstrap, timeout, list(targets), plan)
+
+
+def refuse_throttle(throttle: str | None) -> None:
+    """Refuse a rate: a wrong one because it is wrong, any other because no broker keeps to it."""
+    if throttle is None:
+        return
+    from protocol.units import parse_size_bytes
+
+    try:
+        rate = parse_size_bytes(throttle)
+    except ValueError as error:
+        raise CommandError(f"--throttle: {error}", Exit.USAGE) from error
+    if rate < 1:
+        raise CommandError(
+            f"--throttle: found {throttle}, expected at least 1 byte a second", Exit.USAGE
+        )
+    raise CommandError(NO_THROTTLE, Exit.USAGE)
+
+
+def _summary(
+    found: "ClusterReplicas", new: "Targets", largest: "Mapping[TopicPartition, int]"
+) -> list[str]:
+    """Return the sentences about a plan before it starts."""
+    copied: dict[int, list[TopicPartition]] = {}
+    replaced = []
+    for tp, target in sorted(new.items()):
+        partition = found.find(tp)
+        assert partition is not None, "plans are checked against the cluster"
+        for broker in target:
+            if broker not in partition.in_sync_replicas:
+                copied.setdefault(broker, []).append(tp)
+        if tp in found.moving:
+            future = ",".join(map(str, found.future(tp, partition)))
+            replaced.append(f"{tp} moves to {future} now; the plan replaces that move")
+    return [
+        f"to be changed: {counted(len(new), 'partition')}",
+        *(
+            f"to be copied to broker {broker}: {counted(len(tps), 'replica')}, "
+            f"{size_text(sum(largest.get(tp, 0) for tp in tps))}"
+            for broker, tps in sorted(copied.items())
+        ),
+        *replaced,
+    ]
+
+
+def _keep_rollback(path: Path, before: "Mapping[TopicPartition, Sequence[int]]") -> None:
+    """Write the assignment before the plan, unless an earlier start has done so."""
+    from appliance.kafka import reassignment_files
+
+    if not path.exists():
+        reassignment_files.write(path, before)
+    say(f"the way back is in {path}")
+
+
+def refuse_errors(errors: "Mapping[TopicPartition, ApiError]") -> None:
+    """Raise CommandError if a partition was refused."""
+    if errors:
+        raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
+
+
+def _follow(
+    bootstrap: str | None, timeout: float, tps: "Sequence[TopicPartition]", plan: Path
+) -> None:
+    from appliance.kafka import reassign
+
+    try:
+        with progress_line() as line:
+
+            def left(count: int) -> None:
+                line.show(f"{len(tps) - count} of {counted(len(tps), 'partition')} moved")
+
+            with_cluster(bootstrap, timeout, lambda cluster: reassign.follow(cluster, tps, left))
+    except KeyboardInterrupt:
+        say(
+            "no longer following; the brokers go on moving replicas. `millrace reassign verify "
+            f"--plan {plan}` shows how far they are, `millrace reassign cancel --plan {plan}` "
+            "ends the moves"
+        )
+        raise
+    say("no partition of the plan moves any more")
+
+
+@app.command()
+def verify(
+    plan: PlanOption,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Show how far a plan is; exit code 3 unless all partitions have their targets."""
+    from appliance.kafka import reassign, reassignment_files
+
+    targets = reassignment_files.parse_plan(reassignment_files.read(str(plan)), str(plan))
+    names = {tp.topic for tp in targets}
+    found = with_cluster(bootstrap, timeout, lambda cluster: reassign.look(cluster, names))
+    rows: list[Row] = []
+    for tp, target in sorted(targets.items()):
+        partition = found.find(tp)
+        rows.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "target": list(target),
+                "replicas": None if partition is None else list(partition.replicas),
+                "in_sync": None if partition is None else list(partition.in_sync_replicas),
+                "state": found.state(tp, target).value,
+            }
+        )
+    emit("reassign-verify/1", rows, output, as_json)
+    unfinished = sum(row["state"] != reassign.MoveState.DONE for row in rows)
+    say(f"{len(rows) - unfinished} of {counted(len(rows), 'partition')} are done")
+    if unfinished:
+        raise typer.Exit(Exit.CONDITION)
+
+
+@app.command("list")
+def list_moves(
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """The partitions that move, and the replicas that are still copied."""
+    from appliance.kafka import reassign
+
+    found = with_cluster(bootstrap, timeout, reassign.look_at_moves)
+    rows: list[Row] = []
+    for tp, moving in sorted(found.moving.items()):
+        partition = found.find(tp)
+        in_sync = () if partition is None else partition.in_sync_replicas
+        away = [one for one in moving.adding if one not in found.brokers]
+        rows.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": list(moving.replicas),
+                "adding": list(moving.adding),
+                "removing": list(moving.removing),
+                "copying": [one for one in moving.adding if one not in in_sync],
+                "waits_for": away,
+            }
+        )
+    emit("reassignments/1", rows, output, as_json, nothing="no partition moves")
+
+
+@app.command()
+def cancel(
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Only the partitions of this plan.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that move.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Cancel moves, after asking: the added replicas go, the former ones stay."""
+    from appliance.kafka import reassign, reassignment_files
+
+    if (plan is None) is not everything:
+        raise CommandError("expected --plan FILE or --all", Exit.USAGE)
+    chosen = None
+    if plan is not None:
+        chosen = reassignment_files.parse_plan(reassignment_files.read(str(plan)), str(plan))
+    found, min_isr = with_cluster(bootstrap, timeout, reassign.look_for_cancel)
+    rows = []
+    lines = []
+    for tp in sorted(found.moving):
+        if chosen is None or tp in chosen:
+            row, line = _cancelled(found, tp, min_isr.get(tp.topic))
+            rows.append(row)
+            lines.append(line)
+    emit("reassign-cancel/1", rows, output, as_json, nothing="none of these partitions moves")
+    if not rows or dry_run:
+        return
+    confirm([f"to be cancelled: {line}" for line in lines], yes)
+    tps = [tp for tp in sorted(found.moving) if chosen is None or tp in chosen]
+    targets: dict[TopicPartition, Sequence[int] | None] = dict.fromkeys(tps)
+    errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, targets))
+    say(f"cancelled {counted(len(tps) - len(errors), 'move')}")
+    refuse_errors(errors)
+
+
+def _cancelled(
+    found: "ClusterReplicas", tp: "TopicPartition", min_isr: int | None
+) -> tuple[Row, str]:
+    """Return a row and a sentence about a partition after its move is cancelled."""
+    moving = found.moving[tp]
+    partition = found.find(tp)
+    stay = [one for one in moving.replicas if one not in moving.adding]
+    in_sync = (
+        [] if partition is None else [one for one in partition.in_sync_replicas if one in stay]
+    )
+    needed = min(min_isr or 0, len(stay))
+    line = f"{tp}: replicas {','.join(map(str, stay))}, preferred leader {stay[0]}"
+    if len(in_sync) < needed:
+        line += f"; only {len(in_sync)} of them in sync, so writes with acks=all wait"
+    row = {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "replicas": stay,
+        "preferred_leader": stay[0],
+        "in_sync": in_sync,
+        "min_insync": min_isr,
+    }
+    return row, line

@@ -1,0 +1,288 @@
+"""Ask a cluster where replicas are and start, follow and cancel reassignments.
+
+The plan is made by `move_plan`, which is pure. The brokers carry a reassignment out by themselves,
+so every function here can be repeated, and none has to run until the end.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from appliance.kafka.move_plan import PlacedPartition
+from appliance.kafka.reassignment_files import Folders, Targets
+from appliance.kafka.topics import views
+from appliance.output import CommandError, Exit, size_text
+from protocol.client.admin_types import ConfigResource
+from protocol.client.cluster import Cluster
+from protocol.client.config_admin import describe_configs
+from protocol.client.log_admin import describe_log_dirs
+from protocol.client.metadata import BrokerInfo
+from protocol.client.reassignment_admin import (
+    Reassignment,
+    alter_reassignments,
+    list_reassignments,
+)
+from protocol.client.topic_details import PartitionDetails, TopicDetails, describe_topics
+from protocol.errors import ApiError
+from protocol.types import TopicPartition
+
+CORDON = "cordoned.log.dirs"
+
+SLICE_MAX = 500
+"""The most partitions in one request, so that the controller answers other requests in between."""
+
+FAULTS_SHOWN_MAX = 10
+POLL_S = 1.0
+
+ROOM_MIN_BYTES = 1 << 30
+"""The space that must stay free on a broker after a move, besides a tenth of the copied bytes."""
+
+
+class MoveState(StrEnum):
+    """The state of one partition of a plan."""
+
+    DONE = "done"
+    MOVING = "moving"
+    OTHER = "other replicas"
+    """The partition does not move, and its replicas are not those of the plan."""
+    MISSING = "no such partition"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReplicas:
+    """The replicas of topics, the brokers in service, and the reassignments under way."""
+
+    brokers: Mapping[int, BrokerInfo]
+    topics: Mapping[str, TopicDetails]
+    moving: Mapping[TopicPartition, Reassignment]
+
+    def only(self, names: Collection[str]) -> "ClusterReplicas":
+        """Return the same with these topics only."""
+        return replace(self, topics={name: self.topics[name] for name in names})
+
+    def find(self, tp: TopicPartition) -> PartitionDetails | None:
+        """Return a partition; None if it does not exist."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or topic.error:
+            return None
+        return next((one for one in topic.partitions if one.partition == tp.partition), None)
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionDetails]]:
+        """Yield all partitions."""
+        for topic in self.topics.values():
+            for one in topic.partitions:
+                yield TopicPartition(topic.name, one.partition), one
+
+    def future(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
+        """Return the replicas that a partition has, or will have after its reassignment."""
+        moving = self.moving.get(tp)
+        if moving is None:
+            return partition.replicas
+        return tuple(one for one in moving.replicas if one not in moving.removing)
+
+    def state(self, tp: TopicPartition, target: Sequence[int]) -> MoveState:
+        """Return how far a partition is on the way to its target."""
+        partition = self.find(tp)
+        if partition is None:
+            return MoveState.MISSING
+        if tp in self.moving:
+            is_ours = self.future(tp, partition) == tuple(target)
+            return MoveState.MOVING if is_ours else MoveState.OTHER
+        return MoveState.DONE if partition.replicas == tuple(target) else MoveState.OTHER
+
+    def placed(self) -> list[PlacedPartition]:
+        """Return the partitions for a plan, as the reassignments under way will leave them."""
+        return [
+            PlacedPartition(tp, self.future(tp, one), frozenset(one.in_sync_replicas))
+            for tp, one in self.partitions()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFolders:
+    """The folders of each broker, and the folder of each replica."""
+
+    paths: Mapping[int, Sequence[str]]
+    replicas: Folders
+
+
+async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
+    """Ask for these topics (None: all), with what moves. Raises as the cluster does."""
+    topics = await describe_topics(cluster, names)
+    moving = await list_reassignments(cluster)
+    current = await cluster.metadata((), refresh=True)
+    return ClusterReplicas(current.brokers, topics, moving)
+
+
+async def cordoned(cluster: Cluster, brokers: Collection[int]) -> frozenset[int]:
+    """Return which of these brokers get no new replicas (KIP-1066)."""
+    resources = [ConfigResource.broker(one) for one in sorted(brokers)]
+    found = await describe_configs(cluster, resources, [CORDON])
+    return frozenset(
+        int(resource.name)
+        for resource, entries in found.items()
+        if CORDON in entries and entries[CORDON].value
+    )
+
+
+async def sizes(
+    cluster: Cluster, brokers: Collection[int]
+) -> tuple[dict[TopicPartition, int], dict[int, int | None]]:
+    """Return the size of the largest replica of each partition, and the free space of each broker.
+
+    A broker that does not answer is left out.
+    """
+    largest: dict[TopicPartition, int] = {}
+    usable: dict[int, int | None] = {}
+    for node_id, folders in (await describe_log_dirs(cluster, sorted(brokers))).items():
+        if not isinstance(folders, tuple):
+            continue
+        for folder in folders:
+            usable[node_id] = folder.usable_bytes
+            for one in folder.replicas:
+                largest[one.tp] = max(largest.get(one.tp, 0), one.size_bytes)
+    return largest, usable
+
+
+async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolders:
+    """Ask for the folders of these brokers, and of their replicas.
+
+    A broker that does not answer is left out.
+    """
+    replicas: dict[tuple[TopicPartition, int], str] = {}
+    paths: dict[int, list[str]] = {}
+    for node_id, folders in (await describe_log_dirs(cluster, sorted(brokers))).items():
+        if isinstance(folders, tuple):
+            paths[node_id] = [folder.path for folder in folders]
+            replicas |= {
+                (one.tp, node_id): folder.path for folder in folders for one in folder.replicas
+            }
+    return ReplicaFolders(paths, replicas)
+
+
+def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
+    """Refuse a plan that names a folder which its broker does not have. Raises CommandError."""
+    for (tp, broker), folder in sorted(wanted.items()):
+        paths = found.paths.get(broker, [])
+        if paths and folder not in paths:
+            raise CommandError(
+                f"{tp}: broker {broker} has no folder {folder}; it has {', '.join(paths)}. "
+                "Expected any",
+                Exit.NOT_FOUND,
+            )
+
+
+def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
+    """Refuse a plan that names what the cluster does not have. Raises CommandError.
+
+    A broker that has the replica already, or gets it, is no fault. So a plan can be given again
+    while one of its brokers is away.
+    """
+    faults: list[str] = []
+    is_missing = False
+    for tp, replicas in targets.items():
+        partition = found.find(tp)
+        if partition is None:
+            faults.append(_missing(tp, found))
+            is_missing = True
+            continue
+        new = [one for one in replicas if one not in partition.replicas]
+        faults += (
+            f"{tp}: broker {one} is not registered, or not in service; in service are "
+            f"{', '.join(map(str, sorted(found.brokers)))}"
+            for one in new
+            if one not in found.brokers
+        )
+        faults += (
+            f"{tp}: broker {one} is cordoned ({CORDON}), so it gets no new replicas"
+            for one in new
+            if one in cordoned
+        )
+    if faults:
+        more = len(faults) - FAULTS_SHOWN_MAX
+        rest = [f"and {more} more"] if more > 0 else []
+        text = "\n".join([*faults[:FAULTS_SHOWN_MAX], *rest])
+        raise CommandError(text, Exit.NOT_FOUND if is_missing else Exit.FAILED)
+
+
+def _missing(tp: TopicPartition, found: ClusterReplicas) -> str:
+    topic = found.topics.get(tp.topic)
+    if topic is None or topic.error:
+        return f"{tp}: topic {tp.topic!r} does not exist"
+    return f"{tp}: topic {tp.topic!r} has the partitions 0 to {len(topic.partitions) - 1}"
+
+
+def check_room(
+    targets: Targets,
+    found: ClusterReplicas,
+    largest: Mapping[TopicPartition, int],
+    usable: Mapping[int, int | None],
+) -> list[str]:
+    """Return a sentence for each broker whose disk is too small for the copies of a plan.
+
+    Reassignments under way count too, because their copies also need room.
+    """
+    needed = Counter[int]()
+    for tp, partition in found.partitions():
+        target = targets.get(tp, found.future(tp, partition))
+        for broker in target:
+            if broker not in partition.in_sync_replicas:
+                needed[broker] += largest.get(tp, 0)
+    short = []
+    for broker, bytes_to_copy in sorted(needed.items()):
+        wanted = bytes_to_copy + bytes_to_copy // 10 + ROOM_MIN_BYTES
+        free = usable.get(broker)
+        if free is not None and bytes_to_copy and free < wanted:
+            short.append(
+                f"broker {broker} has {size_text(free)} free and needs {size_text(wanted)}: "
+                f"{size_text(bytes_to_copy)} to copy, a tenth of it, and 1 GiB"
+            )
+    return short
+
+
+async def start(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    may_resize: bool = True,
+) -> dict[TopicPartition, ApiError]:
+    """Start reassignments slice by slice, or cancel those whose target is None. Return the errors.
+
+    Without `may_resize`, another number of replicas is an error.
+    """
+    errors: dict[TopicPartition, ApiError] = {}
+    ordered = sorted(targets)
+    for begin in range(0, len(ordered), SLICE_MAX):
+        part = ordered[begin : begin + SLICE_MAX]
+        wanted = {tp: targets[tp] for tp in part}
+        answers = await alter_reassignments(cluster, wanted, may_resize=may_resize)
+        errors |= {tp: error for tp, error in answers.items() if error is not None}
+    return errors
+
+
+async def follow(
+    cluster: Cluster, tps: Collection[TopicPartition], left: Callable[[int], None]
+) -> None:
+    """Wait until none of these partitions moves. `left` gets the number that still do."""
+    while True:
+        moving = await list_reassignments(cluster)
+        count = sum(tp in moving for tp in tps)
+        left(count)
+        if not count:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+async def look_at_moves(cluster: Cluster) -> ClusterReplicas:
+    """Ask for the reassignments under way, and for their topics."""
+    moving = await list_reassignments(cluster)
+    return await look(cluster, {tp.topic for tp in moving})
+
+
+async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, int | None]]:
+    """Ask for the reassignments under way, and for `min.insync.replicas` of their topics."""
+    found = await look_at_moves(cluster)
+    described = await views(cluster, sorted(found.topics))
+    return found, {topic.name: topic.min_isr for topic in described}

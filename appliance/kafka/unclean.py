@@ -1,0 +1,92 @@
+"""What an unclean election could lose, as far as a cluster reports it.
+
+This module is pure, except for `survey`. Kafka's protocol reports replicas and their sizes, but not
+their last epochs and offsets. So the number of lost records is unknown, and it is said so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from appliance.kafka.reassign import ClusterReplicas, look
+from appliance.output import size_text
+from protocol.client.cluster import Cluster
+from protocol.client.log_admin import describe_log_dirs
+from protocol.client.topic_details import PartitionDetails
+from protocol.types import TopicPartition
+
+Sizes = Mapping[tuple[int, TopicPartition], int]
+"""The bytes of each replica, by broker and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElection:
+    """A partition that only an unclean election can give a leader.
+
+    `elected` is the replica that would lead: the first one in service. `away` are the replicas that
+    are not in service, and `trusted` those of them that were in sync or eligible last.
+    """
+
+    tp: TopicPartition
+    elected: int | None
+    elected_bytes: int | None
+    away: tuple[int, ...]
+    trusted: tuple[int, ...]
+
+    def sentence(self) -> str:
+        """Return what would happen and what could be lost."""
+        if self.elected is None:
+            away = ", ".join(map(str, self.away))
+            return f"{self.tp}: no replica is in service ({away} are away), so nothing can lead"
+        size = "of unknown size" if self.elected_bytes is None else size_text(self.elected_bytes)
+        text = f"{self.tp}: broker {self.elected} would lead with its copy ({size})"
+        if not self.trusted:
+            return f"{text}; which records it lacks is unknown"
+        named = ", ".join(map(str, self.trusted))
+        return (
+            f"{text}; records that only {named} have are lost, also acknowledged ones. Their "
+            "number is unknown"
+        )
+
+
+async def survey(
+    cluster: Cluster, named: Sequence[TopicPartition] | None
+) -> tuple[ClusterReplicas, list[UncleanElection]]:
+    """Ask which of these partitions (None: all) need an unclean election, and what it could lose.
+
+    Raises as the cluster does.
+    """
+    names = None if named is None else {tp.topic for tp in named}
+    found = await look(cluster, names)
+    sizes: dict[tuple[int, TopicPartition], int] = {}
+    for node_id, folders in (await describe_log_dirs(cluster, sorted(found.brokers))).items():
+        if isinstance(folders, tuple):
+            sizes |= {
+                (node_id, one.tp): one.size_bytes for folder in folders for one in folder.replicas
+            }
+    elections = [
+        election_of(tp, one, found, sizes)
+        for tp, one in found.partitions()
+        if one.leader_id is None and (named is None or tp in named)
+    ]
+    return found, elections
+
+
+def election_of(
+    tp: TopicPartition, partition: PartitionDetails, found: ClusterReplicas, sizes: Sizes
+) -> UncleanElection:
+    """Return the election of a partition without a leader."""
+    live = [one for one in partition.replicas if one in found.brokers]
+    away = tuple(one for one in partition.replicas if one not in found.brokers)
+    elected = live[0] if live else None
+    trusted = {
+        *partition.in_sync_replicas,
+        *(partition.eligible_leader_replicas or ()),
+        *(partition.last_known_elr or ()),
+    }
+    return UncleanElection(
+        tp,
+        elected,
+        None if elected is None else sizes.get((elected, tp)),
+        away,
+        tuple(sorted(trusted - {elected})),
+    )

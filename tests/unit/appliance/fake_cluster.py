@@ -1,0 +1,271 @@
+"""A cluster that only answers: partitions, brokers and reassignments, for commands that move them.
+
+All brokers are one scripted server. Reassignments start and are cancelled as KIP-455 says, and end
+when the test says so.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages import configs, elections, log_dirs, metadata
+from protocol.messages.api import ApiKey
+from protocol.types import TopicPartition
+from protocol.wire.schema import Message
+from tests.unit.client.scripted_server import Received, ScriptedServer
+
+MIB = 1 << 20
+
+
+@dataclass
+class FakePartition:
+    replicas: list[int]
+    in_sync: list[int]
+    leader: int
+    adding: list[int] = field(default_factory=list)
+    removing: list[int] = field(default_factory=list)
+
+
+@dataclass
+class FakeCluster:
+    """`brokers` maps the ids in service to their racks. `free` are the free bytes of each."""
+
+    brokers: dict[int, str | None]
+    partitions: dict[TopicPartition, FakePartition] = field(default_factory=dict)
+    cordoned: set[int] = field(default_factory=set)
+    free: int = 1 << 40
+    min_isr: int = 1
+    asked: list[Any] = field(default_factory=list)
+    refuses: ErrorCode = ErrorCode.NONE
+    address: str = ""
+
+    def topic(self, name: str, *replicas: list[int]) -> None:
+        for number, members in enumerate(replicas):
+            self.partitions[TopicPartition(name, number)] = FakePartition(
+                list(members), list(members), members[0]
+            )
+
+    def replicas(self, name: str) -> list[list[int]]:
+        return [one.replicas for tp, one in sorted(self.partitions.items()) if tp.topic == name]
+
+    def complete(self) -> None:
+        """Every reassignment ends."""
+        for one in self.partitions.values():
+            one.replicas = [broker for broker in one.replicas if broker not in one.removing]
+            one.in_sync = list(one.replicas)
+            one.leader = one.replicas[0]
+            one.adding, one.removing = [], []
+
+    @contextmanager
+    def serving(self) -> Iterator["FakeCluster"]:
+        """Answer on a port of its own, in a thread, while the block runs."""
+        loop = asyncio.new_event_loop()
+        server = ScriptedServer(self._answer)
+        loop.run_until_complete(server.start())
+        self.address = server.address
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _answer(self, request: Received) -> Message:
+        self.asked.append(request.message)
+        answers = {
+            ApiKey.METADATA: self._metadata,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self._list,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter,
+            ApiKey.DESCRIBE_CONFIGS: self._configs,
+            ApiKey.DESCRIBE_LOG_DIRS: self._log_dirs,
+            ApiKey.ELECT_LEADERS: self._elect,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
+        }
+        return answers[ApiKey(request.api_key)](request.message)
+
+    def _of(self, name: str) -> list[tuple[int, FakePartition]]:
+        return [
+            (tp.partition, one) for tp, one in sorted(self.partitions.items()) if tp.topic == name
+        ]
+
+    @property
+    def _names(self) -> list[str]:
+        return sorted({tp.topic for tp in self.partitions})
+
+    def _metadata(self, request: Any) -> Message:
+        host, _, port = self.address.partition(":")
+        names = self._names if request.topics is None else [one.name for one in request.topics]
+        return metadata.MetadataResponse(
+            brokers=[
+                metadata.MetadataResponseBroker(node_id=one, host=host, port=int(port), rack=rack)
+                for one, rack in self.brokers.items()
+            ],
+            controller_id=min(self.brokers),
+            topics=[
+                metadata.MetadataResponseTopic(
+                    name=name,
+                    error_code=self._code(name),
+                    partitions=[
+                        metadata.MetadataResponsePartition(
+                            partition_index=number,
+                            leader_id=one.leader,
+                            replica_nodes=one.replicas,
+                            isr_nodes=one.in_sync,
+                        )
+                        for number, one in self._of(name)
+                    ],
+                )
+                for name in names
+            ],
+        )
+
+    def _code(self, name: str) -> ErrorCode:
+        return ErrorCode.NONE if self._of(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _describe(self, request: Any) -> Message:
+        return metadata.DescribeTopicPartitionsResponse(
+            topics=[
+                metadata.DescribeTopicPartitionsResponseTopic(
+                    name=topic.name,
+                    error_code=self._code(topic.name),
+                    partitions=[
+                        metadata.DescribeTopicPartitionsResponsePartition(
+                            partition_index=number,
+                            leader_id=one.leader,
+                            replica_nodes=one.replicas,
+                            isr_nodes=one.in_sync,
+                            eligible_leader_replicas=[],
+                            last_known_elr=[],
+                        )
+                        for number, one in self._of(topic.name)
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _list(self, request: Any) -> Message:
+        topics: dict[str, elections.OngoingTopicReassignment] = {}
+        for tp, one in sorted(self.partitions.items()):
+            if one.adding or one.removing:
+                topic = topics.setdefault(
+                    tp.topic, elections.OngoingTopicReassignment(name=tp.topic)
+                )
+                topic.partitions.append(
+                    elections.OngoingPartitionReassignment(
+                        partition_index=tp.partition,
+                        replicas=one.replicas,
+                        adding_replicas=one.adding,
+                        removing_replicas=one.removing,
+                    )
+                )
+        return elections.ListPartitionReassignmentsResponse(topics=list(topics.values()))
+
+    def _alter(self, request: Any) -> Message:
+        response = elections.AlterPartitionReassignmentsResponse()
+        for topic in request.topics:
+            answer = elections.ReassignableTopicResponse(name=topic.name)
+            for asked in topic.partitions:
+                one = elections.ReassignablePartitionResponse(
+                    partition_index=asked.partition_index, error_code=self.refuses
+                )
+                tp = TopicPartition(topic.name, asked.partition_index)
+                size = len(self.partitions[tp].replicas)
+                if not request.allow_replication_factor_change and len(asked.replicas) != size:
+                    one.error_code = ErrorCode.INVALID_REPLICATION_FACTOR
+                elif not self.refuses:
+                    self._move(self.partitions[tp], asked.replicas)
+                answer.partitions.append(one)
+            response.responses.append(answer)
+        return response
+
+    @staticmethod
+    def _move(one: FakePartition, target: list[int] | None) -> None:
+        original = [broker for broker in one.replicas if broker not in one.adding]
+        wanted = original if target is None else target
+        one.adding = [broker for broker in wanted if broker not in original]
+        one.removing = [broker for broker in original if broker not in wanted]
+        one.replicas = [*wanted, *one.removing]
+
+    def _configs(self, request: Any) -> Message:
+        results = []
+        for resource in request.resources:
+            is_cordoned = resource.resource_name in {str(one) for one in self.cordoned}
+            values = {
+                "cordoned.log.dirs": "*" if is_cordoned else "",
+                "min.insync.replicas": str(self.min_isr),
+            }
+            wanted = resource.configuration_keys or list(values)
+            results.append(
+                configs.DescribeConfigsResult(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=[
+                        configs.DescribeConfigsResourceResult(name=key, value=values[key])
+                        for key in wanted
+                    ],
+                )
+            )
+        return configs.DescribeConfigsResponse(results=results)
+
+    @staticmethod
+    def _alter_configs(request: Any) -> Message:
+        return configs.IncrementalAlterConfigsResponse(
+            responses=[
+                configs.AlterConfigsResourceResponse(
+                    resource_type=one.resource_type, resource_name=one.resource_name
+                )
+                for one in request.resources
+            ]
+        )
+
+    def _log_dirs(self, request: Any) -> Message:
+        topics = [
+            log_dirs.DescribeLogDirsTopic(
+                name=name,
+                partitions=[
+                    log_dirs.DescribeLogDirsPartition(partition_index=number, partition_size=MIB)
+                    for number, _ in self._of(name)
+                ],
+            )
+            for name in self._names
+        ]
+        result = log_dirs.DescribeLogDirsResult(
+            log_dir="/data", topics=topics, total_bytes=self.free, usable_bytes=self.free
+        )
+        return log_dirs.DescribeLogDirsResponse(results=[result])
+
+    def _elect(self, request: Any) -> Message:
+        names = {one.topic: one.partitions for one in request.topic_partitions or ()}
+        results = []
+        for name in names or self._names:
+            numbers = names.get(name, [number for number, _ in self._of(name)])
+            results.append(
+                elections.ReplicaElectionResult(
+                    topic=name,
+                    partition_result=[
+                        elections.PartitionResult(
+                            partition_id=number,
+                            error_code=self._elected(TopicPartition(name, number)),
+                        )
+                        for number in numbers
+                    ],
+                )
+            )
+        return elections.ElectLeadersResponse(replica_election_results=results)
+
+    def _elected(self, tp: TopicPartition) -> ErrorCode:
+        one = self.partitions[tp]
+        live = [broker for broker in one.replicas if broker in self.brokers]
+        if one.leader == live[0]:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        one.leader = live[0]
+        return ErrorCode.NONE

@@ -1,0 +1,342 @@
+"""`millrace reassign` from the plan to the end, against a cluster that only answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.kafka import reassign
+from appliance.output import Exit
+from protocol.errors import ErrorCode
+from protocol.types import TopicPartition
+from tests.unit.appliance.fake_cluster import FakeCluster, FakePartition
+from tests.unit.appliance.test_commands import run
+
+Ran = tuple[int, list[str], list[str]]
+
+
+class Desk:
+    """A person at a command line, in a folder of its own."""
+
+    def __init__(self, cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster
+        self.plan = folder / "plan.json"
+        self.back = folder / "plan.rollback.json"
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+
+    def run(self, *arguments: str) -> Ran:
+        return run(
+            self._monkeypatch, self._folder, *arguments, "--bootstrap-server", self.cluster.address
+        )
+
+    def reassign(self, *arguments: str) -> Ran:
+        return self.run("reassign", *arguments)
+
+    def generate(self, *arguments: str) -> Ran:
+        return self.reassign("generate", "--write", str(self.plan), *arguments)
+
+    def execute(self, *arguments: str) -> Ran:
+        return self.reassign("execute", "--plan", str(self.plan), "--yes", *arguments)
+
+    def write(self, **replicas: list[list[int]]) -> None:
+        rows = [
+            {"topic": name, "partition": number, "replicas": members}
+            for name, partitions in replicas.items()
+            for number, members in enumerate(partitions)
+        ]
+        self.plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    cluster = FakeCluster(dict.fromkeys((1, 2, 3, 4)))
+    cluster.topic("logs", [1, 2], [2, 3], [3, 1], [1, 3])
+    cluster.topic("other", [1])
+    with cluster.serving():
+        yield Desk(cluster, tmp_path, monkeypatch)
+
+
+def data(lines: list[str]) -> Any:
+    (line,) = lines
+    return json.loads(line)["data"]
+
+
+def targets(path: Path) -> list[list[int]]:
+    return [one["replicas"] for one in json.loads(path.read_text())["partitions"]]
+
+
+def changes(cluster: FakeCluster) -> int:
+    return sum(type(one).__name__.startswith("AlterPartition") for one in cluster.asked)
+
+
+def test_a_broker_is_added_from_the_plan_to_the_end(desk: Desk) -> None:
+    code, out, err = desk.generate("--topic", "logs", "--add", "4", "--json")
+    assert code == 0
+    rows = data(out)
+    assert sum(len(row["copied_to"]) for row in rows) == 2
+    assert any("nothing was moved" in line for line in err)
+    assert changes(desk.cluster) == 0
+    code, out, _ = desk.execute("--detach")
+    assert code == 0
+    assert desk.reassign("verify", "--plan", str(desk.plan))[0] == Exit.CONDITION
+    listed = data(desk.reassign("list", "--json")[1])
+    assert [row["adding"] for row in listed] == [[4], [4]]
+    desk.cluster.complete()
+    code, out, err = desk.reassign("verify", "--plan", str(desk.plan))
+    assert (code, err[-1]) == (0, "3 of 3 partitions are done")
+    assert desk.reassign("list") == (0, [], ["no partition moves"])
+    assert sum(4 in members for members in desk.cluster.replicas("logs")) == 2
+    # The way back restores what was there.
+    assert desk.reassign("execute", "--plan", str(desk.back), "--yes", "--detach")[0] == 0
+    desk.cluster.complete()
+    assert desk.cluster.replicas("logs") == [[1, 2], [2, 3], [3, 1], [1, 3]]
+
+
+def test_a_level_cluster_needs_no_plan(desk: Desk) -> None:
+    desk.generate()
+    assert desk.execute("--detach")[0] == 0
+    desk.cluster.complete()
+    desk.plan.unlink()
+    code, out, err = desk.generate()
+    assert (code, out, err) == (0, [], ["nothing to move: the brokers are level"])
+    assert not desk.plan.exists()
+
+
+def test_trap_18_a_broker_that_cannot_be_emptied_is_told_by_partition(desk: Desk) -> None:
+    desk.cluster.topic("wide", [1, 2, 3])
+    code, _, err = desk.generate("--topic", "wide", "--remove", "3")
+    assert code == Exit.FAILED
+    said = "\n".join(err)
+    assert "wide-0: 3 replicas need 3 brokers, and the plan can use 1, 2" in said
+    assert "no plan was written" in said
+    assert not desk.plan.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--brokers", "1,9"), Exit.NOT_FOUND, "broker 9 is not registered, or not in service"),
+        (("--brokers", "1,1"), Exit.USAGE, "Broker list contains duplicate entries: 1"),
+        (("--add", "9"), Exit.NOT_FOUND, "in service are 1, 2, 3, 4"),
+        (("--add", "4", "--remove", "4"), Exit.USAGE, "broker 4 is in --add and in --remove"),
+        (("--remove", "7"), Exit.NOT_FOUND, "broker 7 is not known here"),
+        (("--brokers", "1", "--add", "2"), Exit.USAGE, "--brokers excludes --add"),
+        (("--topic", "missing"), Exit.NOT_FOUND, "topic 'missing' does not exist"),
+        (("--rf", "0"), Exit.USAGE, "--rf"),
+        (("--topics-file", "/nowhere.json"), Exit.USAGE, "No such file"),
+    ],
+)
+def test_a_goal_that_cannot_be_planned(
+    desk: Desk, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    found, _, err = desk.generate(*arguments)
+    assert found == code
+    assert said in "\n".join(err)
+
+
+def test_trap_35_a_cordoned_broker_is_no_target(desk: Desk) -> None:
+    desk.cluster.cordoned.add(4)
+    code, _, err = desk.generate("--add", "4")
+    assert code == Exit.FAILED
+    assert "broker 4 is cordoned" in err[-1]
+    desk.generate("--topic", "logs")
+    assert not desk.plan.exists(), "brokers 1 to 3 are level"
+    desk.write(logs=[[1, 4]])
+    code, _, err = desk.execute()
+    assert code == Exit.FAILED
+    assert "logs-0: broker 4 is cordoned" in err[-1]
+    # The replica that is there already may stay.
+    desk.cluster.partitions[TopicPartition("logs", 0)] = FakePartition([4, 2], [4, 2], 4)
+    desk.write(logs=[[4, 1]])
+    assert desk.execute("--detach")[0] == 0
+
+
+def test_a_plan_is_never_overwritten(desk: Desk) -> None:
+    desk.generate("--add", "4")
+    code, _, err = desk.generate("--add", "4")
+    assert code == Exit.USAGE
+    assert "plan.json exists: name another file with --write" in err[-1]
+
+
+def test_a_plan_for_what_is_not_there(desk: Desk) -> None:
+    desk.write(missing=[[1]], logs=[[1], [2], [3], [4], [1]], other=[[9]])
+    code, _, err = desk.execute()
+    said = "\n".join(err)
+    assert code == Exit.NOT_FOUND
+    assert "missing-0: topic 'missing' does not exist" in said
+    assert "logs-4: topic 'logs' has the partitions 0 to 3" in said
+    assert "other-0: broker 9 is not registered, or not in service" in said
+    assert changes(desk.cluster) == 0
+    assert not desk.back.exists()
+
+
+def test_a_folder_that_the_broker_does_not_have(desk: Desk) -> None:
+    desk.write(logs=[[4, 2]])
+    plan = json.loads(desk.plan.read_text())
+    plan["partitions"][0]["log_dirs"] = ["/data", "/old"]
+    desk.plan.write_text(json.dumps(plan))
+    code, _, err = desk.execute()
+    assert code == Exit.NOT_FOUND
+    assert "logs-0: broker 2 has no folder /old; it has /data. Expected any" in err[-1]
+
+
+def test_the_same_plan_twice_starts_nothing_again(desk: Desk) -> None:
+    desk.write(logs=[[4, 2], [2, 4]])
+    desk.execute("--detach")
+    first = desk.back.read_text()
+    code, _, err = desk.execute("--detach")
+    assert (code, err) == (0, ["nothing to start"])
+    assert changes(desk.cluster) == 1
+    assert desk.back.read_text() == first
+    desk.cluster.complete()
+    assert desk.execute() == (
+        0,
+        [],
+        ["nothing to start", "no partition of the plan moves any more"],
+    )
+
+
+def test_a_second_plan_says_which_moves_it_replaces(desk: Desk) -> None:
+    desk.write(logs=[[4, 2]])
+    desk.execute("--detach")
+    desk.write(logs=[[3, 2]])
+    code, _, err = desk.execute("--detach")
+    assert code == 0
+    assert "logs-0 moves to 4,2 now; the plan replaces that move" in err
+    assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [3]
+
+
+def test_without_consent_and_in_a_dry_run_nothing_starts(desk: Desk) -> None:
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.reassign("execute", "--plan", str(desk.plan))
+    assert code == Exit.USAGE
+    assert "to be copied to broker 4: 1 replica, 1 MiB" in err
+    assert "without a terminal this needs --yes" in err[-1]
+    code, _, err = desk.execute("--dry-run")
+    assert (code, err[-1]) == (0, "nothing was started")
+    assert changes(desk.cluster) == 0
+    assert not desk.back.exists()
+
+
+def test_trap_16_a_disk_that_is_too_small_is_named_before_the_start(desk: Desk) -> None:
+    desk.cluster.free = 1 << 30
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.execute()
+    assert code == Exit.CONDITION
+    assert "broker 4 has 1.0 GiB free and needs 1.0 GiB: 1 MiB to copy" in "\n".join(err)
+    assert desk.execute("--force", "--detach")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        ("0", "--throttle: found 0, expected at least 1 byte a second"),
+        ("-5", "--throttle: found '-5', expected"),
+        ("fast", "--throttle: found 'fast', expected"),
+        ("10MiB", "this version of the brokers does not slow copies down"),
+    ],
+)
+def test_trap_15_a_rate_is_refused(desk: Desk, rate: str, said: str) -> None:
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.execute("--throttle", rate)
+    assert code == Exit.USAGE
+    assert said in err[-1]
+    assert changes(desk.cluster) == 0
+
+
+def test_a_refusal_of_the_broker_is_told_by_partition(desk: Desk) -> None:
+    desk.cluster.refuses = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.execute()
+    assert code == Exit.FAILED
+    assert "started 0 moves" in err
+    assert "logs-0: " in err[-1]
+
+
+def test_trap_17_a_large_plan_goes_in_slices(desk: Desk) -> None:
+    desk.cluster.topic("wide", *([1, 2] for _ in range(1_200)))
+    desk.write(wide=[[3, 4] for _ in range(1_200)])
+    assert desk.execute("--detach")[0] == 0
+    sizes = [
+        sum(len(topic.partitions) for topic in one.topics)
+        for one in desk.cluster.asked
+        if type(one).__name__.startswith("AlterPartition")
+    ]
+    assert sizes == [500, 500, 200]
+
+
+def test_the_moves_are_followed_to_their_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reassign, "POLL_S", 0.01)
+    desk.write(logs=[[4, 2]])
+    list_moves, lists = desk.cluster._list, []
+
+    def completing(request: Any) -> Any:
+        lists.append(request)
+        if len(lists) == 3:
+            desk.cluster.complete()
+        return list_moves(request)
+
+    monkeypatch.setattr(desk.cluster, "_list", completing)
+    code, _, err = desk.execute()
+    assert (code, err[-1]) == (0, "no partition of the plan moves any more")
+    assert len(lists) == 3
+
+
+def test_ctrl_c_ends_the_following_and_says_that_the_moves_go_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reassign, "follow", interrupted)
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.execute()
+    assert code == Exit.INTERRUPTED
+    assert "the brokers go on moving replicas" in err[-1]
+    assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [4]
+
+
+def test_trap_5_a_cancel_says_the_order_and_the_minimum(desk: Desk) -> None:
+    desk.cluster.min_isr = 2
+    desk.write(logs=[[4, 1]])
+    desk.execute("--detach")
+    # Broker 2 was first in line behind 1, and has fallen behind.
+    desk.cluster.partitions[TopicPartition("logs", 0)].in_sync = [1]
+    code, out, err = desk.reassign("cancel", "--all", "--yes", "--json")
+    assert code == 0
+    assert data(out)[0] == {
+        "topic": "logs",
+        "partition": 0,
+        "replicas": [1, 2],
+        "preferred_leader": 1,
+        "in_sync": [1],
+        "min_insync": 2,
+    }
+    assert any("only 1 of them in sync, so writes with acks=all wait" in line for line in err)
+    assert desk.cluster.replicas("logs")[0] == [1, 2]
+
+
+def test_a_cancel_of_nothing(desk: Desk) -> None:
+    assert desk.reassign("cancel", "--all") == (0, [], ["none of these partitions moves"])
+    code, _, err = desk.reassign("cancel")
+    assert (code, err[-1]) == (Exit.USAGE, "millrace: expected --plan FILE or --all")
+    desk.write(logs=[[4, 2]], other=[[2]])
+    desk.execute("--detach")
+    desk.write(other=[[2]])
+    assert desk.reassign("cancel", "--plan", str(desk.plan), "--yes")[0] == 0
+    moving = {str(tp) for tp, one in desk.cluster.partitions.items() if one.adding}
+    assert moving == {"logs-0"}
+
+
+def test_a_plan_whose_topic_is_gone_is_not_done(desk: Desk) -> None:
+    desk.write(missing=[[1]], other=[[1]], logs=[[2, 1]])
+    code, out, _ = desk.reassign("verify", "--plan", str(desk.plan), "--json")
+    assert code == Exit.CONDITION
+    assert {row["topic"]: row["state"] for row in data(out)} == {
+        "missing": "no such partition",
+        "other": "done",
+        "logs": "other replicas",
+    }
