@@ -140,8 +140,8 @@ def goal_of(
     if listed is not None:
         usable, leaving = set(listed), holding - set(listed)
     else:
-        # A broker that is added must not pull replicas to others that are empty on purpose.
-        usable = (holding & set(found.brokers)) | set(add) if add or remove else set(found.brokers)
+        # A plan for an added broker does not fill others that are empty.
+        usable = (holding & set(found.brokers)) | set(add) if add else set(found.brokers)
         leaving = set(remove)
         usable -= leaving | cordoned
     racks = {one: found.brokers[one].rack for one in sorted(usable)}

@@ -1,6 +1,10 @@
 """`millrace reassign` from the plan to the end, against a cluster that only answers."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +12,16 @@ from typing import Any
 import pytest
 
 from appliance.kafka import reassign
+from appliance.mill.home import CODE
 from appliance.output import Exit
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
+from tests.harness.wait import wait_until
 from tests.unit.appliance.fake_cluster import FakeCluster, FakePartition
 from tests.unit.appliance.test_commands import run
+
+LIST = "ListPartitionReassignmentsRequest"
+ALTER = "AlterPartitionReassignmentsRequest"
 
 Ran = tuple[int, list[str], list[str]]
 
@@ -107,12 +116,24 @@ def test_a_level_cluster_needs_no_plan(desk: Desk) -> None:
 
 def test_trap_18_a_broker_that_cannot_be_emptied_is_told_by_partition(desk: Desk) -> None:
     desk.cluster.topic("wide", [1, 2, 3])
+    del desk.cluster.brokers[4]
     code, _, err = desk.generate("--topic", "wide", "--remove", "3")
     assert code == Exit.FAILED
     said = "\n".join(err)
     assert "wide-0: 3 replicas need 3 brokers, and the plan can use 1, 2" in said
     assert "no plan was written" in said
     assert not desk.plan.exists()
+
+
+def test_an_empty_broker_takes_replicas_unless_another_is_added(desk: Desk) -> None:
+    desk.cluster.brokers |= {5: None}
+    code, out, _ = desk.generate("--topic", "logs", "--remove", "3", "--json")
+    assert code == 0
+    assert {one for row in data(out) for one in row["copied_to"]} == {4, 5}
+    desk.plan.unlink()
+    desk.back.unlink()
+    _, out, _ = desk.generate("--topic", "logs", "--add", "4", "--json")
+    assert {one for row in data(out) for one in row["copied_to"]} == {4}
 
 
 @pytest.mark.parametrize(
@@ -296,6 +317,27 @@ def test_ctrl_c_ends_the_following_and_says_that_the_moves_go_on(
     code, _, err = desk.execute()
     assert code == Exit.INTERRUPTED
     assert "the brokers go on moving replicas" in err[-1]
+    assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [4]
+
+
+def test_sigint_ends_the_command_and_no_move(desk: Desk, tmp_path: Path) -> None:
+    desk.write(logs=[[4, 2]])
+    command = [sys.executable, "-m", "appliance", "reassign", "execute", "--yes"]
+    options = ("--plan", str(desk.plan), "--bootstrap-server", desk.cluster.address)
+    environment = {**os.environ, "MILLRACE_HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [*command, *options], cwd=CODE, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+    def is_followed() -> bool:
+        kinds = [type(one).__name__ for one in desk.cluster.asked]
+        return ALTER in kinds and LIST in kinds[kinds.index(ALTER) :]
+
+    wait_until(is_followed, 30, "the command follows the move")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == Exit.INTERRUPTED
+    assert "the brokers go on moving replicas" in said
     assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [4]
 
 
