@@ -1,7 +1,8 @@
-"""One connection on which a follower fetches, as the leader keeps it.
+"""One connection on which a follower fetches, as the leader knows it.
 
-Room: fetch. Pure. A follower has two lines: one for the partitions that are in sync or have caught
-up, and one for those that catch up (decision 0131). `replica_fetch` owns and serves them.
+This module is pure. A follower has two such lines, each with its own fetch session. One is for the
+partitions that are in sync or have caught up, the other for those that must still catch up
+(decision 0131). `replica_fetch` serves them.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from broker.sessions.call import Call
 
 
 class LineOwner(Protocol):
-    """The code that serves lines (`replica_fetch`)."""
+    """The interface to the code that serves the lines (`replica_fetch`)."""
 
     def forget(self, line: FollowerLine) -> None:
-        """Remove a line whose connection is closed."""
+        """Remove a line, because its connection is closed."""
 
     def make_way(self, line: FollowerLine) -> None:
-        """End the wait of a fetch now."""
+        """End the wait of the line's fetch now."""
 
 
 class FollowerLine:
-    """One connection of a follower: its session, and its waiting fetch, if any."""
+    """One connection of a follower: its fetch session, and its parked fetch, if any."""
 
     __slots__ = (
         "asked_again",
@@ -48,30 +49,33 @@ class FollowerLine:
         self.max_bytes = 0
         self.deadline_ms = 0
         self.hasty_until_ms = 0
-        """Until then a fetch waits only briefly, because the next one names new partitions."""
+        """The monotonic time until which a fetch waits only briefly, so that the next fetch can
+        name new partitions."""
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
-        """Replicas with bytes in an answer that may not have arrived."""
+        """The replicas with records in the newest answer, which may not have arrived yet."""
         self.asked_again: set[PartitionId] = set()
-        """Partitions fetched again at the same offset: their next bytes are checked first."""
+        """The partitions that the follower fetched again at the same offset. Their next batches are
+        checked before they are sent."""
 
     @property
     def is_parked(self) -> bool:
-        """True if a fetch waits."""
+        """True if a fetch of this line is parked."""
         return self.call is not None and self.call.session.parked_fetch is self
 
     @property
     def is_closed(self) -> bool:
-        """True if its connection is closed."""
+        """True if the connection is closed."""
         return self.call is None or self.call.session.is_closed
 
-    # The session calls these.
+    # The connection's session calls these.
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Do nothing, because a follower sends no request while a fetch is pending."""
+        """Do nothing, because a follower sends no request on this connection while its fetch is
+        pending."""
 
     def make_way(self) -> None:
-        """End the wait, because nothing more is read from its connection before the answer."""
+        """End the wait, because the connection reads nothing more before the answer is sent."""
         self.fetches.make_way(self)
 
     def forget(self) -> None:
@@ -79,7 +83,7 @@ class FollowerLine:
         self.fetches.forget(self)
 
     def drop(self) -> None:
-        """Remove the fetch without an answer."""
+        """Remove the line, and the fetch without an answer."""
         self.fetches.forget(self)
         assert self.call is not None
         self.call.answer_nothing()

@@ -1,13 +1,13 @@
-"""Fetches of followers: answered up to the log end offset, and woken by a write.
+"""Answers fetches of followers up to the log end offset. A write wakes a fetch that waits.
 
-Room: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
-the loop turns and the time. The follower's progress that a fetch shows is recorded before the fetch
-is answered. Followers receive written batches before the leader has synced them, so that all
-replicas sync at the same time. A new high watermark alone does not wake a follower.
+`follower_session` validates the requests and keeps their state. This module has the logs, the event
+loop and the time. The follower's progress that a fetch shows is recorded before the fetch is
+answered. Followers receive written batches before the leader has fsynced them, so that all replicas
+fsync at the same time. A new high watermark alone does not wake a follower.
 
-An answer can still be in a socket when its log is truncated and rewritten at the same position. It
-would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
-the connections of followers that can have missed an answer from that log.
+An answer can still be in a socket when its log is truncated and written again at the same position.
+The answer would then contain other bytes with valid checksums. So when the broker loses the
+leadership, it closes the connections of followers that may not have received such an answer.
 """
 
 from __future__ import annotations
@@ -42,43 +42,43 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""How long followers may not yet know of a new leadership."""
+"""The time in milliseconds after which all followers know of a new leadership."""
 
 NEWS_WAIT_MS = 20
-"""In that time a fetch waits at most this long, so that the next one asks for new partitions."""
+"""The longest wait of a fetch during `NEWS_MS`, so that a follower can name new partitions."""
 
 
 Named = Sequence[tuple[PartitionId, FetchPartition]]
-"""Partitions that a request names, with what it asks for."""
+"""The partitions that a request names, each with its request."""
 
 
 class LineName(NamedTuple):
-    """Which of a follower's two lines it is."""
+    """The name of one of the two lines of a follower."""
 
     node_id: int
     is_catch_up: bool
 
     @property
     def other(self) -> LineName:
-        """The other line of the same follower."""
+        """The name of the other line of the same follower."""
         return LineName(self.node_id, not self.is_catch_up)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchPorts:
-    """The objects that are used to serve followers."""
+    """The objects that `ReplicaFetches` uses."""
 
     world: World
     replicas: Replicas
     warnings: Warnings
     lived_ms: Callable[[], int]
-    """The clock by which followers are late."""
+    """The clock for the progress of followers: the milliseconds in which this broker ran."""
     heard: Callable[[Replica], None]
-    """Called when a follower's position advanced: it may be ready for the ISR (`isr_driver`)."""
+    """Called when a follower has made progress and can be ready for the ISR (`isr_driver`)."""
 
 
 class ReplicaFetches:
-    """All fetches of followers at this broker. Add it to `Replicas.listeners`."""
+    """All fetches of followers from this broker. Add it to `Replicas.listeners`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
@@ -91,8 +91,7 @@ class ReplicaFetches:
         """Return the answer, or None if the fetch is parked."""
         asking = request.replica_state
         if asking is None or asking.replica_id < 0:
-            # This listener serves only followers. Consumers must use the client listeners, so
-            # refuse the fetch.
+            # Refuse the fetch, because only followers may use this listener.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         follower = FollowerIdentity(asking.replica_id, asking.replica_epoch)
         name = LineName(follower.node_id, is_catch_up(call.client_id))
@@ -117,7 +116,7 @@ class ReplicaFetches:
         except ApiError as error:
             return FetchResponse(error_code=error.code)
         line.call = call
-        # A follower sends its next fetch only after it has received all earlier answers.
+        # This fetch shows that the follower has received all earlier answers on this line.
         line.owed.clear()
         line.max_bytes = request.max_bytes
         answer = ReplicaFetchAnswer(line.session.session_id)
@@ -140,13 +139,13 @@ class ReplicaFetches:
         return None
 
     def _line(self, name: LineName, call: Call, request: FetchRequest) -> FollowerLine | None:
-        """Return a follower's line; None if its session belongs to another connection."""
+        """Return a line; None if its session belongs to another connection."""
         known = self._lines.get(name)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
             line = self._lines[name] = FollowerLine(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
-                # The follower has abandoned the connection of the waiting fetch, so end that fetch.
+                # The follower has begun a new session, so complete the fetch of the old one.
                 self._answer(known, ReplicaFetchAnswer(known.session.session_id))
             return line
         if known is None or known.call is None or known.call.session is not call.session:
@@ -154,7 +153,7 @@ class ReplicaFetches:
         return known
 
     def _take_from(self, name: LineName, named: Named) -> None:
-        """Take partitions out of the follower's other session, because this one names them."""
+        """Remove partitions from the follower's other session, because this session names them."""
         other = self._lines.get(name)
         if other is not None:
             for partition, _ in named:
@@ -162,9 +161,8 @@ class ReplicaFetches:
                     self._wake_soon(other)
 
     def _call_over(self, name: LineName, named: Named) -> bool:
-        """Return whether a partition has caught up. If so, make sure that the follower soon sends
-        its next fetch on DATA, which takes the partition over.
-        """
+        """Return True if one of these partitions has caught up. In this case the fetch on DATA ends
+        soon, so that the follower's next fetch on DATA names the partition."""
         replicas = ((self._ports.replicas.by_id(partition), asked) for partition, asked in named)
         if not any(
             one is not None and one.is_led and asked.fetch_offset >= one.state.high_watermark
@@ -179,7 +177,7 @@ class ReplicaFetches:
         return True
 
     def _hurry(self, line: FollowerLine, now_ms: int) -> None:
-        """Let a waiting fetch wait only briefly from now on."""
+        """Let a parked fetch wait only briefly from now on."""
         if line.is_parked:
             line.deadline_ms = min(line.deadline_ms, now_ms + NEWS_WAIT_MS)
             self._alarm.wake_by(line.deadline_ms)
@@ -191,7 +189,8 @@ class ReplicaFetches:
         asked: FetchPartition,
         follower: FollowerIdentity,
     ) -> PartitionData | None:
-        """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
+        """Record the progress that one partition of a fetch shows. Return the error if it is
+        invalid."""
         replica = self._ports.replicas.by_id(partition)
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -215,7 +214,7 @@ class ReplicaFetches:
         return None
 
     def _collect(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> None:
-        """Add everything that the follower needs, within the size limit."""
+        """Add the records and errors that the follower needs, up to its size limit."""
         session = line.session
         for partition in session.due():
             if answer.size_bytes >= line.max_bytes:
@@ -235,7 +234,7 @@ class ReplicaFetches:
     def _read(
         self, line: FollowerLine, partition: PartitionId, replica: Replica | None, taken_bytes: int
     ) -> PartitionData | None:
-        """Return one partition's data; None if there is none, or no room for its next batch."""
+        """Return the answer for one partition; None if no records can be added."""
         index = partition.partition_index
         if line.session.is_lost(partition):
             return partition_data(index, replica, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -269,7 +268,7 @@ class ReplicaFetches:
         self._ports.replicas.read_failed(replica, error)
         return partition_data(replica.index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    # Waiting and leaving.
+    # Parking and answering.
 
     def _park(self, line: FollowerLine) -> None:
         assert line.call is not None
@@ -278,7 +277,7 @@ class ReplicaFetches:
         self._alarm.wake_by(line.deadline_ms)
 
     def _leave(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> FetchResponse:
-        """Add new high watermarks and log start offsets to an answer that is sent anyway."""
+        """Complete an answer with the moved offsets that alone do not wake a follower."""
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
@@ -294,7 +293,7 @@ class ReplicaFetches:
         line.call.answer(self._leave(line, answer))
 
     def _wake_soon(self, line: FollowerLine) -> None:
-        """Schedule one wake-up for all writes of this turn."""
+        """Wake the follower once for all writes of this iteration of the event loop."""
         if not line.is_wake_wanted:
             line.is_wake_wanted = True
             self._ports.world.soon(self._wake, line)
@@ -311,7 +310,7 @@ class ReplicaFetches:
             self._answer(line, answer)
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Answer the fetches whose time is up."""
+        """Answer the fetches that have waited for their maximum time. Return the next deadline."""
         for line in list(self._lines.values()):
             if line.is_parked and line.deadline_ms <= now_ms:
                 self._answer(line, ReplicaFetchAnswer(line.session.session_id))
@@ -319,7 +318,7 @@ class ReplicaFetches:
         return min(waiting, default=None)
 
     def forget(self, line: FollowerLine) -> None:
-        """Remove the line of a closed connection."""
+        """Remove a line, because its connection is closed."""
         for name, known in list(self._lines.items()):
             if known is line:
                 del self._lines[name]
@@ -337,10 +336,10 @@ class ReplicaFetches:
 
     @property
     def parked_count(self) -> int:
-        """Number of waiting fetches of followers."""
+        """The number of parked fetches of followers."""
         return sum(line.is_parked for line in self._lines.values())
 
-    # Notifications from replicas.
+    # Notifications from `Replicas`.
 
     def _open_lines(self) -> Iterator[FollowerLine]:
         for name, line in list(self._lines.items()):
@@ -350,7 +349,7 @@ class ReplicaFetches:
                 yield line
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Tell followers that this broker began or stopped leading a partition."""
+        """Wake followers, because this broker began to lead a partition or no longer leads it."""
         if isinstance(change.before, LeaderRole) and not isinstance(change.after, LeaderRole):
             self._hang_up(replica)
         self.written(replica)
@@ -361,7 +360,7 @@ class ReplicaFetches:
                 self._hurry(line, now_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Close connections that could be sent bytes of this log after it is truncated."""
+        """Close connections that can have unsent bytes of this log, before the log is truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
@@ -372,21 +371,21 @@ class ReplicaFetches:
                 session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
-        """Tell followers that this broker no longer has the partition."""
+        """Wake the followers of a partition that this broker no longer has, to send an error."""
         self.written(replica)
 
     def written(self, replica: Replica) -> None:
-        """Wake the fetch of each follower that waits for this partition."""
+        """Wake each follower that waits for this partition."""
         if self._lines:
             for line in self._open_lines():
                 if line.session.written(replica.partition_id):
                     self._wake_soon(line)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Do nothing: followers learn of durable offsets by the high watermark."""
+        """Do nothing, because followers learn of durable offsets from the high watermark."""
 
     def damaged(self, replica: Replica) -> None:
-        """Do nothing: undamaged data is served until another broker leads."""
+        """Do nothing. The undamaged data is served until another broker leads the partition."""
 
     def moved(self, replica: Replica) -> None:
         """Send the new high watermark or log start offset with the next answer."""

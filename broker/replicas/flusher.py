@@ -1,15 +1,15 @@
-"""Group commit: threads fsync logs that have unflushed bytes.
+"""Group commit: threads fsync the logs that have data without an fsync.
 
-Room: replicas. If a log is marked during its own fsync, it is fsynced again directly afterwards,
-with everything appended in the meantime. So a slower disk gets larger groups. A failed fsync is
-final, because the kernel can drop the pages and report a second try as a success. Only a missing
-file descriptor is a reason to try again.
+If a log is marked during its own fsync, it is fsynced again directly afterwards, with all data
+appended in the meantime. So a slower disk gets larger groups. A failed fsync is final, because the
+kernel can drop the pages and report success for a second try. Only a missing file descriptor is a
+reason to retry.
 
-Logs that catch up are fsynced by a worker of their own (`keep_apart`). Otherwise acknowledgements
-of other logs would wait for the bytes of a large copy (decision 0131).
+A separate worker fsyncs the logs of partitions that catch up (`keep_apart`). Otherwise
+acknowledgements of other logs would wait for the bytes of a large copy (decision 0131).
 
-Code that renames a log's folder or truncates its files first waits, by `drain`, until no thread
-works there.
+Code that renames a log's folder or truncates its files must first call `drain`, and wait until no
+thread works in the folder.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from broker.world import Jobs, World
 FLUSH_THREADS = 4
 
 RETRY_MS = 1_000
-"""Wait before logs are tried again that had no file descriptor for the fsync."""
+"""The wait in milliseconds before the fsync of a log is retried that had no file descriptor."""
 
 STOP_S_MAX = 5.0
-"""How long a stop waits for an fsync that hangs."""
+"""The longest time in seconds that a stop waits for an fsync that hangs."""
 
 
 class FlushListener(Protocol):
-    """Is notified of syncs in the event loop (`replicas`)."""
+    """The interface to the object that is notified of fsyncs, in the event loop (`replicas`)."""
 
     def flushed(self, log: Log) -> None:
-        """The recovery point of the log has moved."""
+        """Note that the recovery point of the log has moved."""
 
 
 class Flusher:
@@ -50,8 +50,7 @@ class Flusher:
         on_refused: Callable[[Log, DiskError], None] = lambda log, error: None,
     ) -> None:
         """`on_timed` gets the duration of each group commit in nanoseconds. `on_refused` gets each
-        log that must wait for a file descriptor.
-        """
+        log that must wait for a file descriptor."""
         self._soon = world.soon
         self._later = world.later
         self._turn_ns = world.turn_ns
@@ -60,13 +59,14 @@ class Flusher:
         self._on_timed = on_timed
         self._on_refused = on_refused
         self._refused: dict[Log, None] = {}
-        """Logs that wait for a file descriptor and are marked again later."""
+        """The logs that wait for a file descriptor. They are marked again later."""
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
         self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
-        """Logs that must not be fsynced now, and the callback for when no fsync of them runs."""
+        """The logs that must not be fsynced now, and the callback for the moment when no fsync of
+        them runs."""
         self._apart: set[Log] = set()
-        """Logs that are fsynced by `_apart_worker` alone."""
+        """The logs that only `_apart_worker` fsyncs."""
         self._apart_worker = world.jobs("flush-catch-up")
         self._is_apart_idle = True
         self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
@@ -75,34 +75,36 @@ class Flusher:
         self._is_stopped = False
 
     def report_to(self, listener: FlushListener) -> None:
-        """Notify this object of syncs from now on."""
+        """Notify this object of fsyncs."""
         self._listener = listener
 
     @property
     def is_idle(self) -> bool:
-        """True if everything marked has been fsynced."""
+        """True if all marked logs are fsynced."""
         return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:
-        """Schedule an fsync of everything appended to `log`."""
+        """Schedule an fsync of all data appended to the log."""
         self._marked[log] = None
         if not self._is_scheduled:
             self._is_scheduled = True
-            # Wait a turn, so that appends of other connections join the same fsync.
+            # Start in the next iteration of the event loop, so that appends of other connections
+            # join the same fsync.
             self._soon(self._start)
 
     def keep_apart(self, log: Log, is_apart: bool) -> None:
-        """Fsync a log apart from the others from now on, or together with them again."""
+        """Choose whether the separate worker fsyncs this log, or the others together with other
+        logs."""
         if is_apart:
             self._apart.add(log)
         else:
             self._apart.discard(log)
 
     def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
-        """Call `done` when no fsync of these logs is running. None starts before that.
+        """Call `done` when no fsync of these logs is running. No fsync of them starts before.
 
         Drain before you rename a log's folder or truncate the log. An fsync writes indexes and
-        producer snapshots by their path, and a snapshot that is written after a truncation would
+        producer snapshots by their path. A snapshot that is written after a truncation would
         describe batches that are gone.
         """
         if any(log in self._in_flight for log in logs):
@@ -111,7 +113,7 @@ class Flusher:
             done()
 
     def _drained(self) -> None:
-        """Call the callbacks of drains whose logs are free now."""
+        """Call the callbacks of the drains whose logs are free now."""
         drains, self._drains = self._drains, []
         for logs, done in drains:
             self.drain(logs, done)
@@ -139,7 +141,7 @@ class Flusher:
                 self._sync(targets, worker, partial(self._idle.append, worker))
 
     def _sync_apart(self, ready: list[Log]) -> None:
-        """Fsync logs that are kept apart, if their worker is idle."""
+        """Fsync the logs of the separate worker, if it is idle."""
         targets = self._targets(ready) if self._is_apart_idle else []
         if targets:
             self._is_apart_idle = False
@@ -149,7 +151,7 @@ class Flusher:
         self._is_apart_idle = True
 
     def _targets(self, logs: list[Log]) -> list[tuple[Log, FlushTarget]]:
-        """Take logs out of the marked ones. Return what must be fsynced of them."""
+        """Remove the marks of these logs. Return the data of each that must be fsynced."""
         targets = []
         for log in logs:
             del self._marked[log]
@@ -199,14 +201,15 @@ class Flusher:
         worker.run(job, done, failed)
 
     def _go_on(self) -> None:
-        """A worker is free: call waiting drains, and fsync what was marked in the meantime."""
+        """Call waiting drains and fsync the logs that were marked in the meantime, because a worker
+        is free."""
         if self._drains:
             self._drained()
         if self._marked:
             self._start()
 
     def _refuse(self, log: Log, error: DiskError) -> None:
-        """Let a log wait because no file descriptor was free. No fsync of this log has failed."""
+        """Let a log wait, because no file descriptor is free. No fsync of this log has failed."""
         if not error.is_short:
             self._on_failed(error)
             return
@@ -221,7 +224,7 @@ class Flusher:
             self.mark(log)
 
     def stop(self) -> bool:
-        """Stop the threads; return whether all their fsyncs have ended.
+        """Stop the threads. Return True if all their fsyncs have ended.
 
         A failed or hanging fsync must not be repeated, because the kernel reports a failure only
         once.

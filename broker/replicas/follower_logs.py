@@ -1,9 +1,9 @@
 """Carries out the actions of followers on logs: append, trim, truncate and reset.
 
-Room: replicas. Records are appended in the call that brings them. A log is truncated in the file
-thread, when `Flusher.drain` reports that no fsync of it is running. Only then is it checked whether
-it must still be truncated, because the partition can have changed its role in the meantime. While a
-job works on its files the partition keeps its role, and takes its newest role when the job is done.
+Records are appended when they arrive. A log is truncated in the file thread, when `Flusher.drain`
+reports that no fsync of it is running. Then this module checks again whether the log must be
+truncated, because the partition can have changed its role in the meantime. While a job works on its
+files the partition keeps its role. It takes its newest role when the job is done.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 CUT_RETRY_MS = 1_000
-"""Wait before a rejected truncation is tried again."""
+"""The wait in milliseconds before a rejected truncation is retried."""
 
 
 class FetchSource:
-    """One leader and kind of link, and the partitions that are fetched there."""
+    """The partitions that are fetched from one leader on one kind of link."""
 
     __slots__ = ("caught_up", "fetch", "is_pump_wanted", "kind", "leader", "replicas")
 
@@ -46,7 +46,7 @@ class FetchSource:
         self.fetch = LeaderFetch()
         self.replicas: dict[PartitionId, Replica] = {}
         self.caught_up: dict[PartitionId, Replica] = {}
-        """On a CATCH_UP link: the partitions that the next fetch on DATA takes over."""
+        """The partitions on a CATCH_UP link that the next fetch on DATA will name instead."""
         self.is_pump_wanted = False
 
 
@@ -58,15 +58,15 @@ class FollowerPorts:
     peers: Peers
     replicas: Replicas
     files: Jobs
-    """The thread that writes checkpoints, cleans and deletes."""
+    """The thread that writes checkpoints, cleans logs and deletes files."""
     warnings: Warnings
     write_failed: WriteFailed
     trim: Callable[[Log, int, Callable[[], None]], None]
-    """Drops the files below a new log start offset, and reports when that is durable."""
+    """Drops the files below a new log start offset, and reports when the offset is durable."""
 
 
 class FollowerLogs:
-    """The logs of all followers of this broker, as `Followers` changes them."""
+    """The logs of all partitions of which this broker is a follower."""
 
     def __init__(
         self,
@@ -74,15 +74,14 @@ class FollowerLogs:
         pump: Callable[[FetchSource], None],
         trimmed: Callable[[Replica, Key, int], None],
     ) -> None:
-        """`pump` sends the next fetch of a source, if one can be sent. `trimmed` reports a durable
-        log start offset to the leader.
-        """
+        """`pump` sends the next fetch of a source, if it can be sent. `trimmed` reports a durable
+        log start offset to the leader."""
         self._ports = ports
         self._clock = ports.world.clock
         self._pump = pump
         self._trimmed = trimmed
         self._marking: set[Log] = set()
-        """Logs whose gap mark is being written."""
+        """The logs whose gap mark is being written."""
 
     def append(self, source: FetchSource, replica: Replica, action: Append) -> None:
         if len(action.records):
@@ -101,7 +100,7 @@ class FollowerLogs:
         self._trim(replica, action)
 
     def _write(self, replica: Replica, records: memoryview) -> bool:
-        """Append fetched records; return False if they must be fetched again."""
+        """Append fetched records. Return False if they must be fetched again."""
         ports, log = self._ports, replica.log
         now_ms = self._clock.now_ms()
         end_offset = log.log_end_offset
@@ -132,7 +131,8 @@ class FollowerLogs:
         )
 
     def _mark_gaps(self, log: Log) -> None:
-        """Make it durable that offsets can be missing. Records with gaps are fetched again."""
+        """Write the mark that offsets can be missing. Records with gaps are fetched again after
+        that."""
         if log in self._marking:
             return
         self._marking.add(log)
@@ -156,7 +156,8 @@ class FollowerLogs:
         log.advance_log_start(start_offset)
 
         def durable() -> None:
-            # Tell the leader only now. If the log was truncated since, it can start lower.
+            # Report the offset to the leader only now. If the log was truncated since, it can start
+            # lower.
             self._trimmed(replica, action.key, min(start_offset, log.log_start_offset))
 
         self._ports.trim(log, start_offset, durable)
@@ -172,7 +173,7 @@ class FollowerLogs:
     def _begin_truncation(
         self, source: FetchSource, replica: Replica, action: Truncate | Reset
     ) -> None:
-        """Truncate the log if that is still wanted. No thread works on its files now."""
+        """Truncate the log if this is still necessary. No thread works on its files now."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
             return
@@ -220,9 +221,9 @@ class FollowerLogs:
             self._ports.replicas.end_truncation(replica)
             log = replica.log
             if loaded.truncated_reason:
-                # A truncation point is a batch boundary. If more was dropped, the log was damaged.
+                # A truncation ends at a batch boundary. If more was dropped, the log was damaged.
                 self._ports.replicas.found_damaged(replica, loaded.truncated_reason)
-            # If the partition has changed its role, the source ignores this key.
+            # If the partition has changed its role, `LeaderFetch` ignores this key.
             source.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
             self._pump(source)
 
@@ -236,7 +237,8 @@ class FollowerLogs:
     def _truncation_failed(
         self, replica: Replica, error: Exception, again: Callable[[], None]
     ) -> None:
-        """Try again after a disk error. A damaged log goes out of service when an epoch starts."""
+        """Retry after a disk error. A damaged log goes out of service when a leader epoch
+        starts."""
         logger.error(
             "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)
         )

@@ -1,13 +1,13 @@
 """Runs the followers of this broker: fetches from leaders, on two links for each leader.
 
-Room: replicas. One pure `LeaderFetch` for each leader and link decides. This module sends its
-fetches, and `follower_logs` carries out its actions on logs. One group fsync of all records in an
-answer precedes the next fetch on that link, because that fetch acknowledges them.
+One pure `LeaderFetch` for each leader and link decides. This module sends its fetches, and
+`follower_logs` carries out its actions on logs. All records of an answer are fsynced together
+before the next fetch on that link, because that fetch acknowledges them.
 
 A partition is fetched on exactly one of the two links (decision 0131). DATA has the partitions that
 are in sync, and those that have caught up. CATCH_UP has the others, so that their bytes and fsyncs
-delay no acknowledgement. A partition that has caught up is taken over when DATA can send its next
-fetch. Until then it is fetched on CATCH_UP, so it is never silent.
+delay no acknowledgement. A partition that has caught up moves to DATA when DATA can send its next
+fetch. Until then it is fetched on CATCH_UP, so its fetches never pause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from protocol.messages.fetch import FetchResponse
 from protocol.types import Uuid
 
 REQUEST_MS_MAX = 5_000
-"""How long a leader has for a response. The link to a dead leader ends sooner."""
+"""The time in milliseconds in which a leader must answer. The link to a dead leader ends sooner."""
 
 BYTES_MAX = {LinkKind.DATA: MAX_BYTES, LinkKind.CATCH_UP: CATCH_UP_BYTES}
 
@@ -63,7 +63,7 @@ class Followers(BaseReplicaListener):
     """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
     def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
-        """`me` holds the broker epoch of this incarnation."""
+        """`me` has the node id and the broker epoch of this incarnation."""
         self._ports = ports
         self._clock = ports.world.clock
         self._me = me
@@ -71,24 +71,24 @@ class Followers(BaseReplicaListener):
         self._logs = FollowerLogs(ports, self._pump, self._trimmed)
         self._sources: dict[tuple[int, LinkKind], FetchSource] = {}
         self._placed: dict[PartitionId, tuple[FetchSource, Key]] = {}
-        """Where each partition is fetched, and in which leader epoch."""
+        """The source from which each partition is fetched, with its leader epoch."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._is_stopped = False
 
     @property
     def followed_count(self) -> int:
-        """How many partitions are fetched or wait to be fetched."""
+        """The number of partitions that are fetched or wait to be fetched."""
         return len(self._placed)
 
     def stop(self) -> None:
-        """Stop fetching. Records already appended are fsynced as usual."""
+        """Stop all fetches. Records that are already appended are fsynced as usual."""
         self._is_stopped = True
         self._alarm.stop()
 
     # Notifications from `Replicas`.
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Note a new role: stop fetching from the former leader and start with the present one."""
+        """Note a new role: stop to fetch from the former leader and begin with the present one."""
         self._leave(replica)
         self._begin(replica)
 
@@ -97,7 +97,7 @@ class Followers(BaseReplicaListener):
         self._leave(replica)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
+        """Note that more of the log is durable, so that the next fetch can possibly be sent."""
         role = replica.state.role
         if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
@@ -111,7 +111,8 @@ class Followers(BaseReplicaListener):
         self._pump(source)
 
     def _begin(self, replica: Replica) -> None:
-        """Start when the whole log is durable, because the first fetch acknowledges it."""
+        """Start to fetch when the whole log is durable, because the first fetch acknowledges the
+        log."""
         role = replica.state.role
         if isinstance(role, FollowerRole) and replica.is_all_durable:
             self._place(replica, self._source(role.leader, first_link(replica)))
@@ -122,10 +123,10 @@ class Followers(BaseReplicaListener):
             source = self._sources[leader, kind] = FetchSource(leader, kind)
         return source
 
-    # On which link a partition is fetched.
+    # The choice of the link for a partition.
 
     def _place(self, replica: Replica, source: FetchSource) -> None:
-        """Fetch a partition there from now on, and on no other link."""
+        """Fetch a partition from this source, and on no other link."""
         self._leave(replica)
         log, key = replica.log, Key(*replica.partition_id, replica.leader_epoch)
         self._placed[replica.partition_id] = source, key
@@ -142,11 +143,12 @@ class Followers(BaseReplicaListener):
         source.caught_up.pop(replica.partition_id, None)
         source.fetch.drop(key)
         self._ports.replicas.flush_apart(replica, False)
-        # The source may have waited only for the fsync of this partition.
+        # The next fetch can have waited only for the fsync of this partition.
         self._pump_soon(source)
 
     def _choose(self, replica: Replica) -> None:
-        """Move a partition to the other link if it belongs there. All it has must be durable."""
+        """Move a partition to the other link if its lag requires this. Its whole log must be
+        durable."""
         placed = self._placed.get(replica.partition_id)
         if placed is None:
             return
@@ -162,7 +164,7 @@ class Followers(BaseReplicaListener):
             self._pump_soon(self._source(source.leader, LinkKind.DATA))
 
     def _take_over(self, source: FetchSource) -> None:
-        """Take the partitions that have caught up into the next fetch on DATA."""
+        """Move the partitions that have caught up to the next fetch on DATA."""
         other = self._sources.get((source.leader, LinkKind.CATCH_UP))
         if other is None or source is other or not other.caught_up:
             return
@@ -177,7 +179,7 @@ class Followers(BaseReplicaListener):
     # Fetches.
 
     def _pump_soon(self, source: FetchSource) -> None:
-        """Send a fetch at the end of this turn of the loop, with all partitions that changed."""
+        """Send a fetch in the next iteration of the event loop, for all partitions that changed."""
         if not source.is_pump_wanted:
             source.is_pump_wanted = True
             self._ports.world.soon(self._pump, source)
@@ -206,7 +208,7 @@ class Followers(BaseReplicaListener):
         )
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Send the fetches whose wait after a failure is over."""
+        """Send the fetches whose wait after a failure is over. Return the next deadline."""
         waiting = [
             (deadline_ms, source)
             for source in self._sources.values()
@@ -244,7 +246,9 @@ class Followers(BaseReplicaListener):
 
 
 def first_link(replica: Replica) -> LinkKind:
-    """Return the link on which a follower begins to fetch. A partition that is in sync is never
-    fetched on CATCH_UP, because every acknowledgement waits for it.
+    """Return the kind of link on which a follower begins to fetch.
+
+    A partition that is in sync is never fetched on CATCH_UP, because every acknowledgement waits
+    for it.
     """
     return LinkKind.DATA if replica.is_in_sync else LinkKind.CATCH_UP

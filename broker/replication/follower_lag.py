@@ -1,8 +1,8 @@
-"""How far a follower partition is behind its leader, by the answers to its fetches.
+"""Measures how far a follower's partition is behind its leader, by the answers to its fetches.
 
-Room: replication. Pure. It decides which link fetches the partition (decision 0131). A follower
-knows the leader's end only as the high watermark in the last answer. It estimates the bytes that
-are missing by the size of the records in that answer.
+This module is pure. The lag decides on which link the partition is fetched (decision 0131). A
+follower knows the end of the leader's log only as the high watermark in the last answer. It
+estimates the number of missing bytes from the size of the records in that answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from protocol.types import NO_OFFSET
 
 FAR_BYTES = 8 << 20
 FAR_MS = 2_000
-"""A partition is far behind if it misses more bytes than this, or has been behind for this long."""
+"""The number of missing bytes above which a partition is far behind, and the milliseconds after
+which it is far behind if it has not caught up."""
 
 
 class FollowerLag:
@@ -27,10 +28,10 @@ class FollowerLag:
     )
 
     def __init__(self, end_offset: int) -> None:
-        """`end_offset` is the durable end of this replica's log."""
+        """`end_offset` is the exclusive end of the durable records in this replica's log."""
         self._end_offset = end_offset
         self._high_watermark = NO_OFFSET
-        """The leader's, as last told."""
+        """The leader's high watermark in the last answer."""
         self._size_bytes = 0
         """The size of the records in the last answer."""
         self._missing_bytes = 0
@@ -39,19 +40,20 @@ class FollowerLag:
 
     @property
     def has_caught_up(self) -> bool:
-        """True if everything below the leader's high watermark, as last told, is durable here."""
+        """True if this replica has durably all records below the leader's high watermark in the
+        last answer."""
         return self._high_watermark != NO_OFFSET and self._end_offset >= self._high_watermark
 
     @property
     def is_far_behind(self) -> bool:
-        """True if the rest is large, or could not be fetched for some time."""
+        """True if many bytes are missing, or if the partition has not caught up for some time."""
         since_ms = self._behind_since_ms
         return since_ms is not None and (
             self._missing_bytes > FAR_BYTES or self._answered_ms - since_ms > FAR_MS
         )
 
     def answered(self, high_watermark: int, size_bytes: int, now_ms: int) -> None:
-        """Note an answer. `reached` must follow when its records are durable."""
+        """Note an answer. The caller must call `reached` when its records are durable."""
         self._high_watermark = high_watermark
         self._size_bytes = size_bytes
         self._answered_ms = now_ms
@@ -59,7 +61,7 @@ class FollowerLag:
             self._look()
 
     def reached(self, end_offset: int) -> None:
-        """Note the durable end of the log."""
+        """Note the exclusive end of the durable records."""
         count = end_offset - self._end_offset
         self._end_offset = end_offset
         if count > 0:

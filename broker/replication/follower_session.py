@@ -131,7 +131,8 @@ class FollowerSession:
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
         self._lost: set[PartitionId] = set()
-        """Partitions that the follower has named in another session, and that it was not told."""
+        """The partitions that the follower has named in another session, before an answer of this
+        session has said so."""
         self._next_epoch = FULL_EPOCH
 
     def begin(
@@ -171,9 +172,9 @@ class FollowerSession:
     def lose(self, partition: PartitionId) -> bool:
         """Remove a partition that the same follower has named in another session.
 
-        The next response says so with an error. If the other request was a late one, the follower
-        names the partition here again. Returns True for the first mark since the request was
-        parked.
+        The next response reports this with an error. If the request of the other session was a late
+        one, the follower then names the partition in this session again. Return True for the first
+        mark since the request was parked.
         """
         if partition not in self.partitions:
             return False
@@ -185,7 +186,8 @@ class FollowerSession:
         return wakes
 
     def is_lost(self, partition: PartitionId) -> bool:
-        """Return whether another session has the partition, and the follower was not told yet."""
+        """Return True if another session has the partition and no response has reported this
+        yet."""
         return partition in self._lost
 
     def written(self, partition: PartitionId) -> bool:

@@ -56,13 +56,12 @@ class LinkKind(Enum):
 
 
 CATCH_UP_NAME = "-catch-up"
-"""The end of the client id on links of that kind. Each request of the link has it, so the other
-side knows the kind from the first one.
-"""
+"""The end of the client id on CATCH_UP links. Each request has the client id, so the other side
+knows the kind of the link from the first request on."""
 
 
 def is_catch_up(client_id: str | None) -> bool:
-    """Return whether a request came on a link of the kind CATCH_UP."""
+    """Return True if a request came on a CATCH_UP link."""
     return client_id is not None and client_id.endswith(CATCH_UP_NAME)
 
 
