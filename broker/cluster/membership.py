@@ -2,9 +2,9 @@
 
 This module is pure: events come in as calls, and effects go out in order. A broker registers with
 the active controller once per process. It registers again, with the same incarnation id, when a
-controller may not know its connection. It then gets the same broker epoch. After that it sends a
-heartbeat every `HEARTBEAT_MS`, and at once when it has something to report. It learns only from the
-replayed metadata whether it is fenced.
+controller possibly does not know its connection. It then gets the same broker epoch. After that it
+sends a heartbeat every `HEARTBEAT_MS`, and at once when it has something to report. It learns only
+from the replayed metadata whether it is fenced.
 
 `may_read` prevents reads of old data. A leader that stood still or was disconnected can have been
 deposed without knowing it. After an answered heartbeat it may answer reads for `READ_LEASE_MS`,

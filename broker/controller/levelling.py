@@ -117,7 +117,7 @@ class Levelling(Generic[Item]):
 
 
 Reached = dict[int, tuple[int, int]]
-"""For each broker the cost to reach it, and the broker before it on the way."""
+"""The cost to reach each broker, and the broker before it on the way, by broker."""
 
 
 def _reached(source: int, costs: dict[Edge, int], count: int) -> Reached:

@@ -65,7 +65,7 @@ class BrokerSession:
     link: int | None = None
     suspicion: Suspicion = field(default_factory=Suspicion)
     closed_ms: int | None = None
-    """Since when it has no connection; None while it has one."""
+    """The time since when the broker has no connection; None while it has one."""
     look_again_ms: int | None = None
     """The time at which to probe an address that accepted a connection, unless the broker has come
     back."""

@@ -30,9 +30,10 @@ class PlacementCounts:
     replicas: Counter[int] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
     seconds: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """By the first and the second replica."""
+    """The number of partitions with each pair of first and second replica."""
     together: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """By any two replicas of one partition, in both orders."""
+    """The number of partitions that have both brokers as replicas, by the two brokers in both
+    orders."""
 
     def add(self, replicas: Sequence[int]) -> None:
         """Count one partition."""
@@ -90,7 +91,7 @@ class _ReplicaSets:
             self._of_rack[racks[broker]] += topic.replicas[broker]
         self._sets: list[list[int]] = []
         self._at = sum(cluster.leaders.values())
-        """Where the ring begins for the next partition."""
+        """The position in the ring at which the choice for the next partition begins."""
 
     def choose(self, count: int) -> list[list[int]]:
         """Return the brokers of `count` partitions, and count them."""

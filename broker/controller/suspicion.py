@@ -53,8 +53,8 @@ class Suspicion:
         if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             self.deadline_ms = None
         elif verdict is not ProbeVerdict.REFUSED:
-            # Begin here too. After a takeover no link has ended, because the peer may not know this
-            # node yet.
+            # Begin here too. After a takeover no link has ended, because the peer possibly does not
+            # know this node yet.
             self.begin(now_ms)
         return verdict is ProbeVerdict.REFUSED
 

@@ -43,7 +43,7 @@ A new member sends no heartbeats yet. Without a limit, each retry of a client th
 leave a member behind.
 """
 
-ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
+ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members can have a timeout of 0.
 
 
 class AlarmKind(Enum):

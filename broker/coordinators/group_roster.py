@@ -35,10 +35,8 @@ class Member:
     join_token: object | None = None
     sync_token: object | None = None
     is_new: bool = False
-    """True until the member is part of a generation.
-
-    Before this, the client may not know its member id.
-    """
+    """True until the member is part of a generation. Before this, the client possibly does not know
+    its member id."""
     deadline_ms: int = 0
     """The time at which the member's session ends, unless the member sends a request before."""
     timer: Timer[Any] | None = field(default=None, repr=False)

@@ -53,7 +53,7 @@ class FollowerLine:
         name new partitions."""
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
-        """The replicas with records in the newest answer, which may not have arrived yet."""
+        """The replicas with records in the newest answer, which has possibly not arrived yet."""
         self.asked_again: set[PartitionId] = set()
         """The partitions that the follower fetched again at the same offset. Their next batches are
         checked before they are sent."""

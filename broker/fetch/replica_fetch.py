@@ -7,7 +7,7 @@ fsync at the same time. A new high watermark alone does not wake a follower.
 
 An answer can still be in a socket when its log is truncated and written again at the same position.
 The answer would then contain other bytes with valid checksums. So when the broker loses the
-leadership, it closes the connections of followers that may not have received such an answer.
+leadership, it closes the connections of followers that have possibly not received such an answer.
 """
 
 from __future__ import annotations

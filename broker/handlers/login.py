@@ -38,7 +38,8 @@ drops an answer that comes together with the end.
 USER_SHOWN_MAX = 64
 
 REAUTH_SPREAD = 0.1
-"""How much the lives of sessions differ, so that clients do not all log in again at once."""
+"""The largest share by which the lifetime of a session is shortened at random, so that clients do
+not all log in again at once."""
 
 OFFERED = list(MECHANISMS)
 NO_LOGIN = "this listener requires no login"

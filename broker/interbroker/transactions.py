@@ -34,9 +34,8 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 
 MARKERS_MS_MAX = 1_000
-"""How long to wait for markers. A marker that is not committed by then gets REQUEST_TIMED_OUT,
-because one partition must not delay the answers of all others.
-"""
+"""The longest wait in milliseconds for the commit of markers. A marker that is not committed by
+then gets REQUEST_TIMED_OUT, because one partition must not delay the answers of all others."""
 
 Write = Callable[[Replica, TxnMarker, WaitingOperation, int], None]
 """Writes one marker and waits for its commit until a deadline."""

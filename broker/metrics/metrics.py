@@ -35,7 +35,8 @@ class Metrics:
         self.fetches_completed_early = 0
         self.write_failures = 0
         self.last_write_failure: tuple[int, str] | None = None
-        """When the disk last refused a write (wall clock), and its error."""
+        """The wall time at which the disk last refused a write, and its error; None if it never
+        did."""
         self.connections_refused = 0
         self.loop_lags = 0
         self.connections_total = 0

@@ -257,7 +257,7 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Return the voters that do not fetch, because they may not know the leader."""
+        """Return the voters that do not fetch, because they possibly do not know the leader."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []

@@ -28,7 +28,8 @@ MAX_BYTES = 10 << 20
 larger."""
 
 CATCH_UP_BYTES = 1 << 20
-"""The same for partitions that catch up. Small answers leave the disk to others in between."""
+"""The largest size of a response on a CATCH_UP link. Small responses leave time for other reads of
+the disk in between."""
 
 PARTITION_BYTES_MAX = 1 << 20
 """`replica.fetch.max.bytes`: the largest size of the records of one partition in a response."""

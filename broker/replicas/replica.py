@@ -123,7 +123,7 @@ class Replica:
         role must go through `Replicas._assign`.
         """
         self.is_in_sync = False
-        """Whether the replayed metadata name this broker as an in-sync replica."""
+        """True if the replayed metadata names this broker as an in-sync replica."""
         self.leader_epoch = NO_LEADER_EPOCH
         """The leader epoch of the present role. Other objects that keep state by partition keep it
         by this epoch too."""

@@ -166,7 +166,8 @@ class Replicas:
             replica.on_durable(replica.durable_end())
 
     def flush_apart(self, replica: Replica, is_apart: bool) -> None:
-        """Fsync a replica that catches up apart from the others, or together with them again."""
+        """Choose whether the separate worker fsyncs a replica's log, or the others together with
+        other logs."""
         self._flusher.keep_apart(replica.log, is_apart)
 
     def flush_all(self) -> None:

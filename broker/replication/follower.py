@@ -131,16 +131,17 @@ class LeaderFetch:
         return self._backoff_until_ms or self._timers.next_deadline_ms
 
     def is_free(self, now_ms: int) -> bool:
-        """Return whether a request can be sent now: no request or fsync is under way, and no wait
-        after a failure.
-        """
+        """Return True if a request can be sent now, because no request, fsync or wait after a
+        failure is in progress."""
         if self._in_flight is not None or self._owed:
             return False
         return self._backoff_until_ms is None or now_ms >= self._backoff_until_ms
 
     def lag_of(self, key: Key) -> FollowerLag | None:
-        """Return how far a partition is behind. None if it is not fetched here, if its last records
-        are not fsynced, or if it waits for a job or after a failure. It must stay here then.
+        """Return the lag of a partition; None if it must stay on this link for now.
+
+        It must stay if its last records are not fsynced, or if it waits for a job or after a
+        failure. The result is also None if this link does not fetch the partition.
         """
         tracked = self._find(key)
         if tracked is None or tracked.is_busy or key.partition in self._owed:

@@ -5,8 +5,8 @@ next request. A marker that was rejected or got no answer is sent again after a 
 this broker leads its shard and the metadata names the same leader. The waiter gets the same results
 as from `markers`: committed, partition deleted, led by another broker, or fenced.
 
-Only the metadata shows that a partition is deleted. A broker that does not know the partition may
-have older metadata, so its answer does not end the wait.
+Only the metadata shows that a partition is deleted. A broker that does not know the partition
+possibly has older metadata, so its answer does not end the wait.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class CoordinatorDriver(Generic[S]):
         return self.ports.replicas.place.may_read
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
-        """Return the error code to send to a client: NOT_COORDINATOR if this broker may have been
+        """Return the error code to send to a client: NOT_COORDINATOR if this broker can have been
         deposed.
 
         This broker cannot know members or producers that came later, at the next coordinator. The

@@ -43,10 +43,8 @@ class DiskFile(Protocol):
     """
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers at `position`.
-
-        If DiskError is raised, some bytes may have been written.
-        """
+        """Write all buffers at `position`. If DiskError is raised, some bytes can have been
+        written."""
 
     def read(self, size_bytes: int, position: int) -> bytes:
         """Return the bytes at `position`.

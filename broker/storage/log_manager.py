@@ -100,7 +100,7 @@ class LogManager:
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and (error.is_flush or error.is_short):
-                    # When file descriptors run out, the log cannot be examined and may be
+                    # Without a free file descriptor the log cannot be examined. It is possibly
                     # undamaged.
                     raise
                 self.offline[topic_partition] = str(error)

@@ -31,8 +31,8 @@ from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
-"""The number of batches that are kept per producer: the most requests that an idempotent producer
-may have in flight."""
+"""The number of batches that are kept per producer: the largest number of requests that an
+idempotent producer can have in flight."""
 
 NO_COORDINATOR_EPOCH = -1
 """Kafka's value for a producer for which there is no marker yet."""

@@ -271,7 +271,7 @@ class _Loading:
             else:
                 self.expected = segment.next_offset
                 return None
-        # Also check if another segment follows that has no batch: then a write to a full disk may
+        # Also check if another segment follows that has no batch: then a write to a full disk can
         # have left part of a batch in this one.
         above = None if rules.is_clean else rules.recovery_point
         return self._walk(segment, 0 if is_checked else above, next_base is None)
@@ -309,10 +309,10 @@ class _Loading:
         return None
 
     def _may_begin_at(self, base_offset: int) -> bool:
-        """Return True if a segment may begin above the end of the one before it.
+        """Return True if a segment may begin above the end of the segment before it.
 
-        Above the recovery point it may not, because then the unsynced end of the earlier segment is
-        lost. The only exception is a gap that is too wide for an index.
+        Above the recovery point it must not, because then the end of the earlier segment was never
+        fsynced and is lost. The only exception is a gap that is too wide for an index.
         """
         rules = self.rules
         is_above = base_offset > rules.recovery_point and rules.is_point_known

@@ -158,7 +158,7 @@ class Segments:
         and the open files to fsync: those index files, and all segments with data at or above the
         offset.
 
-        Includes segments closed since the last fsync. A failed write may have left batches there
+        Includes segments closed since the last fsync. A failed write can have left batches there
         that were truncated again, and a power cut must not restore them.
         """
         closed = list(self._unsynced)
