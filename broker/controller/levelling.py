@@ -104,7 +104,8 @@ class Levelling(Generic[Item]):
         return None if best is None else best[1]
 
     def _items_along(self, path: list[int]) -> list[Item] | None:
-        """Return a different item for each step of a chain; None if two steps need the same."""
+        """Return the item to move in each step of a chain, each a different one; None if two steps
+        need the same item."""
         items: list[Item] = []
         for edge in pairwise(path):
             by_cost = self._edges[edge]

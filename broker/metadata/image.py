@@ -85,7 +85,8 @@ class MetadataImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
     normalised_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The topics of each normalised name. There is one, although an older log can have several."""
+    """The topics of each normalised name. Each name has one topic, except in a log of an older
+    version."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)

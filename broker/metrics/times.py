@@ -77,7 +77,7 @@ class ApiTimes:
         self.name = key.name.lower()
         self.count = 0
         self.mask = _SAMPLED.get(key, 0)
-        """A request is measured if its number has none of these bits."""
+        """A bit mask. A request is measured if its number has none of these bits set."""
         self.queue = Times()
         self.local = Times()
         self.remote = Times()

@@ -105,7 +105,7 @@ class FolderRemoval:
 
 @dataclass(frozen=True, slots=True)
 class MadeLogs:
-    """The result of a `Making`."""
+    """The created logs, and the reasons for those that could not be created."""
 
     new: dict[TopicPartition, Log]
     refused: Refusals

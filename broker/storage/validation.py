@@ -76,7 +76,7 @@ def check_client_batch(
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name an unknown codec"
         )
-    # Bits 4 and 5: transactional and control.
+    # The attribute bits 4 (transactional) and 5 (control).
     if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
         _refuse_unowned(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
