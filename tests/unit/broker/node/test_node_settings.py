@@ -292,6 +292,7 @@ def test_every_setting_is_described_in_every_version(rig: Rig, version: int) -> 
 
 
 OTHER_VALUES = {
+    "cordoned.log.dirs": "*",
     "log.cleanup.policy": "compact",
     "compression.type": "lz4",
     "log.message.format.version": "2.8",
