@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from tests.house import tree
 from tests.sim.replication.cluster import Cluster
-from tests.sim.replication.faults import menu
+from tests.sim.replication.faults import MOVES, menu
 
 CHAOS_MS = 3_500
 SEEDS = 400
+SEEDS_MOVING = 200
 SEEDS_SLOW = 20_000
 BLOCK = 100
 
@@ -40,6 +42,31 @@ def test_nothing_committed_is_lost_and_all_heals() -> None:
 def test_nothing_is_lost_in_the_long_run(block: int) -> None:
     for seed in range(block, min(block + BLOCK, SEEDS_SLOW)):
         run(seed)
+
+
+def run_moving(seed: int) -> Cluster:
+    """Perform one run on five brokers between which the partitions move."""
+    cluster = Cluster(seed, nodes=(1, 2, 3, 4, 5))
+    try:
+        cluster.chaos(CHAOS_MS, partial(menu, choices=MOVES))
+        cluster.heal()
+    except Exception as error:
+        now_ms = cluster.events.now_ms
+        error.add_note(f"seed {seed}, at {now_ms} ms; replay: run_moving({seed})")
+        raise
+    return cluster
+
+
+def test_nothing_committed_is_lost_while_replicas_move() -> None:
+    acknowledged = sum(run_moving(seed).acknowledged_count for seed in range(SEEDS_MOVING))
+    assert acknowledged > SEEDS_MOVING * 10, "faults and moves leave room for work"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(SEEDS_MOVING, SEEDS_SLOW, BLOCK))
+def test_nothing_is_lost_by_moves_in_the_long_run(block: int) -> None:
+    for seed in range(block, min(block + BLOCK, SEEDS_SLOW)):
+        run_moving(seed)
 
 
 PROGRAM = """

@@ -205,6 +205,12 @@ class Broker:
         if seen is None:
             return
         log, state = self.logs[partition], self.states[partition]
+        is_current = self.image_end > self.broker_epoch
+        if is_current and self.node_id not in seen.replicas and log.log_end_offset:
+            # The replica was taken away, and so is its folder.
+            log.reset_to(0)
+            self.checkpoints[partition] = 0
+            self.cluster.history.cut(self.node_id, partition)
         ends = LogEnds(
             log.log_start_offset,
             self.checkpoints[partition],

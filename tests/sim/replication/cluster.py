@@ -9,9 +9,10 @@ from typing import Any
 from broker.replication.partition import LeaderRole
 from protocol.types import NO_NODE
 from tests.sim.replication.broker import WRITE_TIMEOUT_MS, Broker, Write
-from tests.sim.replication.controller import AlterPartition, Batch, Controller
+from tests.sim.replication.controller import AlterPartition, Batch
 from tests.sim.replication.events import CONTROLLER, Events, Network
 from tests.sim.replication.history import History
+from tests.sim.replication.ruling import RulingController
 
 NODES = (1, 2, 3)
 MIN_ISR = 2
@@ -24,22 +25,31 @@ HEAL_LOOK_MS = 250
 class Cluster:
     """`note` keeps the trace where it is wanted."""
 
-    def __init__(self, seed: int, partition_count: int = 2, *, is_traced: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        partition_count: int = 2,
+        *,
+        is_traced: bool = False,
+        nodes: tuple[int, ...] = NODES,
+    ) -> None:
+        """The first three of `nodes` have the replicas at first; replicas can move to others."""
+        self.nodes = nodes
         self.chance = Random(seed)
         self.events = Events()
         self.network = Network(self.events, self.chance)
         self.partitions = range(partition_count)
         self.brokers: dict[int, Broker] = {}
         self.history = History(self.brokers, self.partitions)
-        self.controller = Controller(self._committed)
-        for node_id in NODES:
+        self.controller = RulingController(self._committed)
+        for node_id in nodes:
             self.brokers[node_id] = Broker(self, node_id, self.partitions, self.chance)
         self.trace: list[str] = []
         self.is_traced = is_traced
         self.writes: list[Write] = []
         self.acknowledged_count = 0
         self._next_value = 0
-        for node_id in NODES:
+        for node_id in nodes:
             self.brokers[node_id].start()
         for partition in self.partitions:
             first = partition % len(NODES)
@@ -116,7 +126,7 @@ class Cluster:
         for _ in range(self.chance.choice((1, 1, 1, 4))):
             self.write(partition)
         deed = self.chance.random()
-        broker = self.brokers[self.chance.choice(NODES)]
+        broker = self.brokers[self.chance.choice(self.nodes)]
         if deed < 0.3:
             broker.latest(partition)
         elif deed < 0.32:
@@ -176,7 +186,8 @@ class Cluster:
     def missing(self) -> str:
         """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
         for partition, part in self.controller.parts.items():
-            if part.leader == NO_NODE or part.isr != NODES:
+            is_moving = part.adding or part.removing
+            if part.leader == NO_NODE or is_moving or set(part.isr) != set(part.replicas):
                 return f"{part} of {partition}"
             state = self.brokers[part.leader].states.get(partition)
             if state is None or not isinstance(state.role, LeaderRole):
@@ -184,7 +195,7 @@ class Cluster:
             log = self.brokers[part.leader].logs[partition]
             if state.high_watermark < log.log_end_offset:
                 return f"{partition} is committed to {state.high_watermark} of {log.log_end_offset}"
-            for node_id in NODES:
+            for node_id in part.replicas:
                 other = self.brokers[node_id].logs[partition]
                 if other.log_end_offset != log.log_end_offset:
                     return f"{node_id} has {other.log_end_offset} of {log.log_end_offset}"

@@ -1,5 +1,5 @@
 """A controller that never fails, with the rules of KIP-966: which replicas are in sync, which may
-be elected, which leads. The broker's own controller replaces it in other tests."""
+be elected, which leads. `ruling` has the broker's own rules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from broker.replication.leader import Assignment
 from protocol.errors import ErrorCode
+from protocol.reassignment import effective_min_isr, original_replicas
 from protocol.types import NO_NODE
 
 SESSION_MS = 1_500
@@ -25,6 +26,21 @@ class Part:
     isr: tuple[int, ...]
     elr: tuple[int, ...]
     min_isr: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def originals(self) -> tuple[int, ...]:
+        return original_replicas(self.replicas, self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
+    def least(self) -> int:
+        """The in-sync replicas that a commit needs."""
+        return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
     def assignment(self, offset: int) -> Assignment:
         return Assignment(
@@ -35,6 +51,7 @@ class Part:
             replicas=self.replicas,
             in_sync_replicas=self.isr,
             min_in_sync_replicas=self.min_isr,
+            adding_replicas=self.adding,
         )
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tests.sim.replication.cluster import NODES, Cluster
+from tests.sim.replication.cluster import Cluster
 from tests.sim.replication.events import CONTROLLER
 
 
 def kill(cluster: Cluster) -> None:
-    broker = cluster.brokers[cluster.chance.choice(NODES)]
+    broker = cluster.brokers[cluster.chance.choice(cluster.nodes)]
     broker.kill()
     cluster.events.after(cluster.chance.randrange(1, 2_500), broker.start)
 
 
 def lose_power(cluster: Cluster) -> None:
-    broker = cluster.brokers[cluster.chance.choice(NODES)]
+    broker = cluster.brokers[cluster.chance.choice(cluster.nodes)]
     broker.lose_power()
     cluster.events.after(cluster.chance.randrange(1, 2_500), broker.start)
 
@@ -27,33 +27,33 @@ def lose_all_power(cluster: Cluster) -> None:
 
 
 def cut_one_way(cluster: Cluster) -> None:
-    source, target = cluster.chance.sample((CONTROLLER, *NODES), 2)
+    source, target = cluster.chance.sample((CONTROLLER, *cluster.nodes), 2)
     until_ms = cluster.events.now_ms + cluster.chance.choice((200, 1_000, 3_000))
     cluster.network.cut(source, target, until_ms)
 
 
 def isolate(cluster: Cluster) -> None:
     """Cut one node off from all others, sometimes except from the controller."""
-    node_id = cluster.chance.choice(NODES)
+    node_id = cluster.chance.choice(cluster.nodes)
     until_ms = cluster.events.now_ms + cluster.chance.choice((1_000, 2_500, 7_000))
-    others = [other for other in (CONTROLLER, *NODES) if other != node_id]
+    others = [other for other in (CONTROLLER, *cluster.nodes) if other != node_id]
     for other in others[cluster.chance.randrange(2) :]:
         cluster.network.cut(node_id, other, until_ms)
         cluster.network.cut(other, node_id, until_ms)
 
 
 def reset(cluster: Cluster) -> None:
-    one, other = cluster.chance.sample((CONTROLLER, *NODES), 2)
+    one, other = cluster.chance.sample((CONTROLLER, *cluster.nodes), 2)
     cluster.network.reset(one, other)
 
 
 def stall(cluster: Cluster) -> None:
-    broker = cluster.brokers[cluster.chance.choice(NODES)]
+    broker = cluster.brokers[cluster.chance.choice(cluster.nodes)]
     broker.pause(cluster.chance.choice((100, 700, 2_500)))
 
 
 def slow_disk(cluster: Cluster) -> None:
-    broker = cluster.brokers[cluster.chance.choice(NODES)]
+    broker = cluster.brokers[cluster.chance.choice(cluster.nodes)]
     broker.sync_ms = cluster.chance.choice(((1, 6), (20, 200), (300, 900)))
 
 
@@ -64,12 +64,12 @@ def slow_links(cluster: Cluster) -> None:
 
 def move_leader(cluster: Cluster) -> None:
     partition = cluster.chance.choice(cluster.partitions)
-    cluster.controller.prefer(partition, cluster.chance.choice(NODES))
+    cluster.controller.prefer(partition, cluster.chance.choice(cluster.nodes))
 
 
 def fence(cluster: Cluster) -> None:
     """The controller takes a broker for dead that is not."""
-    node_id = cluster.chance.choice(NODES)
+    node_id = cluster.chance.choice(cluster.nodes)
     if node_id in cluster.controller.brokers:
         cluster.controller.fence(node_id)
 
@@ -77,6 +77,16 @@ def fence(cluster: Cluster) -> None:
 def change_min_isr(cluster: Cluster) -> None:
     partition = cluster.chance.choice(cluster.partitions)
     cluster.controller.set_min_isr(partition, cluster.chance.choice((1, 2, 2)))
+
+
+def move(cluster: Cluster) -> None:
+    """Move a partition to other brokers, whether it moves already or not."""
+    target = cluster.chance.sample(cluster.nodes, cluster.chance.choice((1, 2, 2, 3, 3)))
+    cluster.controller.move(cluster.chance.choice(cluster.partitions), target)
+
+
+def cancel(cluster: Cluster) -> None:
+    cluster.controller.move(cluster.chance.choice(cluster.partitions), None)
 
 
 Fault = Callable[[Cluster], None]
@@ -97,12 +107,14 @@ ALL: tuple[tuple[Fault, int], ...] = (
 )
 """Each with its weight."""
 
+MOVES: tuple[tuple[Fault, int], ...] = (*ALL, (move, 20), (cancel, 3))
 
-def menu(cluster: Cluster, until_ms: int) -> None:
+
+def menu(cluster: Cluster, until_ms: int, choices: Sequence[tuple[Fault, int]] = ALL) -> None:
     """A handful of faults, some of them close together."""
     events, chance = cluster.events, cluster.chance
-    faults = [fault for fault, _ in ALL]
-    weights = [weight for _, weight in ALL]
+    faults = [fault for fault, _ in choices]
+    weights = [weight for _, weight in choices]
     when_ms = events.now_ms + chance.randrange(200, 800)
     while when_ms < until_ms:
         fault = chance.choices(faults, weights)[0]

@@ -4,7 +4,8 @@ I1 one leader per partition and epoch. I2 what a leader has committed is durable
 the committed ISR and ELR. I3 logs are equal below the high watermark. I4 the same offset and epoch
 hold the same value behind the same predecessor, so equal prefixes by induction. I5 a high watermark
 never falls within an epoch, and the end that consumers were given never falls at all. I6 no
-consumer reads above it. I8 an ELR only below min ISR. Waiters end once.
+consumer reads above it. I8 an ELR only below min ISR. I15 the sets of a partition fit together
+while it moves. I16 a completed move leaves whole copies, and enough of them. Waiters end once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from protocol.types import NO_NODE
 from tests.sim.replication.controller import Batch, Part
 from tests.sim.replication.toylog import Entry, ToyLog
 
@@ -95,10 +97,32 @@ class History:
     def decided(self, batch: Batch) -> None:
         """The controller has committed something."""
         for partition, part in batch.parts:
+            before = self.parts.get(partition)
             self.parts[partition] = part
-            if part.elr and len(part.isr) >= min(part.min_isr, len(part.replicas)):
+            if part.elr and len(part.isr) >= part.least:
                 raise Violation(f"I8: {part}")
+            self._check_sets(part)
+            if before is not None:
+                self._check_completion(before, part)
             self._check_holders(partition)
+
+    def _check_sets(self, part: Part) -> None:
+        replicas = set(part.replicas)
+        if (
+            not set(part.adding) <= set(part.target)
+            or not part.originals
+            or not {*part.isr, *part.elr} <= replicas
+            or (part.leader != NO_NODE and part.leader not in part.isr)
+        ):
+            raise Violation(f"I15: {part}")
+
+    def _check_completion(self, before: Part, part: Part) -> None:
+        was_moving = before.adding or before.removing
+        if not was_moving or part.adding or part.removing or part.replicas != before.target:
+            return
+        is_copied = set(before.adding) <= set(part.isr)
+        if not is_copied or part.elr or not part.isr or len(part.isr) < part.least:
+            raise Violation(f"I16: {before} became {part}")
 
     def _check_holders(self, partition: int) -> None:
         part = self.parts[partition]
