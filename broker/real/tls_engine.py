@@ -174,4 +174,7 @@ def _without_tls(first: bytes, *, is_server: bool) -> str:
         return "the other side does not speak TLS; check the port and its security protocol"
     if first.split(b" ")[0] in (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS"):
         return "an HTTP request came to a listener for Kafka clients over TLS"
-    return "a client without TLS came to a TLS listener; set security.protocol=SSL in it"
+    return (
+        "a client without TLS came to a TLS listener; set security.protocol=SSL in it,"
+        " or SASL_SSL where clients must log in"
+    )
