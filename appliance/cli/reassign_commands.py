@@ -100,7 +100,7 @@ def execute(
         say(f"started {counted(len(new) - len(errors), 'move')}")
         refuse_errors(errors)
     if not detach:
-        _follow(bootstrap, timeout, list(targets), plan)
+        _follow(bootstrap, timeout, targets, plan)
 
 
 def refuse_throttle(throttle: str | None) -> None:
@@ -161,18 +161,19 @@ def refuse_errors(errors: "Mapping[TopicPartition, ApiError]") -> None:
         raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
 
 
-def _follow(
-    bootstrap: str | None, timeout: float, tps: "Sequence[TopicPartition]", plan: Path
-) -> None:
+def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Path) -> None:
     from appliance.kafka import reassign
 
     try:
         with progress_line() as line:
 
             def left(count: int) -> None:
-                line.show(f"{len(tps) - count} of {counted(len(tps), 'partition')} moved")
+                all_of_them = counted(len(targets), "partition")
+                line.show(f"{len(targets) - count} of {all_of_them} moved")
 
-            with_cluster(bootstrap, timeout, lambda cluster: reassign.follow(cluster, tps, left))
+            ended = with_cluster(
+                bootstrap, timeout, lambda cluster: reassign.follow(cluster, targets, left)
+            )
     except KeyboardInterrupt:
         say(
             "no longer following; the brokers go on moving replicas. `millrace reassign verify "
@@ -180,7 +181,13 @@ def _follow(
             "ends the moves"
         )
         raise
-    say("no partition of the plan moves any more")
+    if ended:
+        raise CommandError(
+            f"not done: {counted(len(ended), 'partition')} without a move and with other replicas "
+            f"than the plan, such as {ended[0]}: the moves were cancelled, or another plan replaced "
+            "this one"
+        )
+    say("all partitions have their targets")
 
 
 @app.command()

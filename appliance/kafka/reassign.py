@@ -35,6 +35,8 @@ SLICE_MAX = 500
 
 FAULTS_SHOWN_MAX = 10
 POLL_S = 1.0
+IDLE_POLLS_MAX = 5
+"""The number of polls without any move after which no broker is behind any more."""
 
 ROOM_MIN_BYTES = 1 << 30
 """The space that must stay free on a broker after a move, besides a tenth of the copied bytes."""
@@ -263,15 +265,26 @@ async def start(
 
 
 async def follow(
-    cluster: Cluster, tps: Collection[TopicPartition], left: Callable[[int], None]
-) -> None:
-    """Wait until none of these partitions moves. `left` gets the number that still do."""
+    cluster: Cluster, targets: Targets, left: Callable[[int], None]
+) -> list[TopicPartition]:
+    """Wait until all partitions have their targets. `left` gets the number of those without.
+
+    Return the partitions that neither move nor have their targets, because they were cancelled or
+    got another target. A broker can be behind the controller, so its answer counts only when it is
+    the same a few times.
+    """
+    open_targets = dict(targets)
+    idle_polls = 0
     while True:
-        moving = await list_reassignments(cluster)
-        count = sum(tp in moving for tp in tps)
-        left(count)
-        if not count:
-            return
+        found = await look(cluster, {tp.topic for tp in open_targets})
+        states = {tp: found.state(tp, target) for tp, target in open_targets.items()}
+        open_targets = {
+            tp: targets[tp] for tp, state in states.items() if state is not MoveState.DONE
+        }
+        left(len(open_targets))
+        idle_polls = 0 if MoveState.MOVING in states.values() else idle_polls + 1
+        if not open_targets or idle_polls == IDLE_POLLS_MAX:
+            return sorted(open_targets)
         await asyncio.sleep(POLL_S)
 
 

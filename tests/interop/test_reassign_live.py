@@ -92,8 +92,9 @@ def test_a_plan_empties_a_broker_and_the_way_back_fills_it(
     assert sum(len(row["copied_to"]) for row in rows) == sum(3 in one for one in before)
     code, _, said = command(cluster, "reassign", "execute", "--plan", str(plan), "--yes")
     assert code == 0, said
-    assert "no partition of the plan moves any more" in said
-    assert command(cluster, "reassign", "verify", "--plan", str(plan))[0] == 0
+    assert "all partitions have their targets" in said
+    verify = ("reassign", "verify", "--plan", str(plan))
+    wait_until(lambda: command(cluster, *verify)[0] == 0, 10, "the plan is done on all brokers")
     after = replicas(cluster, TOPIC)
     assert all(3 not in one for one in after)
     loads = Counter(broker for one in after for broker in one)
@@ -101,7 +102,8 @@ def test_a_plan_empties_a_broker_and_the_way_back_fills_it(
     assert read(cluster, TOPIC) == list(range(RECORDS))
     back = plan.with_suffix(".rollback.json")
     assert command(cluster, "reassign", "execute", "--plan", str(back), "--yes")[0] == 0
-    assert replicas(cluster, TOPIC) == before
+    # Any broker answers, and it can be behind.
+    wait_until(lambda: replicas(cluster, TOPIC) == before, 10, "all brokers know the way back")
 
 
 def test_kafkas_spelling_moves_and_lists(

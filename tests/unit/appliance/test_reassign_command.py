@@ -15,6 +15,7 @@ from appliance.kafka import reassign
 from appliance.mill.home import CODE
 from appliance.output import Exit
 from protocol.errors import ErrorCode
+from protocol.messages.elections import ListPartitionReassignmentsResponse
 from protocol.types import TopicPartition
 from tests.harness.wait import wait_until
 from tests.unit.appliance.fake_cluster import FakeCluster, FakePartition
@@ -216,7 +217,7 @@ def test_the_same_plan_twice_starts_nothing_again(desk: Desk) -> None:
     assert desk.execute() == (
         0,
         [],
-        ["nothing to start", "no partition of the plan moves any more"],
+        ["nothing to start", "all partitions have their targets"],
     )
 
 
@@ -292,18 +293,41 @@ def test_trap_17_a_large_plan_goes_in_slices(desk: Desk) -> None:
 def test_the_moves_are_followed_to_their_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassign, "POLL_S", 0.01)
     desk.write(logs=[[4, 2]])
-    list_moves, lists = desk.cluster._list, []
+    list_moves = desk.cluster._list
+    lists: list[Any] = []
 
     def completing(request: Any) -> Any:
         lists.append(request)
-        if len(lists) == 3:
+        # The first one is asked before the start. A broker that is behind knows of no move yet.
+        if len(lists) == 2:
+            return ListPartitionReassignmentsResponse()
+        if len(lists) == 4:
             desk.cluster.complete()
         return list_moves(request)
 
     monkeypatch.setattr(desk.cluster, "_list", completing)
     code, _, err = desk.execute()
-    assert (code, err[-1]) == (0, "no partition of the plan moves any more")
-    assert len(lists) == 3
+    assert (code, err[-1]) == (0, "all partitions have their targets")
+    assert len(lists) >= 4
+
+
+def test_a_move_that_another_operator_cancels_ends_the_following(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reassign, "POLL_S", 0.01)
+    desk.write(logs=[[4, 2]])
+    list_moves = desk.cluster._list
+
+    def cancelling(request: Any) -> Any:
+        answer = list_moves(request)
+        for one in desk.cluster.partitions.values():
+            desk.cluster._move(one, None)
+        return answer
+
+    monkeypatch.setattr(desk.cluster, "_list", cancelling)
+    code, _, err = desk.execute()
+    assert code == Exit.FAILED
+    assert "such as logs-0: the moves were cancelled, or another plan replaced" in err[-1]
 
 
 def test_ctrl_c_ends_the_following_and_says_that_the_moves_go_on(
