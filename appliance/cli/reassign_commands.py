@@ -184,8 +184,8 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
     if ended:
         raise CommandError(
             f"not done: {counted(len(ended), 'partition')} without a move and with other replicas "
-            f"than the plan, such as {ended[0]}: the moves were cancelled, or another plan replaced "
-            "this one"
+            f"than the plan, such as {ended[0]}: the moves were cancelled, or another plan "
+            "replaced this one"
         )
     say("all partitions have their targets")
 
