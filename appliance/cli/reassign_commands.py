@@ -94,7 +94,7 @@ def execute(
         return
     if new:
         confirm([*lines, *short], yes)
-        before = {tp: list(one.replicas) for tp, one in found.partitions() if tp in targets}
+        before = {tp: found.original(tp, one) for tp, one in found.partitions() if tp in targets}
         _keep_rollback(rollback_file(plan), before)
         errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, new))
         say(f"started {counted(len(new) - len(errors), 'move')}")

@@ -95,7 +95,7 @@ def _write(plan: "MovePlan", found: "ClusterReplicas", path: Path) -> None:
     from appliance.kafka import reassignment_files
 
     if plan.targets:
-        before = {tp: found.future(tp, one) for tp, one in found.partitions()}
+        before = {tp: found.original(tp, one) for tp, one in found.partitions()}
         back = rollback_file(path)
         reassignment_files.write(path, plan.targets)
         reassignment_files.write(back, {tp: before[tp] for tp in plan.targets})

@@ -26,6 +26,7 @@ from protocol.client.reassignment_admin import (
 )
 from protocol.client.topic_details import PartitionDetails, TopicDetails, describe_topics
 from protocol.errors import ApiError
+from protocol.reassignment import original_replicas
 from protocol.types import TopicPartition
 
 CORDON = "cordoned.log.dirs"
@@ -83,6 +84,11 @@ class ClusterReplicas:
         if moving is None:
             return partition.replicas
         return tuple(one for one in moving.replicas if one not in moving.removing)
+
+    def original(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
+        """Return the replicas that have the records whatever becomes of a reassignment."""
+        moving = self.moving.get(tp)
+        return original_replicas(partition.replicas, () if moving is None else moving.adding)
 
     def state(self, tp: TopicPartition, target: Sequence[int]) -> MoveState:
         """Return how far a partition is on the way to its target."""

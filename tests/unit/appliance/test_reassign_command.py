@@ -225,8 +225,11 @@ def test_a_second_plan_says_which_moves_it_replaces(desk: Desk) -> None:
     desk.write(logs=[[4, 2]])
     desk.execute("--detach")
     desk.write(logs=[[3, 2]])
+    desk.back.unlink()
     code, _, err = desk.execute("--detach")
     assert code == 0
+    # The way back leads to the replicas that have the records.
+    assert targets(desk.back) == [[2, 1]]
     assert "logs-0 moves to 4,2 now; the plan replaces that move" in err
     assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [3]
 
