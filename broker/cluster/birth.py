@@ -255,9 +255,9 @@ class Birth:
             return self._store(report.voters)
         if not report.is_empty:
             raise DiskRefused(
-                f"broker {node_id} holds data of a broker that was alone, or has lost its voters; "
-                f"no cluster of brokers {listed(report.configured_ids)} can be made over it. Start "
-                "it alone, or with an empty data folder"
+                f"broker {node_id} has data of a broker that was configured alone, or has lost its "
+                f"voters. Brokers {listed(report.configured_ids)} cannot form a cluster with it: "
+                "start it alone, or with an empty data folder"
             )
         if self._is_lowest:
             return self._note_empty(node_id, report.me.directory_id)
@@ -274,8 +274,8 @@ class Birth:
         if report.cluster_id != ours.cluster_id:
             raise DiskRefused(
                 f"broker {report.me.node_id} belongs to cluster {report.cluster_id}, broker "
-                f"{me.node_id} to cluster {ours.cluster_id}: correct the address at which one of "
-                "them is looked for, or give both the same secrets"
+                f"{me.node_id} to cluster {ours.cluster_id}: correct the address that is "
+                "configured for one of them, or give both the same secrets"
             )
         if report.configured_ids != ours.configured_ids:
             raise DiskRefused(

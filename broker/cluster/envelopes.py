@@ -80,7 +80,9 @@ def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
         key = FORWARDED.get(header.request_api_key)
         version = header.request_api_version
         if key is None or version not in key.valid_versions:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"key {header.request_api_key} is no order")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"API key {header.request_api_key} is not forwarded"
+            )
         order, _ = request_class(key).decode(bytes(envelope.request_data), version, position)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error

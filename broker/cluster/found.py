@@ -51,7 +51,7 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
     if (found.vote_epoch or FIRST_EPOCH) > FIRST_EPOCH:
         raise _damaged(f"it has voted in epoch {found.vote_epoch}, but the voters are missing")
     if report.replicas:
-        raise _damaged("it holds partitions, but no metadata that says whose they are")
+        raise _damaged("it has partitions, but no metadata that names their topics")
     return ()
 
 
@@ -67,14 +67,14 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
     if named:
         raise DiskRefused(
             f"according to {where} broker {me.node_id} votes with data folder "
-            f"{uuid_to_base64(named[0].directory_id)}, but the one it has is "
-            f"{uuid_to_base64(me.directory_id)}: it was emptied or replaced. Restore the old "
-            "folder, or remove the voter and add it again"
+            f"{uuid_to_base64(named[0].directory_id)}, but its folder is now "
+            f"{uuid_to_base64(me.directory_id)}, because it was emptied or replaced. Restore the "
+            "old folder, or remove the voter and add it again"
         )
     raise DiskRefused(
         f"according to {where} the voters are brokers {listed(key.node_id for key in voters)}, and "
         f"broker {me.node_id} is none of them. Adding brokers to a cluster is not supported yet: "
-        "start those that belong to it"
+        "start the brokers that belong to it"
     )
 
 
@@ -85,8 +85,8 @@ def listed(ids: Iterable[int]) -> str:
 
 def _damaged(what: str) -> DiskRefused:
     return DiskRefused(
-        f"the data folder is damaged: {what}. Restore the folder from a copy. To give this broker "
-        "up, empty the folder, remove the broker from the voters and add it again"
+        f"the data folder is damaged: {what}. Restore the folder from a copy. To start "
+        "without its data, empty the folder, remove the broker from the voters and add it again"
     )
 
 

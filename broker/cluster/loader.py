@@ -205,7 +205,7 @@ class Loader:
                 ) from error
             except ImpossibleRecord as error:
                 logger.warning(
-                    "metadata record skipped",
+                    "metadata record does not fit the metadata and is skipped",
                     extra=fields(
                         offset=one.offset, record=type(record).__name__, reason=str(error)
                     ),

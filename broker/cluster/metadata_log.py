@@ -314,7 +314,10 @@ class MetadataLog:
             try:
                 return self.snapshots.keep_fetched(snapshot_id)
             except WireError as error:
-                logger.warning("fetched snapshot is not whole", extra=fields(reason=error))
+                logger.warning(
+                    "fetched metadata snapshot is incomplete; it is fetched again",
+                    extra=fields(reason=error),
+                )
                 return None
 
         def begin(finish: Done) -> None:

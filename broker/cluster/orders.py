@@ -232,7 +232,7 @@ class OrderForwarder:
         """Handle an order whose controller was lost, so that it is unknown whether it was carried
         out."""
         if isinstance(one.message, NOT_REPEATED):
-            text = "the controller was lost before it answered; check what has been done"
+            text = "the controller was lost before it answered; check whether the change was made"
             self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:
             self._try_later(one)

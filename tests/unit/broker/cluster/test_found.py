@@ -45,7 +45,7 @@ def test_fewer_voters_than_brokers_may_stand_there_for_a_while() -> None:
     ("found", "says"),
     [
         (DiskReport(EMPTY, 2), "has voted in epoch 2"),
-        (DiskReport(replace(EMPTY, replicas=(PARTITION,))), "it holds partitions"),
+        (DiskReport(replace(EMPTY, replicas=(PARTITION,))), "it has partitions"),
     ],
 )
 def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str) -> None:
