@@ -36,7 +36,6 @@ from broker.storage.folder import parse_folder_name
 from broker.storage.folder_jobs import DELETE_SUFFIX
 from broker.storage.identity import read_topic_id
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager
 from broker.storage.retention import drop_below
 from broker.world import End
 from protocol.errors import ApiError, ErrorCode
@@ -50,8 +49,8 @@ from protocol.messages.membership import (
 )
 from protocol.types import NO_OFFSET, TopicPartition, Uuid
 from protocol.wire.records import iterate_batches
-from tests.sim.disk import SimDisk
 from tests.sim.replication.controller import AlterPartition
+from tests.sim.watched import WatchedDisk, WatchedLogs
 from tests.unit.storage.kit import FOLDER, append, batch, broker_config
 
 if TYPE_CHECKING:
@@ -86,18 +85,6 @@ def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, 
             found.append((header.base_offset, bytes(view)))
             start_offset = header.last_offset + 1
     return found
-
-
-class WatchedDisk(SimDisk):
-    """A disk that says which folder gets another name."""
-
-    def __init__(self, renames: Callable[[str, str], None]) -> None:
-        super().__init__()
-        self._renames = renames
-
-    def rename(self, path: str, target: str) -> None:
-        self._renames(path, target)
-        super().rename(path, target)
 
 
 class Watermarks(BaseReplicaListener):
@@ -166,7 +153,7 @@ class ReplicatedNode:
             listeners={BROKER_LISTENER: address},
             settings={"log.flush.interval.messages": 1},
         )
-        self.logs = LogManager(self.disk, self.config, Uuid(int=1_000 + self.node_id))
+        self.logs = WatchedLogs(self.disk, self.config, Uuid(int=1_000 + self.node_id))
         self.left_over = self.logs.open_all(world.clock.now_ms()).dropped
         assert not self.logs.offline, f"{self.host}: {self.logs.offline}"
         self.replicas: Replicas | None = None
@@ -189,14 +176,16 @@ class ReplicatedNode:
         self.disk.crash(self.cluster.chance)
 
     def _ends(self) -> None:
-        self.durable_ends = {tp.partition: log.recovery_point for tp, log in self.logs.logs.items()}
+        self.durable_ends = {
+            tp.partition: self.logs.durable_end(log) for tp, log in self.logs.logs.items()
+        }
         self.is_up = False
 
     def durable_end(self, index: int) -> int:
         if not self.is_up:
             return self.durable_ends.get(index, 0)
         log = self.logs.get(TopicPartition(TOPIC, index))
-        return 0 if log is None else log.recovery_point
+        return 0 if log is None else self.logs.durable_end(log)
 
     # Its parts.
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.harness.seed import seeded
 from tests.sim.replicated_nodes import FAULTS, MOVES, ReplicatedCluster
+from tests.sim.replicated_scripts import end_of, log_of, settled, until
 
 CHAOS_MS = 5_000
 LIVES = 3
@@ -58,6 +59,24 @@ def test_whatever_fails_what_was_acknowledged_stays_and_all_logs_are_one() -> No
 
 def test_replicas_that_are_taken_away_and_come_back_lose_nothing() -> None:
     lives(LIVES, "moved lives", (3, 4), MOVES)
+
+
+def test_a_log_that_cannot_be_truncated_yet_still_has_what_is_committed() -> None:
+    """A full disk keeps a deposed leader from truncating. It lowers the recovery point first."""
+    cluster, deposed, (second, third) = settled("full")
+    committed = end_of(deposed)
+    for other in (second, third):
+        cluster.network.cut(deposed.host, other.host)
+    for _ in range(3):
+        assert deposed.write(0, b"alone") is not None
+        cluster.pass_time(20)
+    cluster.controller.prefer(0, second.node_id)
+    until(cluster, lambda: second.find(0) is not None)
+    deposed.disk.refuses = lambda path, operation: operation == "write"
+    cluster.network.heal()
+    until(cluster, lambda: log_of(deposed).recovery_point < committed)
+    cluster.advanced(0, committed)
+    cluster.heal()
 
 
 def test_a_node_with_older_metadata_keeps_folders_of_topics_it_has_not_heard_of() -> None:

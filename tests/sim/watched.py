@@ -1,0 +1,44 @@
+"""A node's disk and logs, which report what the invariants of a simulation need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from broker.storage.truncation import Truncation
+from protocol.types import Uuid
+from tests.sim.disk import SimDisk
+
+
+class WatchedDisk(SimDisk):
+    """A disk that says which folder gets another name."""
+
+    def __init__(self, renames: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._renames = renames
+
+    def rename(self, path: str, target: str) -> None:
+        self._renames(path, target)
+        super().rename(path, target)
+
+
+class WatchedLogs(LogManager):
+    """Logs that remember what is durable of a log that is about to be truncated.
+
+    Its recovery point is lowered first, and stays so for as long as the disk refuses the rest.
+    """
+
+    def __init__(self, disk: SimDisk, config: BrokerConfig, new_directory_id: Uuid) -> None:
+        super().__init__(disk, config, new_directory_id)
+        self._kept: dict[Log, int] = {}
+
+    def begin_truncation(self, log: Log, offset: int, now_ms: int) -> Truncation | None:
+        self._kept[log] = min(self.durable_end(log), offset)
+        return super().begin_truncation(log, offset, now_ms)
+
+    def durable_end(self, log: Log) -> int:
+        """Return how far a log is on the disk."""
+        kept = self._kept.get(log, 0) if log._is_out_of_service else 0
+        return max(log.recovery_point, kept)
