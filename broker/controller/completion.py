@@ -1,8 +1,7 @@
 """Decides when the reassignment of a partition is complete, and what remains then (KIP-455).
 
-This module is pure. Only `leadership.change` calls it, for every record of a partition. So a
-reassignment ends in the first record in which its conditions hold, and never in a record that
-breaks them.
+This module is pure. Only `leadership.change` completes a reassignment, and it looks at every record
+of a partition. So a reassignment ends in the first record in which its conditions hold.
 """
 
 from __future__ import annotations
