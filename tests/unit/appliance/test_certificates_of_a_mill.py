@@ -170,6 +170,9 @@ def test_a_start_after_other_names_makes_other_certificates(home: Home) -> None:
         taken_by_its_broker(home, broker, "other.example.org")
     assert shown(home, mill.config)[1].names[0] == "other.example.org"
     assert changed_by(home, mill) == set()
+    fewer = opened(home, names="localhost")
+    assert changed_by(home, fewer) == PAIRS | COPIES
+    assert "other.example.org" not in shown(home, fewer.config)[1].names
 
 
 def test_names_too_many_do_not_stop_a_mill_without_the_key_of_its_ca(home: Home) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.handlers.login import FAILURE_DELAY_MS
 from broker.sessions.login import (
     API_VERSIONS_MAX,
     LOGIN_FRAME_BYTES_MAX,
@@ -107,10 +108,12 @@ def test_pitfall_1_counts_before_the_login_take_no_memory(rig: LoginRig) -> None
 
 
 def test_a_login_has_ten_seconds(rig: LoginRig) -> None:
+    """However often the client says something."""
     client, done = rig.connect(), rig.connect()
     done.log_in()
     client.choose()
     rig.let_time_pass(LOGIN_MS_MAX - 1_000)
+    assert client.ask(ApiVersionsRequest(), 0).error_code == 0
     assert [client.is_closed, done.is_closed] == [False, False]
     rig.let_time_pass(2_000)
     assert [client.is_closed, done.is_closed] == [True, False]
@@ -182,6 +185,8 @@ def refused(rig: LoginRig, user: str, password: str, mechanism: Mechanism) -> tu
     salted = salted_password(password, challenge.salt, challenge.iterations, mechanism.digest)
     assert client.authenticate(exchange.final(challenge, salted)) is None
     begun_ms = rig.clock.monotonic_ms()
+    rig.world.run_for(FAILURE_DELAY_MS - 1)
+    assert len(client.link.sent) == before, "a guess takes its time"
     while not client.is_closed:
         rig.world.run_for(1)
     assert rig.clock.monotonic_ms() - begun_ms < 1_000
