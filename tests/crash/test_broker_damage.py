@@ -27,7 +27,7 @@ def test_partitions_without_metadata_are_refused(tmp_path: Path) -> None:
     broker = with_records(tmp_path)
     shutil.rmtree(broker.log_dir / "__cluster_metadata-0")
     before = sorted(one.name for one in broker.log_dir.iterdir())
-    with pytest.raises(SystemExit, match=r"no __cluster_metadata-0.*put it back"):
+    with pytest.raises(SystemExit, match=r"no __cluster_metadata-0.*put that folder back"):
         broker.start()
     assert sorted(one.name for one in broker.log_dir.iterdir()) == before
 
