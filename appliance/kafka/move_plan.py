@@ -68,12 +68,15 @@ def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan
         drafts.setdefault(draft.tp.topic, []).append(draft)
         total.update(draft.members)
     everything = [draft for of_topic in drafts.values() for draft in of_topic]
-    before: list[tuple[int, ...]] = []
-    # A change for all topics together can open a way to level one topic more.
-    while before != (now := [tuple(draft.members) for draft in everything]):
+    before: list[tuple[int, ...]] | None = None
+    is_first = True
+    # The first round finds the cheapest ways, the others what they leave. A change for all topics
+    # together can also open a way to level one topic more.
+    while is_first or before != [tuple(draft.members) for draft in everything]:
+        before = None if is_first else [tuple(draft.members) for draft in everything]
         for shifts in (_ReplicaShifts(goal), _LeaderShifts(goal)):
-            _level(drafts, goal.usable, shifts, is_first=not before)
-        before = now
+            _level(drafts, goal.usable, shifts, is_first=is_first)
+        is_first = False
     return MovePlan(
         {
             draft.tp: tuple(draft.members)
@@ -277,7 +280,7 @@ def _level(
                     total[broker] += 1
     for topic, of_topic in drafts.items():
         before = dict(loads[topic])
-        _run(of_topic, loads[topic], shifts, total, -2 * COPY_COST if is_first else 0)
+        _run(of_topic, loads[topic], shifts, total, is_first=is_first)
         for broker, load in loads[topic].items():
             total[broker] += load - before[broker]
     if len(drafts) > 1:
@@ -289,18 +292,19 @@ def _run(
     loads: dict[int, int],
     shifts: _ReplicaShifts | _LeaderShifts,
     total: Mapping[int, int],
-    cost_min: int,
+    *,
+    is_first: bool,
 ) -> None:
     def shifts_of(number: int) -> Iterator[Shift]:
         for source, target, cost in shifts.of(of_topic[number]):
-            yield source, target, max(cost, cost_min)
+            yield source, target, cost if is_first else max(cost, 0)
 
     def shift(number: int, source: int, target: int) -> None:
         shifts.shift(of_topic[number], source, target)
 
     if not loads:
         return
-    levelling = Levelling(loads, shifts_of, shift, tie=lambda one: total[one])
+    levelling = Levelling(loads, shifts_of, shift, tie=lambda one: total[one], is_strict=is_first)
     for number in range(len(of_topic)):
         levelling.add(number)
     levelling.level()

@@ -37,6 +37,9 @@ class Levelling(Generic[Item]):
     tie: Callable[[int], int] = lambda _: 0
     changed_with: Callable[[Item], Iterable[Item]] = lambda item: (item,)
     """Returns the items whose possible shifts change when an item is shifted."""
+    is_strict: bool = False
+    """True if shifts can cost less than 0. Then only the cheapest way between two brokers is taken,
+    because any other one could leave a circle that costs less than 0."""
     _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
     _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
 
@@ -50,19 +53,27 @@ class Levelling(Generic[Item]):
         """Shift units until no chain connects two brokers whose loads differ by two or more."""
         blocked: set[Edge] = set()
         while (path := self._cheapest(blocked)) is not None:
-            items = self._items_along(path)
-            if items is None:
-                # Two steps of the chain need the same item.
-                blocked.add((path[0], path[-1]))
-                continue
-            blocked.clear()
-            self.loads[path[0]] -= 1
-            self.loads[path[-1]] += 1
-            for item, (source, target) in zip(items, pairwise(path), strict=True):
-                self.shift(item, source, target)
-            for changed in dict.fromkeys(one for item in items for one in self.changed_with(item)):
-                self._forget(changed)
-                self.add(changed)
+            items: list[Item] = []
+            for edge in pairwise(path):
+                item = self._item_for(edge, items)
+                if item is None:
+                    # Only an item of an earlier step can take this one, so look for another way.
+                    blocked.add((path[0], path[-1]) if self.is_strict else edge)
+                    break
+                items.append(item)
+            else:
+                blocked.clear()
+                self._carry_out(path, items)
+
+    def _carry_out(self, path: list[int], items: list[Item]) -> None:
+        """Shift one unit along a chain, and find the shifts that are possible afterwards."""
+        self.loads[path[0]] -= 1
+        self.loads[path[-1]] += 1
+        for item, (source, target) in zip(items, pairwise(path), strict=True):
+            self.shift(item, source, target)
+        for changed in dict.fromkeys(one for item in items for one in self.changed_with(item)):
+            self._forget(changed)
+            self.add(changed)
 
     def _forget(self, item: Item) -> None:
         for source, target, cost in self._shifts.pop(item):
@@ -83,7 +94,11 @@ class Levelling(Generic[Item]):
             return None
         total, count = sum(loads.values()), len(loads)
         floor, ceiling = total // count, -(-total // count)
-        costs = {edge: min(by_cost) for edge, by_cost in self._edges.items() if by_cost}
+        costs = {
+            edge: min(by_cost)
+            for edge, by_cost in self._edges.items()
+            if by_cost and (self.is_strict or edge not in blocked)
+        }
         best: tuple[tuple[int, ...], list[int]] | None = None
         for source, load in loads.items():
             if load - lowest < 2:
@@ -91,7 +106,7 @@ class Levelling(Generic[Item]):
             reached = _reached(source, costs, len(loads))
             for target, (cost, before) in reached.items():
                 difference = load - loads[target]
-                if difference < 2 or (source, target) in blocked:
+                if difference < 2 or (self.is_strict and (source, target) in blocked):
                     continue
                 phase = 0 if load > ceiling else 1 if loads[target] < floor else 2
                 is_under = loads[target] < floor
@@ -103,18 +118,12 @@ class Levelling(Generic[Item]):
                     best = (key, _path(source, target, before, reached))
         return None if best is None else best[1]
 
-    def _items_along(self, path: list[int]) -> list[Item] | None:
-        """Return the item to move in each step of a chain, each a different one; None if two steps
-        need the same item."""
-        items: list[Item] = []
-        for edge in pairwise(path):
-            by_cost = self._edges[edge]
-            free = (item for item in by_cost[min(by_cost)] if item not in items)
-            item = next(free, None)
-            if item is None:
-                return None
-            items.append(item)
-        return items
+    def _item_for(self, edge: Edge, taken: list[Item]) -> Item | None:
+        """Return the cheapest item for one step that no other step has taken."""
+        by_cost = self._edges[edge]
+        costs = sorted(by_cost)[:1] if self.is_strict else sorted(by_cost)
+        free = (item for cost in costs for item in by_cost[cost] if item not in taken)
+        return next(free, None)
 
 
 Reached = dict[int, tuple[int, int]]
