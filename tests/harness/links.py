@@ -20,6 +20,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from broker.sessions.peers import CATCH_UP_NAME
 from tests.harness.ports import free_port
 
 HEAD_BYTES = 14
@@ -126,7 +127,7 @@ class Links:
         try:
             head = await reader.readexactly(HEAD_BYTES)
             name = await reader.readexactly(struct.unpack(">h", head[-2:])[0])
-            source = int(name.removeprefix(b"broker-"))
+            source = int(name.removeprefix(b"broker-").removesuffix(CATCH_UP_NAME.encode()))
             await self._gate(source, target).wait()
             answers, onward = await asyncio.open_connection("127.0.0.1", self._targets[target])
             onward.write(head + name)
