@@ -44,9 +44,14 @@ def command(cluster: ClusterProcesses, *arguments: str) -> tuple[int, Any, str]:
 
 
 def replicas(cluster: ClusterProcesses, topic: str) -> list[list[int]]:
-    code, rows, said = command(cluster, "topic", "describe", topic)
-    assert code == 0, said
-    return [row["replicas"] for row in rows]
+    """The replicas of each partition, as soon as the broker that is asked knows the topic."""
+
+    def described() -> Any:
+        code, rows, said = command(cluster, "topic", "describe", topic)
+        assert code == 0, said
+        return rows
+
+    return [row["replicas"] for row in wait_until(described, 30, f"{topic} is described")]
 
 
 def fill(cluster: ClusterProcesses, topic: str) -> None:
