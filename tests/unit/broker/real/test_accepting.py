@@ -14,6 +14,7 @@ from broker.config import Listener
 from broker.real.world import LoopWorld
 from broker.world import Address, End
 from tests.harness.descriptors import descriptors_left
+from tests.harness.ports import free_port
 from tests.unit.broker.real.test_dialling import (
     FRAME_BYTES_MAX,
     LOOPBACK,
@@ -33,8 +34,7 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.made: list[Heard] = []
         self.world = LoopWorld(loop, _die, FRAME_BYTES_MAX, 1 << 20)
-        with socket.create_server((LOOPBACK, 0)) as free:
-            self.port = port_of(free)
+        self.port = free_port()
         address = Listener(
             host=LOOPBACK, port=self.port, advertised_host=LOOPBACK, advertised_port=self.port
         )

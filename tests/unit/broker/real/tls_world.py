@@ -13,7 +13,8 @@ from broker.config import BrokerConfig, Listener, TlsFiles
 from broker.real.certificates import Certificates
 from broker.real.world import LoopWorld
 from tests.harness.certificates import CLUSTER_ID, TestAuthority
-from tests.unit.broker.real.test_dialling import LOOPBACK, PATIENCE_S, Heard, _die, port_of
+from tests.harness.ports import free_port
+from tests.unit.broker.real.test_dialling import LOOPBACK, PATIENCE_S, Heard, _die
 
 FRAME_BYTES_MAX = 1 << 20
 UNREAD_BYTES_MAX = 8 << 20
@@ -32,8 +33,7 @@ class Listening:
         name: str = "NET",
         receiver: Callable[[], Heard] = Heard,
     ) -> None:
-        with socket.create_server((LOOPBACK, 0)) as free:
-            self.port = port_of(free)
+        self.port = free_port()
         self.authority = authority
         self.made: list[Heard] = []
         self._receiver = receiver
