@@ -42,11 +42,19 @@ def append(mill: TempMill, name: str, count: int) -> None:
         file.writelines(f"line {number} of {name}\n" for number in range(count))
 
 
+def committed(reading: Reading) -> dict[tuple[str, int], int]:
+    """The offsets that the stream's group has committed of a topic, by partition."""
+    rows = reading.api("lag?group=millrace-stream&topic=logs.text")
+    return {(row["topic"], row["partition"]): row["committed_offset"] or 0 for row in rows}
+
+
 def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
     mill_at_work: TempMill, reading: Reading, chrome: Any
 ) -> None:
     append(mill_at_work, "before.log", 10)
     wait_until(lambda: reading.lines_of("text/before.log") == 10, SETTLED_S, "the first lines")
+    # What the stream has counted, and not committed to its group when it stops, is lag as well.
+    wait_until(lambda: committed(reading) == reading.ends("logs.text"), SETTLED_S, "the commit")
     chrome.get(f"http://127.0.0.1:{mill_at_work.ports['monitor']}/")
     chrome.execute_script("window.opened = 'once'")
     lag, group = "#stream-lag .wait b", "[data-group=millrace-stream] .lag"
