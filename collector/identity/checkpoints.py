@@ -61,6 +61,9 @@ class Checkpoint:
     lost_possible: bool = False
     counts_again: bool = False
     """Whether a user asked to read the file again even if it is a copy of another file."""
+    lines_end: int | None = None
+    """The offset after which only an unfinished line was found, up to `size`; None if there was no
+    unfinished line, or if it is unknown."""
 
     def stored(self) -> Stored:
         """Return the stored file as `decide` needs it.
@@ -80,7 +83,7 @@ class Checkpoint:
             self.size,
             self.trail,
             self.archive is None,
-            unread_lines_end=self.size,
+            unread_lines_end=self.size if self.lines_end is None else self.lines_end,
         )
 
     def is_forgotten(self, now_ms: int, forget_after_ms: int) -> bool:
@@ -126,6 +129,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     }
     value |= {"lost": True} if c.lost_possible else {}
     value |= {"again": True} if c.counts_again else {}
+    value |= {"lines_end": c.lines_end} if c.lines_end is not None else {}
     # The bytes of a name that is not UTF-8 are kept as lone surrogates, which JSON escapes.
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -144,6 +148,7 @@ def decode(generation: str, value: bytes) -> Checkpoint:
 def _decode(generation: str, fields: dict[str, Any]) -> Checkpoint:
     archive = fields["archive"]
     ended_ms, birth_ns = fields["ended_ms"], fields["birth_ns"]
+    lines_end = fields.get("lines_end")
     return Checkpoint(
         generation,
         str(fields["path"]),
@@ -162,6 +167,7 @@ def _decode(generation: str, fields: dict[str, Any]) -> Checkpoint:
         None if ended_ms is None else int(ended_ms),
         bool(fields.get("lost")),
         bool(fields.get("again")),
+        None if lines_end is None else int(lines_end),
     )
 
 

@@ -102,6 +102,9 @@ class Generation:
     complete."""
     held_back_ms: int | None = None
     """The time since when the file's first lines have waited for the file before it."""
+    lines_end: int | None = None
+    """`unread_lines_end` as it was stored before a restart; None once `size` has changed or the
+    file is read."""
     last_mark: Mark | None = None
     passed: list[Mark] = field(default_factory=list)
     """Marks of the blocks handed out since the last transaction was committed."""
@@ -149,7 +152,9 @@ class Generation:
     def unread_lines_end(self) -> int:
         """The offset after which no complete line has been found in the file so far."""
         tailer = self.tailer
-        if tailer is None or tailer.doubt is not None or tailer.request(self.size) is not None:
+        if tailer is None:
+            return self.text_end if self.lines_end is None else self.lines_end
+        if tailer.doubt is not None or tailer.request(self.size) is not None:
             return self.text_end
         return min(self.text_end, tailer.read_position)
 
@@ -256,6 +261,11 @@ class Generation:
             self.size,
         )
 
+    def note_size(self, size: int) -> None:
+        """Note the size that a scan has found."""
+        if size != self.size:
+            self.size, self.lines_end = size, None
+
     def wake(self, tailer: Tailer) -> None:
         """Begin or resume reading at the evidence of the tailer."""
         self.follow(tailer)
@@ -264,6 +274,7 @@ class Generation:
     def follow(self, tailer: Tailer) -> None:
         """Continue with a tailer that follows the rules of the current input section."""
         self.tailer = tailer
+        self.lines_end = None
         self.ruled_by = self.section
 
     def was_read(self, *, to_its_end: bool) -> None:
@@ -342,6 +353,7 @@ class Generation:
         self.trail = extend_trail(self.trail, self.passed, safe.position)
         self.passed.clear()
         self.last_mark = Mark(safe.position, safe.marker)
+        lines_end = self.unread_lines_end
         return Checkpoint(
             self.name,
             self.path,
@@ -360,6 +372,7 @@ class Generation:
             self.ended_ms,
             self.lost_possible,
             self.counts_again and not safe.position,
+            lines_end if lines_end < self.text_end else None,
         )
 
 
@@ -410,5 +423,6 @@ def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
         is_stored=True,
         lost_possible=c.lost_possible,
         counts_again=c.counts_again,
+        lines_end=c.lines_end,
         last_mark=Mark(c.fingerprint.position, c.fingerprint.marker),
     )

@@ -321,7 +321,7 @@ class Registry:
         self._route(known)
         known.stamp = seen.stamp
         if not known.is_archive:
-            known.size = max(seen.size, known.position)
+            known.note_size(max(seen.size, known.position))
         known.revive(State.LIVE if seen.path == known.first_path else State.ROTATED)
         self._by_path[seen.path] = known
 

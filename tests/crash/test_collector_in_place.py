@@ -58,22 +58,8 @@ mapped.truncate(end)
 """
 
 
-PINNED = 7
-
-
 def test_files_that_are_written_in_place_and_kills(tmp_path: Path) -> None:
-    """With pinned moments: with those of seed 48860446 a file is said to have lost lines, though
-    every line arrives."""
-    kills_at_moments_of(PINNED, tmp_path)
-
-
-@pytest.mark.slow
-def test_files_that_are_written_in_place_and_kills_at_any_moment(tmp_path: Path) -> None:
-    kills_at_moments_of(seed(), tmp_path)
-
-
-def kills_at_moments_of(number: int, tmp_path: Path) -> None:
-    count = 2_000
+    number, count = seed(), 2_000
     rng = random.Random(number)
     expected = [b"m %08d %s" % (n, b"x" * 80) for n in range(count)]
     expected += [b"o %08d" % n for n in range(count)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.identity.checkpoints import decode, encode
 from collector.read.in_place import HOLE_QUIET_MS, STAMP_SURE_MS
 from collector.status import file_row
 from tests.unit.collector.world import EVENTS, World
@@ -206,6 +207,43 @@ def test_an_open_line_is_taken_back_to_the_position(world: World) -> None:
     world.append("a", b"two\n")
     world.look()
     world.expect(2, lost_possible=0, truncated=0)
+
+
+def test_an_open_line_is_rewritten_shorter_while_the_collector_is_down(world: World) -> None:
+    world.append("a", b"one\nprogress 10% ....................")
+    world.look()
+    world.kill()
+    os.truncate(world.path("a"), 4)
+    put(world, "a", 4, b"two\n")
+    world.up()
+    world.look()
+    assert world.lines == [b"one", b"two"]
+    world.expect(2, lost_possible=0, truncated=0, rewritten=0)
+
+
+def test_an_open_line_is_taken_back_while_the_collector_is_down(world: World) -> None:
+    world.append("a", b"one\nhalf")
+    world.look()
+    world.kill()
+    os.truncate(world.path("a"), 4)
+    world.up()
+    world.look()
+    world.append("a", b"two\n")
+    world.look()
+    world.expect(2, lost_possible=0)
+
+
+def test_lines_that_were_seen_and_cut_away_while_the_collector_is_down_are_told(
+    world: World,
+) -> None:
+    world.write(20, "a")
+    world.look()
+    committed = world.path("a").stat().st_size
+    world.write(5, "a")
+    world.feeder.reader.judge(world.walker.scan(), world.now_ms)
+    known = world.feeder.reader.registry.generations.popitem()[1]
+    stored = decode(known.name, encode(known.cut(world.now_ms)))
+    assert stored.stored().unread_lines_end == stored.size > committed
 
 
 def test_lines_that_were_seen_and_cut_away_are_told(world: World) -> None:

@@ -45,6 +45,7 @@ def checkpoint(**changes: object) -> Checkpoint:
         {"archive": Evidence().advance(b"gz" * 40).fingerprint()},
         {"fingerprint": Evidence().fingerprint(), "trail": ()},
         {"lost_possible": True},
+        {"lines_end": 7001},
         {"fingerprint": Evidence().fingerprint(), "counts_again": True},
     ],
 )
