@@ -3,7 +3,7 @@ served.
 
 The listener BROKER is for other brokers. It gets more handlers while this broker joins the cluster.
 All other listeners are for clients and share one table of handlers. A listener that requires a
-login has a guard before that table.
+login has a guard before that table, and before the fast path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of
 from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.login_session import LoginGuard, LoginSession
+from broker.sessions.login_session import LoginFastPath, LoginGuard, LoginSession
 from broker.sessions.reception import FastPath, NoFastPath, Reception, Starts
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
@@ -67,13 +67,15 @@ class Listeners:
     ) -> None:
         """Open the client listeners. `fast_path` and `settle` are as in `Reception`."""
         self.clients.serve(handlers, SERVED)
+        clock = self._world.clock
+        guard, guarded_path = LoginGuard(self.clients, clock), LoginFastPath(fast_path, clock)
         for name in self._listening:
-            if name != BROKER_LISTENER:
-                clients = self.clients
-                dispatcher = (
-                    LoginGuard(clients, self._world.clock) if self._needs_login(name) else clients
-                )
-                self._open(name, dispatcher, fast_path, settle, self._budget)
+            if name == BROKER_LISTENER:
+                continue
+            if self._needs_login(name):
+                self._open(name, guard, guarded_path, settle, self._budget)
+            else:
+                self._open(name, self.clients, fast_path, settle, self._budget)
 
     def _open(
         self,

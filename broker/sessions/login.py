@@ -132,6 +132,10 @@ class Login:
             return "the session ended, because the client did not log in again"
         return ""
 
+    def allows_all(self, now_ms: int) -> bool:
+        """Return True if the client has logged in and may send every request at this time."""
+        return self.is_complete and not self.has_failed and not self.overdue(now_ms)
+
     def check_request(self, api_key: int, now_ms: int) -> None:
         """Raise NotLoggedIn if a request may not be served. Call this before its body is
         decoded."""
