@@ -26,6 +26,9 @@ ITERATIONS_DEFAULT = 8_192
 CLIENT_ITERATIONS_MAX = 1_000_000
 """The most iterations that a server can make this client compute: half a second."""
 
+ITERATIONS_DIGITS_MAX = 9
+"""The most digits of a number of iterations. Longer numbers are refused before they are parsed."""
+
 SALT_BYTES = 24
 NONCE_BYTES = 24
 
@@ -69,7 +72,7 @@ class Mechanism(IntEnum):
 MECHANISMS = {one.sasl_name: one for one in Mechanism}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ScramKeys:
     """What both sides derive from a password."""
 
@@ -196,15 +199,19 @@ class ClientExchange:
         nonce, salt, iterations = (value for _, value in fields[:3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the server's nonce does not continue ours")
-        if not iterations.isdecimal() or not (
-            ITERATIONS_MIN <= int(iterations[:9]) <= CLIENT_ITERATIONS_MAX
+        # A number is refused by its length first, because it can have any number of zeros in front.
+        shown = iterations[:ITERATIONS_DIGITS_MAX]
+        if (
+            shown != iterations
+            or not shown.isdecimal()
+            or not ITERATIONS_MIN <= int(shown) <= CLIENT_ITERATIONS_MAX
         ):
             raise ScramError(
-                f"the server asks for {iterations[:9]} iterations,"
+                f"the server asks for {shown} iterations,"
                 f" expected {ITERATIONS_MIN} to {CLIENT_ITERATIONS_MAX}"
             )
         self._challenge = message
-        return Challenge(_checked_nonce(nonce), _decoded(salt), int(iterations))
+        return Challenge(_checked_nonce(nonce), _decoded(salt), int(shown))
 
     def final(self, challenge: Challenge, salted: bytes) -> bytes:
         """Return the client's last message, with the proof that it has the password."""
