@@ -23,12 +23,7 @@ def read_password(user: str, file: str | None) -> str:
     It never comes from the arguments, because every account of the machine can read those. Raises
     CommandError.
     """
-    if file is None:
-        password = _prompted(user)
-    elif file == FROM_STDIN:
-        password = sys.stdin.readline(PASSWORD_BYTES_MAX + 2).removesuffix("\n")
-    else:
-        password = _of_file(file)
+    password = _prompted(user) if file is None else _of_file(file)
     check_password(user, password)
     return password
 
@@ -47,24 +42,33 @@ def _prompted(user: str) -> str:
 
 
 def _of_file(file: str) -> str:
+    """Return the content of a file, or the first line of standard input."""
+    shown = "standard input" if file == FROM_STDIN else file
     try:
-        return Path(file).read_text(encoding="utf-8").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{file}: found no UTF-8, expected a text file", Exit.USAGE) from error
+        if file == FROM_STDIN:
+            text = sys.stdin.readline(PASSWORD_BYTES_MAX + 2)
+        else:
+            text = Path(file).read_text(encoding="utf-8")
+        # In some locales Python accepts other bytes from standard input, as surrogates.
+        text.encode()
+    except UnicodeError:
+        # The error is not chained, because it contains the bytes of the password.
+        raise CommandError(f"{shown}: found no UTF-8, expected a text file", Exit.USAGE) from None
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{shown}: {error.strerror}", Exit.USAGE) from error
+    return text.removesuffix("\n")
 
 
 def check_password(user: str, password: str) -> None:
     """Raise CommandError if a password is easy to guess, or cannot be typed in a client."""
     if len(password) < PASSWORD_LENGTH_MIN:
         fault = f"has {len(password)} characters, expected at least {PASSWORD_LENGTH_MIN}"
+    elif not password.isprintable():
+        fault = "has control characters, which clients cannot be told"
     elif len(password.encode()) > PASSWORD_BYTES_MAX:
         fault = f"is longer than {PASSWORD_BYTES_MAX} bytes"
     elif password.lower() == user.lower():
         fault = "equals the name of the user"
-    elif not password.isprintable():
-        fault = "has control characters, which clients cannot be told"
     else:
         return
     raise CommandError(f"the password {fault}; nothing was changed", Exit.USAGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from appliance.output import CommandError
         ("The.User.Shop", "equals the name of the user"),
         ("twelve chars\t", "has control characters"),
         ("twelve chars\n\n", "has control characters"),
+        ("twelve chars \udcff", "has control characters"),
         ("x" * 1_025, "is longer than 1024 bytes"),
         ("é" * 513, "is longer than 1024 bytes"),
     ],
@@ -47,6 +49,15 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     missing.write_bytes(b"\xff" * 20)
     with pytest.raises(CommandError, match="found no UTF-8, expected a text file"):
         read_password("shop", str(missing))
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_standard_input_that_is_not_utf_8(monkeypatch: pytest.MonkeyPatch, errors: str) -> None:
+    """The locale decides how Python decodes standard input."""
+    piped = io.TextIOWrapper(io.BytesIO(b"\xff" * 20 + b"\n"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr(sys, "stdin", piped)
+    with pytest.raises(CommandError, match="standard input: found no UTF-8, expected a text file"):
+        read_password("shop", "-")
 
 
 def test_a_prompt_asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
