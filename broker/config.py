@@ -97,7 +97,7 @@ class BrokerConfig(BrokerKeys):
     """The rack of the node (`broker.rack`), which spreads the replicas of a partition."""
     tls: TlsFiles | None = None
     """The certificate files; None if no listener has TLS."""
-    login_secret: bytes = b""
+    login_secret: bytes = field(default=b"", repr=False)
     """The secret of the cluster from which the salts of unknown users are made. It is empty if no
     listener requires a login."""
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)

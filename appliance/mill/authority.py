@@ -6,7 +6,7 @@ files. The library is `cryptography`, which is here for MySQL's passwords alread
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -39,7 +39,7 @@ class KeyPair:
     """A certificate and its private key."""
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

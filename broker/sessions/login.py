@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol.errors import WireError
 from protocol.messages.api import ApiKey
@@ -89,7 +89,7 @@ class LoginRules:
     """The data of the broker that a step of a login needs."""
 
     credentials: Mapping[CredentialKey, ScramCredential]
-    salt_secret: bytes
+    salt_secret: bytes = field(repr=False)
     """The secret from which the salts of unknown users are made."""
     session_ms: int
     """The lifetime of a session in milliseconds; 0 without an end."""

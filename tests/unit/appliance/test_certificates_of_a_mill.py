@@ -85,6 +85,10 @@ def test_keys_are_private_and_what_clients_trust_is_not(home: Home) -> None:
     assert b"PRIVATE" not in public.read_bytes()
 
 
+def test_a_private_key_is_not_printed() -> None:
+    assert "PRIVATE" not in repr(new_authority("a cluster", NOW))
+
+
 def test_a_second_time_the_ca_stays_and_the_certificates_are_new(home: Home) -> None:
     renew(home, BROKERS, (), NOW)
     before = {path: path.read_bytes() for path in home.secrets.rglob("*") if path.is_file()}

@@ -13,6 +13,7 @@ from broker.sessions.login import (
     API_VERSIONS_MAX,
     LOGIN_FRAME_BYTES_MAX,
     LOGIN_MS_MAX,
+    LoginRules,
 )
 from protocol.errors import ErrorCode
 from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
@@ -458,6 +459,15 @@ def test_the_log_names_the_user_and_the_reason_but_no_secret(
     shown = str([vars(record) for record in found])
     assert "the proof is wrong" in shown and "shop" in shown
     assert "canary" not in shown
+
+
+def test_no_secret_is_printed(rig: LoginRig) -> None:
+    """In a log, a stack trace or a failed assertion."""
+    config = rig.broker.parts.settings.config
+    rules = LoginRules({}, config.login_secret, 0)
+    assert config.login_secret == b"secret of the cluster"
+    for one in (config, rules):
+        assert "secret of the cluster" not in repr(one)
 
 
 # Frames before the login.
