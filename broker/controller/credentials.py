@@ -62,7 +62,7 @@ def alter_credentials(
                     "a user credential cannot be altered twice in the same request",
                 )
             record = _record_of(change, image)
-            if len(names | {change.name}) > USERS_MAX:
+            if change.name not in names and len(names) >= USERS_MAX:
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users, which is the most"
                 )

@@ -118,3 +118,7 @@ def test_the_number_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     users = [upsertion("a"), upsertion("b"), upsertion("c")]
     assert altered(rig, *users) == [("a", 0), ("b", 0), ("c", full)]
     assert altered(rig, upsertion("b", Mechanism.SHA_256)) == [("b", 0)]
+    # A version with another limit can have made more users. They can still be changed and removed.
+    monkeypatch.setattr(credentials, "USERS_MAX", 1)
+    assert altered(rig, upsertion("a")) == [("a", 0)]
+    assert altered(rig, ScramCredentialDeletion(name="b", mechanism=1)) == [("b", 0)]
