@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.login import LoginSettings
 from protocol.client.tls import TlsSettings
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.ports import free_ports
+from tests.harness.secured import brokers_found
 
 pytestmark = pytest.mark.live
 
@@ -29,21 +28,8 @@ CANARY = "canary of a password"
 
 def reached(mill: TempMill, port: int, password: str) -> int:
     """The number of brokers that a client finds, which trusts the copy of the CA for clients."""
-
-    async def ask() -> int:
-        cluster = Cluster(
-            f"localhost:{port}",
-            client_id="me",
-            tls=TlsSettings(ca=str(mill.home.data / "ca.pem")),
-            login=LoginSettings("shop", password),
-        )
-        try:
-            await cluster.start(5_000)
-            return len(cluster.current.brokers)
-        finally:
-            await cluster.close()
-
-    return asyncio.run(ask())
+    trusting = TlsSettings(ca=str(mill.home.data / "ca.pem"))
+    return brokers_found(f"localhost:{port}", trusting, LoginSettings("shop", password))
 
 
 def test_a_mill_with_users(tmp_path: Path) -> None:

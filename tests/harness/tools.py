@@ -35,7 +35,6 @@ LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
 REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
 CLUSTER = _TOOLS + "ClusterTool"
 METADATA_QUORUM = _TOOLS + "MetadataQuorumCommand"
-LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
 FEATURES = _TOOLS + "FeatureCommand"
 
 LOG4J = """status=error

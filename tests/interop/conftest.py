@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.config.replication import replication_settings
+from tests.harness.certificates import TestAuthority, new_test_authority
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.tools import warnings_of
 
@@ -61,6 +62,12 @@ def no_complaints(
             if one.levelno >= logging.WARNING
         ]
     assert [one for one in said if not any(re.search(each, one) for each in provoked)] == []
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
+    """A CA of the module's own, for brokers with TLS."""
+    return new_test_authority(tmp_path_factory.mktemp("tls"))
 
 
 ONE = pytest.param(1, id="one")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,17 @@ from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.login import LoginSettings
 from protocol.client.tls import TlsSettings
-from protocol.client.user_admin import describe_users, remove_credential, set_password
+from protocol.client.user_admin import describe_users, remove_credential
 from protocol.security.scram import Mechanism
 from tests.harness.broker import BrokerProcess
-from tests.harness.certificates import TestAuthority, new_test_authority
-from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
+from tests.harness.certificates import TestAuthority
+from tests.harness.secured import (
+    brokers_found,
+    console_tools_write_and_read,
+    give_password,
+    kcat_writes_and_reads,
+)
+from tests.harness.tools import KafkaTools
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -39,33 +44,14 @@ MECHANISMS = [one.sasl_name for one in Mechanism]
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
-    return new_test_authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def broker(
     tmp_path_factory: pytest.TempPathFactory, authority: TestAuthority
 ) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("broker")
     with BrokerProcess(folder, tls=authority.write(), needs_login=True) as running:
         for mechanism in Mechanism:
-            give_password(running, USER, PASSWORD, mechanism)
+            give_password(running.bootstrap, USER, PASSWORD, mechanism)
         yield running
-
-
-def give_password(
-    broker: BrokerProcess, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
-) -> None:
-    """Write a credential over the plain listener."""
-
-    async def change() -> None:
-        cluster = Cluster(broker.bootstrap, client_id="admin")
-        await cluster.start(10_000)
-        await set_password(cluster, user, password, mechanism)
-        await cluster.close()
-
-    asyncio.run(change())
 
 
 def confluent(
@@ -155,19 +141,13 @@ def test_aiokafka(broker: BrokerProcess, authority: TestAuthority, mechanism: st
 def test_kafkas_console_tools(
     broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    tools = KafkaTools(tmp_path, broker.net_bootstrap)
-    settings = tools.file(
-        "client.properties",
+    console_tools_write_and_read(
+        KafkaTools(tmp_path, broker.net_bootstrap),
         "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
         f' username="{USER}" password="{PASSWORD}";\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={authority.file}\n",
     )
-    told = ("--command-config", settings)
-    tools.run(CONSOLE_PRODUCER, "--topic", "console", *told, stdin="one\ntwo\n")
-    read = ("--from-beginning", "--max-messages", "2")
-    found = tools.run(CONSOLE_CONSUMER, "--topic", "console", *read, *told)
-    assert found.split()[:2] == ["one", "two"]
 
 
 def test_pitfall_11_kcat(broker: BrokerProcess, authority: TestAuthority) -> None:
@@ -176,37 +156,18 @@ def test_pitfall_11_kcat(broker: BrokerProcess, authority: TestAuthority) -> Non
     """
     settings = confluent(broker, authority)
     del settings["bootstrap.servers"], settings["log_level"]
-    options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
-    kcat = ["kcat", "-b", broker.net_bootstrap, *options, "-t", "kcat"]
-    subprocess.run([*kcat, "-P"], input=b"one\ntwo\n", check=True, timeout=30)
-    read = subprocess.run(
-        [*kcat, "-C", "-e", "-q"], capture_output=True, check=True, timeout=30, text=True
+    kcat_writes_and_reads(
+        broker.net_bootstrap, [f"{key}={value}" for key, value in settings.items()]
     )
-    assert read.stdout.split() == ["one", "two"]
 
 
 def reached(
-    broker: BrokerProcess,
-    authority: TestAuthority,
-    password: str = PASSWORD,
-    user: str = USER,
+    broker: BrokerProcess, authority: TestAuthority, password: str = PASSWORD, user: str = USER
 ) -> int:
-    """The number of brokers that our client finds."""
-
-    async def ask() -> int:
-        cluster = Cluster(
-            broker.net_bootstrap,
-            client_id="me",
-            tls=TlsSettings(ca=str(authority.file)),
-            login=LoginSettings(user, password),
-        )
-        try:
-            await cluster.start(2_000)
-            return len(cluster.current.brokers)
-        finally:
-            await cluster.close()
-
-    return asyncio.run(ask())
+    """The number of brokers that our client finds. A wrong password is tried for two seconds."""
+    trusting = TlsSettings(ca=str(authority.file))
+    login = LoginSettings(user, password)
+    return brokers_found(broker.net_bootstrap, trusting, login, timeout_ms=2_000)
 
 
 def test_our_client(broker: BrokerProcess, authority: TestAuthority) -> None:
@@ -288,8 +249,8 @@ def test_our_client_administers_users_and_they_survive_a_restart(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
     with BrokerProcess(tmp_path, tls=authority.write("restart"), needs_login=True) as broker:
-        give_password(broker, "a", "one")
-        give_password(broker, "b", "two", Mechanism.SHA_256)
+        give_password(broker.bootstrap, "a", "one")
+        give_password(broker.bootstrap, "b", "two", Mechanism.SHA_256)
         broker.kill9()
         broker.start()
 
@@ -311,7 +272,7 @@ def test_our_client_administers_users_and_they_survive_a_restart(
 def test_a_changed_password_ends_the_connections_of_the_user(
     broker: BrokerProcess, authority: TestAuthority
 ) -> None:
-    give_password(broker, "temp", "first")
+    give_password(broker.bootstrap, "temp", "first")
 
     async def talk() -> None:
         cluster = Cluster(
@@ -322,7 +283,7 @@ def test_a_changed_password_ends_the_connections_of_the_user(
         )
         await cluster.start(10_000)
         connection = await cluster.connection(1)
-        await asyncio.to_thread(give_password, broker, "temp", "second")
+        await asyncio.to_thread(give_password, broker.bootstrap, "temp", "second")
         await asyncio.wait_for(connection.wait_closed(), 10)
         await cluster.close()
 
@@ -340,7 +301,7 @@ def test_pitfall_12_clients_that_never_log_in_again_work_on(
     reauth = {"connections.max.reauth.ms": 3_000}
     files = authority.write("reauth")
     with BrokerProcess(tmp_path, reauth, tls=files, needs_login=True) as broker:
-        give_password(broker, USER, PASSWORD)
+        give_password(broker.bootstrap, USER, PASSWORD)
 
         async def write() -> None:
             producer = aiokafka.AIOKafkaProducer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,15 +16,19 @@ from confluent_kafka.admin import AdminClient
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.tls import TlsSettings
-from protocol.client.user_admin import set_password
-from protocol.security.scram import Mechanism
 from tests.harness import families
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority, new_test_authority
 from tests.harness.cluster import ClusterProcesses
+from tests.harness.secured import (
+    brokers_found,
+    console_tools_write_and_read,
+    give_password,
+    kcat_writes_and_reads,
+)
 from tests.harness.seed import seeded
 from tests.harness.tally import tell
-from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
+from tests.harness.tools import KafkaTools
 from tests.harness.verifiable.process import Family, Verifiable
 from tests.harness.wait import wait_until
 from tests.interop.test_three_brokers_clients import (
@@ -57,7 +60,7 @@ def run(
     with made as cluster, ExitStack() as stack:
         create_topics(cluster, wanted)
         if login is not None:
-            asyncio.run(add_user(cluster.bootstrap, *login))
+            give_password(cluster.bootstrap, *login)
         clients = []
         for family in wanted:
             try:
@@ -71,14 +74,6 @@ def run(
             one.finish()
         judge(cluster, clients, kills)
         assert "TLS" not in cluster.log_text(), "a handshake failed"
-
-
-async def add_user(bootstrap: str, user: str, password: str) -> None:
-    """Write the user's credential over a listener without login."""
-    cluster = Cluster(bootstrap, client_id="admin")
-    await cluster.start(10_000)
-    await set_password(cluster, user, password, Mechanism.SHA_512)
-    await cluster.close()
 
 
 LOGIN = ("shop", "a long password")
@@ -108,11 +103,6 @@ def test_all_families_go_on_over_tls_while_brokers_are_killed(tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
-    return new_test_authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
 def broker(
     tmp_path_factory: pytest.TempPathFactory, authority: TestAuthority
 ) -> Iterator[BrokerProcess]:
@@ -123,55 +113,31 @@ def broker(
 def test_kafkas_console_tools(
     broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    tools = KafkaTools(tmp_path, broker.net_bootstrap)
-    settings = tools.file(
-        "client.properties",
+    console_tools_write_and_read(
+        KafkaTools(tmp_path, broker.net_bootstrap),
         "security.protocol=SSL\nssl.truststore.type=PEM\n"
         f"ssl.truststore.location={authority.file}\n",
     )
-    told = ("--command-config", settings)
-    tools.run(CONSOLE_PRODUCER, "--topic", "console", *told, stdin="one\ntwo\n")
-    read = ("--from-beginning", "--max-messages", "2")
-    found = tools.run(CONSOLE_CONSUMER, "--topic", "console", *read, *told)
-    assert found.split()[:2] == ["one", "two"]
 
 
 def test_kcat(broker: BrokerProcess, authority: TestAuthority) -> None:
-    options = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={authority.file}"]
-    kcat = ["kcat", "-b", broker.net_bootstrap, *options, "-t", "kcat"]
-    subprocess.run([*kcat, "-P"], input=b"one\ntwo\n", check=True, timeout=30)
-    read = subprocess.run(
-        [*kcat, "-C", "-e", "-q"], capture_output=True, check=True, timeout=30, text=True
+    kcat_writes_and_reads(
+        broker.net_bootstrap, ["security.protocol=SSL", f"ssl.ca.location={authority.file}"]
     )
-    assert read.stdout.split() == ["one", "two"]
-
-
-def reached(bootstrap: str, tls: TlsSettings | None) -> int:
-    """The number of brokers that our client finds."""
-
-    async def ask() -> int:
-        cluster = Cluster(bootstrap, client_id="me", tls=tls)
-        try:
-            await cluster.start(5_000)
-            return len(cluster.current.brokers)
-        finally:
-            await cluster.close()
-
-    return asyncio.run(ask())
 
 
 def test_our_client_believes_its_ca_alone(
     broker: BrokerProcess, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    assert reached(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
+    assert brokers_found(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
     other = new_test_authority(tmp_path)
     with pytest.raises(BrokerUnreachable, match="certificate is refused: unable to get local"):
-        reached(broker.net_bootstrap, TlsSettings(ca=str(other.file)))
+        brokers_found(broker.net_bootstrap, TlsSettings(ca=str(other.file)))
 
 
 def test_a_client_without_tls_is_sent_away_and_the_log_says_why(broker: BrokerProcess) -> None:
     with pytest.raises(BrokerUnreachable, match="closed the connection"):
-        reached(broker.net_bootstrap, None)
+        brokers_found(broker.net_bootstrap, None)
     assert "a client without TLS came to a TLS listener" in broker.log_text()
 
 
@@ -179,7 +145,7 @@ def test_tls_on_a_plain_listener_is_named_in_the_log(
     broker: BrokerProcess, authority: TestAuthority
 ) -> None:
     with pytest.raises(BrokerUnreachable):
-        reached(broker.bootstrap, TlsSettings(ca=str(authority.file)))
+        brokers_found(broker.bootstrap, TlsSettings(ca=str(authority.file)))
     assert "a client speaks TLS to a listener without it" in broker.log_text()
 
 
@@ -191,7 +157,7 @@ def test_a_client_that_dials_another_name_is_refused_by_itself(
     with BrokerProcess(tmp_path, tls=authority.write("by-address", leaf)) as broker:
         by_name = f"localhost:{broker.net_port}"
         with pytest.raises(BrokerUnreachable, match="Hostname mismatch"):
-            reached(by_name, TlsSettings(ca=str(authority.file)))
+            brokers_found(by_name, TlsSettings(ca=str(authority.file)))
         admin = AdminClient(
             {
                 "bootstrap.servers": by_name,
@@ -203,7 +169,7 @@ def test_a_client_that_dials_another_name_is_refused_by_itself(
         )
         with pytest.raises(KafkaException):
             admin.list_topics(timeout=3)
-        assert reached(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
+        assert brokers_found(broker.net_bootstrap, TlsSettings(ca=str(authority.file))) == 1
 
 
 def test_a_certificate_is_replaced_under_a_client_that_stays(
@@ -219,7 +185,7 @@ def test_a_certificate_is_replaced_under_a_client_that_stays(
             await cluster.start(5_000)
             connection = await cluster.connection(1)
             authority.write("replaced")
-            assert await asyncio.to_thread(reached, broker.net_bootstrap, trusting) == 1
+            assert await asyncio.to_thread(brokers_found, broker.net_bootstrap, trusting) == 1
             assert "certificate replaced" in broker.log_text()
             assert await cluster.connection(1) is connection
             await cluster.metadata(refresh=True)

@@ -13,17 +13,12 @@ import pytest
 from appliance.cli.app import main
 from appliance.kafka_tools import configs
 from tests.harness.broker import BrokerProcess
-from tests.harness.certificates import TestAuthority, new_test_authority
+from tests.harness.certificates import TestAuthority
 from tests.interop.test_login_clients import reached
 
 pytestmark = pytest.mark.live
 
 CANARY = "canary of a password"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
-    return new_test_authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")

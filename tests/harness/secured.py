@@ -1,0 +1,71 @@
+"""Steps that the tests of TLS and of logins share: write a user, and connect clients."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+
+from protocol.client.cluster import Cluster
+from protocol.client.login import LoginSettings
+from protocol.client.tls import TlsSettings
+from protocol.client.user_admin import set_password
+from protocol.security.scram import Mechanism
+from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
+
+
+def give_password(
+    bootstrap: str, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
+) -> None:
+    """Write a user's credential over a listener without login."""
+
+    async def change() -> None:
+        cluster = Cluster(bootstrap, client_id="admin")
+        await cluster.start(10_000)
+        await set_password(cluster, user, password, mechanism)
+        await cluster.close()
+
+    asyncio.run(change())
+
+
+def brokers_found(
+    bootstrap: str,
+    tls: TlsSettings | None,
+    login: LoginSettings | None = None,
+    *,
+    timeout_ms: int = 5_000,
+) -> int:
+    """The number of brokers that our client finds."""
+
+    async def ask() -> int:
+        cluster = Cluster(bootstrap, client_id="me", tls=tls, login=login)
+        try:
+            await cluster.start(timeout_ms)
+            return len(cluster.current.brokers)
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def console_tools_write_and_read(tools: KafkaTools, settings: str) -> None:
+    """Write two records with Kafka's console producer, and read them with its consumer.
+
+    `settings` has the client's properties, one a line.
+    """
+    told = ("--command-config", tools.file("client.properties", settings))
+    tools.run(CONSOLE_PRODUCER, "--topic", "console", *told, stdin="one\ntwo\n")
+    read = ("--from-beginning", "--max-messages", "2")
+    found = tools.run(CONSOLE_CONSUMER, "--topic", "console", *read, *told)
+    assert found.split()[:2] == ["one", "two"]
+
+
+def kcat_writes_and_reads(bootstrap: str, settings: Sequence[str]) -> None:
+    """Write two records with kcat, and read them. `settings` are `key=value`."""
+    options = [word for one in settings for word in ("-X", one)]
+    kcat = ["kcat", "-b", bootstrap, *options, "-t", "kcat"]
+    subprocess.run([*kcat, "-P"], input=b"one\ntwo\n", check=True, timeout=30)
+    read = subprocess.run(
+        [*kcat, "-C", "-e", "-q"], capture_output=True, check=True, timeout=30, text=True
+    )
+    assert read.stdout.split() == ["one", "two"]
