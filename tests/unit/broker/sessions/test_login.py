@@ -20,12 +20,10 @@ from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
 from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from protocol.messages.topics import CreateTopicsRequest
 from protocol.security.scram import ClientExchange, Mechanism, salted_password
 from tests.harness.seed import seeded
-from tests.harness.wire import batch_of, fetch_request, produce_request
 from tests.unit.broker.login_rig import LoginClient, LoginRig
 from tests.unit.protocol.examples import Examples
 
@@ -307,50 +305,6 @@ def test_a_request_after_the_end_is_not_served_even_before_the_sweep() -> None:
     assert client.is_closed
 
 
-def producing(rig: LoginRig) -> tuple[LoginClient, bytes]:
-    """A client that has logged in and written two records, and its third Produce."""
-    rig.create("t")
-    client = rig.connect()
-    client.log_in()
-    request = produce_request("t", batch_of([b"v"]))
-    for _ in range(2):
-        client.send(request, 9)
-        rig.flusher.sync()
-        rig.world.settle()
-        response = client.answer(ProduceRequest, 9).responses[0]
-        assert response.partition_responses[0].error_code == 0
-    return client, client.encoded(request, 9)
-
-
-def log_end(rig: LoginRig) -> int:
-    """The number of records in partition 0 of topic t."""
-    return rig.broker.parts.replicas.find("t", 0).log.log_end_offset
-
-
-def test_a_produce_like_the_last_is_not_served_after_the_end_either() -> None:
-    """The fast path knows the same end as the guard of all other requests."""
-    rig = LoginRig(connections_max_reauth_ms=60_000)
-    rig.set_password("shop", "secret")
-    client, third = producing(rig)
-    rig.clock.advance(60_001)
-    client.send_bytes(third)
-    assert client.is_closed
-    assert log_end(rig) == 2
-
-
-def test_a_produce_like_the_last_is_not_served_after_a_login_that_failed(rig: LoginRig) -> None:
-    client, third = producing(rig)
-    rig.clock.advance(2_000)
-    client.choose()
-    assert client.authenticate(b"nonsense") is None
-    rig.world.run_for(FAILURE_DELAY_MS)
-    assert client.answer(SaslAuthenticateRequest, 2).error_code == FAILED
-    was_closed = client.is_closed
-    client.send_bytes(third)
-    assert (was_closed, client.is_closed) == (False, True)
-    assert log_end(rig) == 2
-
-
 def test_sessions_without_an_end(rig: LoginRig) -> None:
     rig = LoginRig(connections_max_reauth_ms=0)
     rig.set_password("shop", "secret")
@@ -430,25 +384,6 @@ def test_a_changed_or_removed_user_is_logged_out_at_once(
     assert half.authenticate(exchange.final(challenge, salted)) is None
     rig.let_time_pass(200)
     assert half.answer(SaslAuthenticateRequest, 2).error_code == FAILED
-
-
-def test_a_changed_user_gets_no_answer_to_what_is_under_way(rig: LoginRig) -> None:
-    """A Fetch that waits for records, and a Produce whose batch is not yet synced."""
-    rig.create("t", flush_messages="1")
-    reader, writer = rig.connect(), rig.connect()
-    for client in (reader, writer):
-        client.log_in()
-    reader.send(fetch_request("t", max_wait_ms=60_000), 11)
-    assert reader.session.parked_fetch is not None
-    writer.send(produce_request("t", batch_of([b"v"])), 9)
-    sent = [client.link.sent for client in (reader, writer)]
-    rig.set_password("shop", "other")
-    assert reader.is_closed and writer.is_closed
-    assert reader.session.parked_fetch is None
-    rig.flusher.sync()
-    rig.let_time_pass(61_000)
-    assert [client.link.sent for client in (reader, writer)] == sent
-    assert rig.connect().log_in(password="other").error_code == 0
 
 
 def test_the_log_names_the_user_and_the_reason_but_no_secret(
