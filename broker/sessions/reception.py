@@ -68,7 +68,8 @@ class CountedSession(Protocol):
 
     @property
     def has_spoken(self) -> bool:
-        """True if the client has sent at least one byte."""
+        """True if the client has sent at least one byte, or has logged in where a login is
+        required."""
 
 
 class SessionLimits(Protocol):
@@ -78,7 +79,7 @@ class SessionLimits(Protocol):
         """Admit a session and return an empty string, or return the limit that it exceeds."""
 
     def spoke(self, session: CountedSession) -> None:
-        """Note that the client of a session has sent its first byte."""
+        """Note that `has_spoken` of a session has become true."""
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
         """Note a change of the session's memory in bytes. Return the limit that the total exceeds,

@@ -142,7 +142,7 @@ class Sessions:
         return refusal
 
     def spoke(self, session: CountedSession) -> None:
-        """Note that the client of a session has sent its first byte."""
+        """Note that `has_spoken` of a session has become true."""
         self.tally(session.listener_name).silent_count -= 1
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
