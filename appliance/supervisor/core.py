@@ -257,6 +257,7 @@ class Supervisor:
     def restart_in_turns(self, names: Collection[str], now_ms: int) -> list[Effect]:
         """Restart these parts one after the other, while the others do their work.
 
+        Parts without a process, for example those that were stopped by hand, start at once.
         If a round runs, or has ended before all parts had their turn, it continues with the parts
         that still wait, and no part is added.
         """
@@ -264,8 +265,10 @@ class Supervisor:
             return []
         self.turns.begin()
         if not self._awaiting_turns():
-            for name in names:
-                self.parts[name].successor = self.parts[name].part
+            for entry in [self.parts[name] for name in names]:
+                entry.successor = entry.part
+                if entry.state not in LIVE:
+                    self._exchange(entry)
         return self.tick(now_ms)
 
     def _exchange(self, entry: PartEntry) -> None:

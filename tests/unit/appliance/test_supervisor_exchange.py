@@ -369,6 +369,21 @@ def test_a_rolling_restart_of_one_broker_leaves_the_others_alone() -> None:
     assert mill.is_healthy
 
 
+def test_a_rolling_restart_starts_a_broker_that_has_no_process() -> None:
+    mill = cluster()
+    mill.stop_part("b2", 5)
+    mill.on_exit("b2", 0, 6)
+    assert state_of(mill, "b2") is PartPhase.STOPPED
+    assert deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10)) == [Start("b2")]
+    looked = deeds(mill.on_probe("b2", ProbeResult.OK, "", 20))
+    assert turn(mill, looked, 30) == [Terminate("b1", False)]
+    # A broker that crashed waits for its next start, and has no process either.
+    mill = cluster()
+    mill.on_exit("b3", -9, 5)
+    assert deeds(mill.restart_in_turns(["b3"], 10)) == [Start("b3")]
+    assert not mill.parts["b3"].awaits_its_turn
+
+
 def test_a_rolling_restart_that_is_asked_for_again_restarts_no_broker_twice() -> None:
     mill = cluster()
     turn(mill, deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10)), 10)
