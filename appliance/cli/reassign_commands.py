@@ -78,28 +78,27 @@ def execute(
         if folders:
             reassign.check_folders(folders, await reassign.folders_of(cluster, found.brokers))
         reassign.check_targets(targets, found, await reassign.cordoned(cluster, found.brokers))
-        return found, await reassign.sizes(cluster, found.brokers)
+        return found, await reassign.disk_use(cluster, found.brokers)
 
-    found, (largest, usable) = with_cluster(bootstrap, timeout, survey)
+    found, disks = with_cluster(bootstrap, timeout, survey)
     states = {tp: found.state(tp, target) for tp, target in targets.items()}
     new = {tp: target for tp, target in targets.items() if states[tp] is reassign.MoveState.OTHER}
     emit("reassign-execute/1", move_rows(found, new), output, as_json, nothing="nothing to start")
-    lines = _summary(found, new, largest)
-    short = reassign.check_room(targets, found, largest, usable)
-    if short and not force:
-        raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
-    if new and dry_run:
-        say("\n".join([*lines, *short, "nothing was started"]))
-    if dry_run:
-        return
     if new:
-        confirm([*lines, *short], yes)
+        short = reassign.check_room(targets, found, disks)
+        if short and not force:
+            raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
+        lines = [*_summary(found, new, disks.largest), *short]
+        if dry_run:
+            say("\n".join([*lines, "nothing was started"]))
+            return
+        confirm(lines, yes)
         before = {tp: found.original(tp, one) for tp, one in found.partitions() if tp in targets}
         _keep_rollback(rollback_file(plan), before)
         errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, new))
         say(f"started {counted(len(new) - len(errors), 'move')}")
         refuse_errors(errors)
-    if not detach:
+    if not (detach or dry_run):
         _follow(bootstrap, timeout, targets, plan)
 
 

@@ -17,7 +17,7 @@ from appliance.output import CommandError, Exit, size_text
 from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.config_admin import describe_configs
-from protocol.client.log_admin import describe_log_dirs
+from protocol.client.log_admin import LogDir, describe_log_dirs
 from protocol.client.metadata import BrokerInfo
 from protocol.client.reassignment_admin import (
     Reassignment,
@@ -70,7 +70,11 @@ class ClusterReplicas:
         topic = self.topics.get(tp.topic)
         if topic is None or topic.error:
             return None
-        return next((one for one in topic.partitions if one.partition == tp.partition), None)
+        partitions = topic.partitions
+        # Brokers list partitions by number, so the search is for one that does not exist.
+        if tp.partition < len(partitions) and partitions[tp.partition].partition == tp.partition:
+            return partitions[tp.partition]
+        return next((one for one in partitions if one.partition == tp.partition), None)
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionDetails]]:
         """Yield all partitions."""
@@ -116,6 +120,22 @@ class ReplicaFolders:
     replicas: Folders
 
 
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """The sizes of replicas, and the free space of brokers, all in bytes."""
+
+    replicas: Mapping[tuple[TopicPartition, int], int]
+    """By partition and broker."""
+    largest: Mapping[TopicPartition, int]
+    """The size of the largest replica of each partition."""
+    usable: Mapping[int, int | None]
+    """The free space of each broker; None if the broker does not report it."""
+
+    def missing(self, tp: TopicPartition, broker: int) -> int:
+        """Return the bytes that a broker lacks of a partition. A copy can be there in part."""
+        return max(0, self.largest.get(tp, 0) - self.replicas.get((tp, broker), 0))
+
+
 async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
     """Ask for these topics (None: all), with what moves. Raises as the cluster does."""
     topics = await describe_topics(cluster, names)
@@ -135,23 +155,27 @@ async def cordoned(cluster: Cluster, brokers: Collection[int]) -> frozenset[int]
     )
 
 
-async def sizes(
-    cluster: Cluster, brokers: Collection[int]
-) -> tuple[dict[TopicPartition, int], dict[int, int | None]]:
-    """Return the size of the largest replica of each partition, and the free space of each broker.
+async def log_dirs(cluster: Cluster, brokers: Collection[int]) -> dict[int, tuple[LogDir, ...]]:
+    """Return the log folders of these brokers. A broker that does not answer is left out."""
+    answers = await describe_log_dirs(cluster, sorted(brokers))
+    return {node_id: found for node_id, found in answers.items() if isinstance(found, tuple)}
+
+
+async def disk_use(cluster: Cluster, brokers: Collection[int]) -> DiskUse:
+    """Ask these brokers for the sizes of their replicas, and for their free space.
 
     A broker that does not answer is left out.
     """
+    replicas: dict[tuple[TopicPartition, int], int] = {}
     largest: dict[TopicPartition, int] = {}
     usable: dict[int, int | None] = {}
-    for node_id, folders in (await describe_log_dirs(cluster, sorted(brokers))).items():
-        if not isinstance(folders, tuple):
-            continue
+    for node_id, folders in (await log_dirs(cluster, brokers)).items():
         for folder in folders:
             usable[node_id] = folder.usable_bytes
             for one in folder.replicas:
+                replicas[one.tp, node_id] = one.size_bytes
                 largest[one.tp] = max(largest.get(one.tp, 0), one.size_bytes)
-    return largest, usable
+    return DiskUse(replicas, largest, usable)
 
 
 async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolders:
@@ -161,12 +185,11 @@ async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolde
     """
     replicas: dict[tuple[TopicPartition, int], str] = {}
     paths: dict[int, list[str]] = {}
-    for node_id, folders in (await describe_log_dirs(cluster, sorted(brokers))).items():
-        if isinstance(folders, tuple):
-            paths[node_id] = [folder.path for folder in folders]
-            replicas |= {
-                (one.tp, node_id): folder.path for folder in folders for one in folder.replicas
-            }
+    for node_id, folders in (await log_dirs(cluster, brokers)).items():
+        paths[node_id] = [folder.path for folder in folders]
+        replicas |= {
+            (one.tp, node_id): folder.path for folder in folders for one in folder.replicas
+        }
     return ReplicaFolders(paths, replicas)
 
 
@@ -222,26 +245,26 @@ def _missing(tp: TopicPartition, found: ClusterReplicas) -> str:
     return f"{tp}: topic {tp.topic!r} has the partitions 0 to {len(topic.partitions) - 1}"
 
 
-def check_room(
-    targets: Targets,
-    found: ClusterReplicas,
-    largest: Mapping[TopicPartition, int],
-    usable: Mapping[int, int | None],
-) -> list[str]:
+def check_room(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> list[str]:
     """Return a sentence for each broker whose disk is too small for the copies of a plan.
 
-    Reassignments under way count too, because their copies also need room.
+    Reassignments under way count too, because their copies also need room. Bytes that are copied
+    already need no room again.
     """
     needed = Counter[int]()
     for tp, partition in found.partitions():
         target = targets.get(tp, found.future(tp, partition))
         for broker in target:
             if broker not in partition.in_sync_replicas:
-                needed[broker] += largest.get(tp, 0)
+                needed[broker] += disks.missing(tp, broker)
+    for tp, moving in found.moving.items():
+        if tp.topic not in found.topics:
+            for broker in moving.adding:
+                needed[broker] += disks.missing(tp, broker)
     short = []
     for broker, bytes_to_copy in sorted(needed.items()):
         wanted = bytes_to_copy + bytes_to_copy // 10 + ROOM_MIN_BYTES
-        free = usable.get(broker)
+        free = disks.usable.get(broker)
         if free is not None and bytes_to_copy and free < wanted:
             short.append(
                 f"broker {broker} has {size_text(free)} free and needs {size_text(wanted)}: "

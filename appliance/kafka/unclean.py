@@ -7,15 +7,14 @@ their last epochs and offsets. So the number of lost records is unknown, and it 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from appliance.kafka.reassign import ClusterReplicas, look
+from appliance.kafka.reassign import ClusterReplicas, disk_use, look
 from appliance.output import size_text
 from protocol.client.cluster import Cluster
-from protocol.client.log_admin import describe_log_dirs
 from protocol.client.topic_details import PartitionDetails
 from protocol.types import TopicPartition
 
-Sizes = Mapping[tuple[int, TopicPartition], int]
-"""The bytes of each replica, by broker and partition."""
+Sizes = Mapping[tuple[TopicPartition, int], int]
+"""The bytes of each replica, by partition and broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,9 @@ async def survey(
     """
     names = None if named is None else {tp.topic for tp in named}
     found = await look(cluster, names)
-    sizes: dict[tuple[int, TopicPartition], int] = {}
-    for node_id, folders in (await describe_log_dirs(cluster, sorted(found.brokers))).items():
-        if isinstance(folders, tuple):
-            sizes |= {
-                (node_id, one.tp): one.size_bytes for folder in folders for one in folder.replicas
-            }
+    disks = await disk_use(cluster, found.brokers)
     elections = [
-        election_of(tp, one, found, sizes)
+        election_of(tp, one, found, disks.replicas)
         for tp, one in found.partitions()
         if one.leader_id is None and (named is None or tp in named)
     ]
@@ -86,7 +80,7 @@ def election_of(
     return UncleanElection(
         tp,
         elected,
-        None if elected is None else sizes.get((elected, tp)),
+        None if elected is None else sizes.get((tp, elected)),
         away,
         tuple(sorted(trusted - {elected})),
     )

@@ -1,6 +1,6 @@
 """A cluster that only answers: partitions, brokers and reassignments, for commands that move them.
 
-All brokers are one scripted server. Reassignments start and are cancelled as KIP-455 says, and end
+Each broker is a scripted server. Reassignments start and are cancelled as KIP-455 says, and end
 when the test says so.
 """
 
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from protocol.errors import ErrorCode
@@ -19,6 +20,8 @@ from protocol.wire.schema import Message
 from tests.unit.client.scripted_server import Received, ScriptedServer
 
 MIB = 1 << 20
+NODE_IDS = range(1, 6)
+"""The ids that a broker can have; a test can put one of them in service later."""
 
 
 @dataclass
@@ -32,7 +35,11 @@ class FakePartition:
 
 @dataclass
 class FakeCluster:
-    """`brokers` maps the ids in service to their racks. `free` are the free bytes of each."""
+    """`brokers` maps the ids in service to their racks. `free` are the free bytes of each.
+
+    `sizes` are the bytes of replicas. Without them a replica has 1 MiB, and none if a reassignment
+    adds it.
+    """
 
     brokers: dict[int, str | None]
     partitions: dict[TopicPartition, FakePartition] = field(default_factory=dict)
@@ -41,7 +48,9 @@ class FakeCluster:
     min_isr: int = 1
     asked: list[Any] = field(default_factory=list)
     refuses: ErrorCode = ErrorCode.NONE
+    sizes: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     address: str = ""
+    ports: dict[int, int] = field(default_factory=dict)
 
     def topic(self, name: str, *replicas: list[int]) -> None:
         for number, members in enumerate(replicas):
@@ -62,30 +71,34 @@ class FakeCluster:
 
     @contextmanager
     def serving(self) -> Iterator["FakeCluster"]:
-        """Answer on a port of its own, in a thread, while the block runs."""
+        """Answer on a port for each broker, in a thread, while the block runs."""
         loop = asyncio.new_event_loop()
-        server = ScriptedServer(self._answer)
-        loop.run_until_complete(server.start())
-        self.address = server.address
+        servers = {one: ScriptedServer(partial(self._answer, one)) for one in NODE_IDS}
+        for node_id, server in servers.items():
+            loop.run_until_complete(server.start())
+            self.ports[node_id] = server.port
+        self.address = servers[NODE_IDS[0]].address
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
         try:
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+            for server in servers.values():
+                asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
 
-    def _answer(self, request: Received) -> Message:
+    def _answer(self, node_id: int, request: Received) -> Message:
         self.asked.append(request.message)
+        if request.api_key == ApiKey.DESCRIBE_LOG_DIRS:
+            return self._log_dirs(node_id)
         answers = {
             ApiKey.METADATA: self._metadata,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self._list,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter,
             ApiKey.DESCRIBE_CONFIGS: self._configs,
-            ApiKey.DESCRIBE_LOG_DIRS: self._log_dirs,
             ApiKey.ELECT_LEADERS: self._elect,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
         }
@@ -101,11 +114,12 @@ class FakeCluster:
         return sorted({tp.topic for tp in self.partitions})
 
     def _metadata(self, request: Any) -> Message:
-        host, _, port = self.address.partition(":")
         names = self._names if request.topics is None else [one.name for one in request.topics]
         return metadata.MetadataResponse(
             brokers=[
-                metadata.MetadataResponseBroker(node_id=one, host=host, port=int(port), rack=rack)
+                metadata.MetadataResponseBroker(
+                    node_id=one, host="127.0.0.1", port=self.ports[one], rack=rack
+                )
                 for one, rack in self.brokers.items()
             ],
             controller_id=min(self.brokers),
@@ -227,13 +241,20 @@ class FakeCluster:
             ]
         )
 
-    def _log_dirs(self, request: Any) -> Message:
+    def _log_dirs(self, node_id: int) -> Message:
         topics = [
             log_dirs.DescribeLogDirsTopic(
                 name=name,
                 partitions=[
-                    log_dirs.DescribeLogDirsPartition(partition_index=number, partition_size=MIB)
-                    for number, _ in self._of(name)
+                    log_dirs.DescribeLogDirsPartition(
+                        partition_index=number,
+                        partition_size=self.sizes.get(
+                            (TopicPartition(name, number), node_id),
+                            0 if node_id in one.adding else MIB,
+                        ),
+                    )
+                    for number, one in self._of(name)
+                    if node_id in one.replicas
                 ],
             )
             for name in self._names

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.elections import ListPartitionReassignmentsResponse
 from protocol.types import TopicPartition
 from tests.harness.wait import wait_until
-from tests.unit.appliance.fake_cluster import FakeCluster, FakePartition
+from tests.unit.appliance.fake_cluster import MIB, FakeCluster, FakePartition
 from tests.unit.appliance.test_commands import run
 
 LIST = "ListPartitionReassignmentsRequest"
@@ -253,6 +253,36 @@ def test_trap_16_a_disk_that_is_too_small_is_named_before_the_start(desk: Desk) 
     assert code == Exit.CONDITION
     assert "broker 4 has 1.0 GiB free and needs 1.0 GiB: 1 MiB to copy" in "\n".join(err)
     assert desk.execute("--force", "--detach")[0] == 0
+
+
+def test_a_plan_that_continues_needs_room_for_the_missing_bytes_only(desk: Desk) -> None:
+    moved = TopicPartition("logs", 0)
+    desk.write(logs=[[4, 2]], other=[[4]])
+    desk.cluster.sizes = {(moved, 1): 100 * MIB, (moved, 2): 100 * MIB}
+    desk.execute("--detach")
+    # Nearly all of the copy is on the disk already.
+    desk.cluster.sizes[moved, 4] = 90 * MIB
+    desk.cluster.free = (1 << 30) + 20 * MIB
+    desk.write(logs=[[4, 2], [2, 4]])
+    code, _, err = desk.execute("--detach")
+    assert (code, err[-1]) == (0, "started 1 move")
+
+
+def test_moves_of_other_topics_need_room_too(desk: Desk) -> None:
+    desk.write(other=[[4]])
+    desk.execute("--detach")
+    desk.cluster.free = (1 << 30) + 2 * MIB
+    desk.write(logs=[[4, 2]])
+    code, _, err = desk.execute("--detach")
+    assert code == Exit.CONDITION
+    assert "2 MiB to copy" in "\n".join(err)
+
+
+def test_a_plan_that_starts_nothing_needs_no_room(desk: Desk) -> None:
+    desk.write(logs=[[4, 2]])
+    desk.execute("--detach")
+    desk.cluster.free = 1
+    assert desk.execute("--detach") == (0, [], ["nothing to start"])
 
 
 @pytest.mark.parametrize(
