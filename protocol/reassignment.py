@@ -14,6 +14,17 @@ def original_replicas(replicas: Sequence[int], adding: Collection[int]) -> tuple
     return tuple(one for one in replicas if one not in adding)
 
 
+def election_order(
+    replicas: Sequence[int], adding: Collection[int], removing: Collection[int]
+) -> tuple[int, ...]:
+    """Return the replicas in the order in which they are elected.
+
+    Replicas that a reassignment adds come last, so that it can be cancelled without an election.
+    Replicas that stay come first, so that its end needs none.
+    """
+    return tuple(sorted(replicas, key=lambda one: (one in adding, one in removing)))
+
+
 def effective_min_isr(min_isr: int, replicas: Sequence[int], adding: Collection[int]) -> int:
     """Return how many in-sync replicas a commit needs: `min.insync.replicas`, and at most the
     number of original replicas."""

@@ -11,6 +11,7 @@ from appliance.kafka.reassign import ClusterReplicas, disk_use, look
 from appliance.output import size_text
 from protocol.client.cluster import Cluster
 from protocol.client.topic_details import PartitionDetails
+from protocol.reassignment import election_order
 from protocol.types import TopicPartition
 
 Sizes = Mapping[tuple[TopicPartition, int], int]
@@ -21,7 +22,8 @@ Sizes = Mapping[tuple[TopicPartition, int], int]
 class UncleanElection:
     """A partition that only an unclean election can give a leader.
 
-    `elected` is the replica that would lead: the first one in service. `away` are the replicas that
+    `elected` is the replica that would lead: of those in service, the first that the controller
+    elects. `away` are the replicas that
     are not in service, and `trusted` those of them that were in sync or eligible last.
     """
 
@@ -69,7 +71,11 @@ def election_of(
     tp: TopicPartition, partition: PartitionDetails, found: ClusterReplicas, sizes: Sizes
 ) -> UncleanElection:
     """Return the election of a partition without a leader."""
-    live = [one for one in partition.replicas if one in found.brokers]
+    moving = found.moving.get(tp)
+    order = partition.replicas
+    if moving is not None:
+        order = election_order(order, moving.adding, moving.removing)
+    live = [one for one in order if one in found.brokers]
     away = tuple(one for one in partition.replicas if one not in found.brokers)
     elected = live[0] if live else None
     trusted = {

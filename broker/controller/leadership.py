@@ -42,7 +42,7 @@ from broker.metadata.records import (
     PartitionChangeRecord,
 )
 from protocol.errors import ApiError, ErrorCode
-from protocol.reassignment import effective_min_isr
+from protocol.reassignment import effective_min_isr, election_order
 from protocol.types import NO_NODE, Uuid
 
 Brokers = Mapping[int, BrokerImage]
@@ -138,16 +138,11 @@ def elect(
 
 
 def by_preference(partition: PartitionImage) -> Sequence[int]:
-    """Return the replicas in the order in which they are elected.
-
-    Replicas that a reassignment adds come last, so that it can be cancelled without an election.
-    Replicas that stay come first, so that its end needs none.
-    """
+    """Return the replicas in the order in which they are elected."""
     if not partition.is_moving:
         return partition.replicas
-    return sorted(
-        partition.replicas,
-        key=lambda one: (one in partition.adding_replicas, one in partition.removing_replicas),
+    return election_order(
+        partition.replicas, partition.adding_replicas, partition.removing_replicas
     )
 
 

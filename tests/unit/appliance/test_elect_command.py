@@ -74,6 +74,19 @@ def test_an_unclean_election_says_first_what_may_be_lost(
     )
 
 
+def test_a_replica_that_a_reassignment_adds_leads_last(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The controller elects in this order, and the consent is about the broker that will lead."""
+    cluster.partitions[TopicPartition("logs", 0)] = FakePartition(
+        [2, 1, 3], [3], NO_NODE, adding=[2], removing=[3]
+    )
+    unclean = ("--all", "--type", "unclean", "--dry-run")
+    code, _, err = elect(cluster, monkeypatch, tmp_path, *unclean)
+    assert code == 0
+    assert err[0].startswith("logs-0: broker 1 would lead with its copy (1 MiB)")
+
+
 def test_where_no_replica_is_in_service_nothing_can_be_elected(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,7 +2,12 @@
 
 import pytest
 
-from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
+from protocol.reassignment import (
+    effective_min_isr,
+    election_order,
+    is_under_replicated,
+    original_replicas,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +18,11 @@ def test_original_replicas(
     replicas: tuple[int, ...], adding: tuple[int, ...], originals: tuple[int, ...]
 ) -> None:
     assert original_replicas(replicas, adding) == originals
+
+
+def test_replicas_that_stay_are_elected_first_and_added_ones_last() -> None:
+    assert election_order((4, 2, 1, 3), (4,), (1,)) == (2, 3, 1, 4)
+    assert election_order((2, 1), (), ()) == (2, 1)
 
 
 def test_the_minimum_is_at_most_the_number_of_original_replicas() -> None:
