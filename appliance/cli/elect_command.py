@@ -63,6 +63,8 @@ def elect_leader(
     named = _named(bootstrap, timeout, partitions or [], file)
     if kind == UNCLEAN:
         named = _consented(bootstrap, timeout, named, yes, dry_run)
+        if not named:
+            emit("elect-leader/1", [], output, as_json)
         if not named or dry_run:
             return
     elif dry_run:

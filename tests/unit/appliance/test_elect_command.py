@@ -72,6 +72,8 @@ def test_an_unclean_election_says_first_what_may_be_lost(
         [],
         ["no partition needs an unclean election"],
     )
+    code, out, _ = elect(cluster, monkeypatch, tmp_path, *unclean, "--json")
+    assert (code, json.loads(out[0])["data"]) == (0, [])
 
 
 def test_a_replica_that_a_reassignment_adds_leads_last(
