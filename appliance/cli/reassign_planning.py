@@ -96,9 +96,13 @@ def _write(plan: "MovePlan", found: "ClusterReplicas", path: Path) -> None:
 
     if plan.targets:
         before = {tp: found.original(tp, one) for tp, one in found.partitions()}
-        back = rollback_file(path)
         reassignment_files.write(path, plan.targets)
-        reassignment_files.write(back, {tp: before[tp] for tp in plan.targets})
+        back = rollback_file(path)
+        try:
+            reassignment_files.write(back, {tp: before[tp] for tp in plan.targets})
+        except CommandError:
+            path.unlink()
+            raise
         say(f"the plan is in {path}, the way back in {back}; nothing was moved")
     for note in plan.notes:
         say(f"note: {note}")

@@ -183,6 +183,17 @@ def test_a_plan_is_never_overwritten(desk: Desk) -> None:
     assert "plan.json exists: name another file with --write" in err[-1]
 
 
+def test_a_plan_without_a_way_back_is_not_kept(desk: Desk) -> None:
+    desk.back.write_text("of an earlier plan")
+    for _ in range(2):
+        code, _, err = desk.generate("--add", "4")
+        assert code == Exit.USAGE
+        assert "rollback.json exists: name another file with --write" in err[-1]
+        assert not desk.plan.exists()
+    assert desk.back.read_text() == "of an earlier plan"
+    assert desk.reassign("generate", "--write", ".", "--add", "4")[0] == Exit.USAGE
+
+
 def test_a_plan_for_what_is_not_there(desk: Desk) -> None:
     desk.write(missing=[[1]], logs=[[1], [2], [3], [4], [1]], other=[[9]])
     code, _, err = desk.execute()
