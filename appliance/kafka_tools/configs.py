@@ -54,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("configs", "Describe and change settings of topics, brokers and groups.")
+    parser = ToolParser(
+        "configs", "Describe and change settings of topics, brokers, groups and users."
+    )
     parser.connects()
     add = parser.add_argument
     for flag in ("describe", "alter", "all", "force", "entity-default", "broker-defaults"):
@@ -162,12 +164,26 @@ def _changes(options: argparse.Namespace) -> dict[str, str | None]:
     if options.delete_config:
         changes.update(dict.fromkeys(name.strip() for name in options.delete_config.split(",")))
     if options.add_config:
-        changes.update(configs.parse_settings(options.add_config))
+        changes.update(_added(options.add_config))
     if options.add_config_file:
         changes.update(_settings_of_file(options.add_config_file))
     if not changes:
         raise UsageFault("--alter needs --add-config, --add-config-file or --delete-config")
     return changes
+
+
+def _added(text: str) -> dict[str, str]:
+    try:
+        return configs.parse_settings(text)
+    except CommandError:
+        if without_passwords(text) == text:
+            raise
+        # The reason can quote the rest of a password with a comma.
+        raise CommandError(
+            "--add-config: expected key=value, or key=[a,b], and commas between; a password with a"
+            " comma needs the form [password=P]",
+            Exit.USAGE,
+        ) from None
 
 
 def _settings_of_file(path: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from appliance.kafka_tools.base import UsageFault
 from protocol.security.scram import ITERATIONS_DEFAULT, MECHANISMS, Mechanism
 
 _CREDENTIAL = re.compile(r"\[?(?:iterations=(?P<iterations>\d+),)?password=(?P<password>.+?)\]?")
-_PASSWORD = re.compile(r"password=.*")
+_PASSWORD = re.compile(r"password=.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -24,14 +24,16 @@ def credential_changes(
 ) -> dict[Mechanism, NewPassword | None]:
     """Return the new password of each mechanism; None deletes the credential.
 
-    Raises UsageFault for other settings of users, which are quotas.
+    Raises UsageFault for other settings of users, which are quotas. It names no setting that comes
+    after a password, because that can be the rest of a password with a comma.
     """
     found: dict[Mechanism, NewPassword | None] = {}
     for name, value in changes.items():
         mechanism = MECHANISMS.get(name)
         if mechanism is None:
             expected = " or ".join(MECHANISMS)
-            raise UsageFault(f"found {name}, expected {expected}: there are no quotas yet")
+            shown = "another setting" if any(found.values()) else name
+            raise UsageFault(f"found {shown}, expected {expected}: there are no quotas yet")
         if value is None:
             found[mechanism] = None
             continue

@@ -216,6 +216,10 @@ def test_pitfall_23_a_failed_command_does_not_repeat_the_password(
         "SCRAM-SHA-512=[iterations=9,password=a canary]",
         "SCRAM-SHA-512[password=canary]",
         "SCRAM-SHA-1=[password=canary]",
+        # A comma ends a value that has no brackets.
+        "SCRAM-SHA-512=password=a,canary",
+        "SCRAM-SHA-512=password=a,canary=b",
+        "SCRAM-SHA-512=[password=a\ncanary],b",
     ):
         assert configs.main((*SERVER, *USER, "--add-config", value)) != 0
         said = capsys.readouterr()
