@@ -1,1 +1,1 @@
-kafka-leader-election
+kafka-topics
