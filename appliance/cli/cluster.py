@@ -195,20 +195,26 @@ def _plain(value: object) -> object:
 
 
 def confirm(plan: Sequence[str], yes: bool) -> None:
-    """Show what would be deleted, and continue only after consent.
+    """Show what would be changed, and continue only after consent.
 
     Raises CommandError and Abort.
     """
     for line in plan:
         say(line)
-    if yes:
-        return
+    if not yes and ask("go on? [y/N]").lower() not in ("y", "yes"):
+        raise typer.Abort
+
+
+def ask(question: str) -> str:
+    """Ask a question that `--yes` makes needless. Return the answer without spaces around it.
+
+    Raises CommandError without a terminal.
+    """
     if not sys.stdin.isatty():
         raise CommandError("nothing was done: without a terminal this needs --yes", Exit.USAGE)
-    sys.stderr.write("go on? [y/N] ")
+    sys.stderr.write(f"{question} ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise typer.Abort
+    return sys.stdin.readline().strip()
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """`millrace elect-leader`: give leaderships back to preferred replicas, or elect without one."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from appliance.cli.cluster import (
     Row,
     TimeoutOption,
     YesOption,
+    ask,
     complete_topics,
     emit,
     with_cluster,
@@ -22,7 +22,6 @@ from appliance.cli.cluster import (
 from appliance.output import CommandError, Exit, counted, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.unclean import UncleanElection
     from protocol.client.cluster import Cluster
     from protocol.errors import ApiError
     from protocol.types import TopicPartition
@@ -89,18 +88,13 @@ def _elect(
     )
     rows: list[Row] = []
     for tp, error in sorted(found.items()):
-        is_needless = error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
+        outcome, why = "elected", None
+        if error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+            outcome = "not needed"
+        elif error is not None:
+            outcome, why = "failed", error.message
         rows.append(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "outcome": "elected"
-                if error is None
-                else "not needed"
-                if is_needless
-                else "failed",
-                "error": None if error is None or is_needless else error.message,
-            }
+            {"topic": tp.topic, "partition": tp.partition, "outcome": outcome, "error": why}
         )
     emit("elect-leader/1", rows, output, as_json, nothing="no partition needs an election")
     if any(row["error"] for row in rows):
@@ -162,15 +156,7 @@ def _consented(
             raise typer.Exit(Exit.FAILED)
         return []
     if not dry_run and not yes:
-        _ask(able)
+        count = counted(len(able), "partition")
+        if ask(f'records of {count} can be lost; type "{CONSENT}" to go on:') != CONSENT:
+            raise typer.Abort
     return [one.tp for one in able]
-
-
-def _ask(elections: "list[UncleanElection]") -> None:
-    if not sys.stdin.isatty():
-        raise CommandError("nothing was done: without a terminal this needs --yes", Exit.USAGE)
-    count = counted(len(elections), "partition")
-    sys.stderr.write(f'records of {count} can be lost; type "{CONSENT}" to go on: ')
-    sys.stderr.flush()
-    if sys.stdin.readline().strip() != CONSENT:
-        raise typer.Abort
