@@ -275,18 +275,13 @@ def cancel(
     if plan is not None:
         chosen = reassignment_files.parse_plan(reassignment_files.read(str(plan)), str(plan))
     found, min_isr = with_cluster(bootstrap, timeout, reassign.look_for_cancel)
-    rows = []
-    lines = []
-    for tp in sorted(found.moving):
-        if chosen is None or tp in chosen:
-            row, line = _cancelled(found, tp, min_isr.get(tp.topic))
-            rows.append(row)
-            lines.append(line)
+    tps = [tp for tp in sorted(found.moving) if chosen is None or tp in chosen]
+    cancelled = [_cancelled(found, tp, min_isr.get(tp.topic)) for tp in tps]
+    rows = [row for row, _ in cancelled]
     emit("reassign-cancel/1", rows, output, as_json, nothing="none of these partitions moves")
     if not rows or dry_run:
         return
-    confirm([f"to be cancelled: {line}" for line in lines], yes)
-    tps = [tp for tp in sorted(found.moving) if chosen is None or tp in chosen]
+    confirm([f"to be cancelled: {line}" for _, line in cancelled], yes)
     targets: dict[TopicPartition, Sequence[int] | None] = dict.fromkeys(tps)
     errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, targets))
     say(f"cancelled {counted(len(tps) - len(errors), 'move')}")
@@ -297,13 +292,15 @@ def _cancelled(
     found: "ClusterReplicas", tp: "TopicPartition", min_isr: int | None
 ) -> tuple[Row, str]:
     """Return a row and a sentence about a partition after its move is cancelled."""
+    from protocol.reassignment import effective_min_isr, original_replicas
+
     moving = found.moving[tp]
     partition = found.find(tp)
-    stay = [one for one in moving.replicas if one not in moving.adding]
+    stay = list(original_replicas(moving.replicas, moving.adding))
     in_sync = (
         [] if partition is None else [one for one in partition.in_sync_replicas if one in stay]
     )
-    needed = min(min_isr or 0, len(stay))
+    needed = effective_min_isr(min_isr or 0, moving.replicas, moving.adding)
     line = f"{tp}: replicas {','.join(map(str, stay))}, preferred leader {stay[0]}"
     if len(in_sync) < needed:
         line += f"; only {len(in_sync)} of them in sync, so writes with acks=all wait"

@@ -121,19 +121,15 @@ def goal_of(
     Raises CommandError for brokers that it cannot use.
     """
     from appliance.kafka.move_plan import PlanGoal
+    from appliance.kafka.reassign import CORDON
 
     holding = {one for tp, partition in found.partitions() for one in found.future(tp, partition)}
-    in_service = ", ".join(map(str, sorted(found.brokers)))
     for broker in (*(listed or ()), *add):
         if broker not in found.brokers:
-            raise CommandError(
-                f"broker {broker} is not registered, or not in service; in service are "
-                f"{in_service}",
-                Exit.NOT_FOUND,
-            )
+            raise CommandError(found.absence(broker), Exit.NOT_FOUND)
         if broker in cordoned:
             raise CommandError(
-                f"broker {broker} is cordoned (cordoned.log.dirs), so it gets no new replicas: "
+                f"broker {broker} is cordoned ({CORDON}), so it gets no new replicas: "
                 "delete the setting, or leave the broker out"
             )
     for broker in remove:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from appliance.output import counted
 from broker.controller.levelling import Levelling, Shift
 from protocol.types import TopicPartition
 
@@ -359,11 +360,7 @@ def _overloads(topic: str, drafts: Sequence[_Draft], goal: PlanGoal) -> Iterator
         most = max(loads[one] for one in brokers)
         if most >= mean + 1 and len(brokers) < len(goal.usable) / len(by_rack):
             yield (
-                f"{topic}: {_count(most)} on a broker of rack {rack or 'without name'}, "
-                f"{mean:.1f} on average, because the rack has {len(brokers)} of "
-                f"{len(goal.usable)} brokers"
+                f"{topic}: {counted(most, 'replica')} on a broker of rack "
+                f"{rack or 'without name'}, {mean:.1f} on average, because the rack has "
+                f"{len(brokers)} of {len(goal.usable)} brokers"
             )
-
-
-def _count(replicas: int) -> str:
-    return f"{replicas} replica" if replicas == 1 else f"{replicas} replicas"

@@ -71,7 +71,7 @@ class ClusterReplicas:
         if topic is None or topic.error:
             return None
         partitions = topic.partitions
-        # Brokers list partitions by number, so the search is for one that does not exist.
+        # Brokers list partitions by number, so only a missing partition is searched for.
         if tp.partition < len(partitions) and partitions[tp.partition].partition == tp.partition:
             return partitions[tp.partition]
         return next((one for one in partitions if one.partition == tp.partition), None)
@@ -103,6 +103,13 @@ class ClusterReplicas:
             is_ours = self.future(tp, partition) == tuple(target)
             return MoveState.MOVING if is_ours else MoveState.OTHER
         return MoveState.DONE if partition.replicas == tuple(target) else MoveState.OTHER
+
+    def absence(self, broker: int) -> str:
+        """Return the sentence about a broker that is not in service."""
+        return (
+            f"broker {broker} is not registered, or not in service; in service are "
+            f"{', '.join(map(str, sorted(self.brokers)))}"
+        )
 
     def placed(self) -> list[PlacedPartition]:
         """Return the partitions for a plan, as the reassignments under way will leave them."""
@@ -220,12 +227,7 @@ def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection
             is_missing = True
             continue
         new = [one for one in replicas if one not in partition.replicas]
-        faults += (
-            f"{tp}: broker {one} is not registered, or not in service; in service are "
-            f"{', '.join(map(str, sorted(found.brokers)))}"
-            for one in new
-            if one not in found.brokers
-        )
+        faults += (f"{tp}: {found.absence(one)}" for one in new if one not in found.brokers)
         faults += (
             f"{tp}: broker {one} is cordoned ({CORDON}), so it gets no new replicas"
             for one in new

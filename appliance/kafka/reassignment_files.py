@@ -5,7 +5,8 @@ are used.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,9 +107,8 @@ def parse_topics(text: str, path: str) -> list[str]:
             _refuse(path, f"topics[{place}]: expected the name of a topic, as in {TOPICS_FORM}")
     if not names:
         _refuse(path, f"the list of topics is empty, expected {TOPICS_FORM}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        shown = ",".join(twice)
-        _refuse(path, f"List of topics to reassign contains duplicate entries: {shown}")
+    if twice := _repeated(names):
+        _refuse(path, f"List of topics to reassign contains duplicate entries: {twice}")
     return names
 
 
@@ -118,9 +118,8 @@ def parse_brokers(text: str, option: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise CommandError(f"{option}: found {text!r}, expected ids such as 1,2,3", Exit.USAGE)
     brokers = [int(part) for part in parts]
-    if twice := sorted({one for one in brokers if brokers.count(one) > 1}):
-        shown = ",".join(map(str, twice))
-        raise CommandError(f"Broker list contains duplicate entries: {shown}", Exit.USAGE)
+    if twice := _repeated(brokers):
+        raise CommandError(f"Broker list contains duplicate entries: {twice}", Exit.USAGE)
     return brokers
 
 
@@ -148,12 +147,11 @@ def _replicas(row: Mapping[str, Any], tp: TopicPartition, path: str) -> tuple[in
         _refuse(path, f"{tp}: expected the ids of brokers under replicas, as in {PLAN_FORM}")
     if not replicas:
         _refuse(path, f"{tp}: Partition replica list cannot be empty")
-    if twice := sorted({one for one in replicas if replicas.count(one) > 1}):
-        shown = ",".join(map(str, twice))
+    if twice := _repeated(replicas):
         _refuse(
             path,
             "Partition replica lists may not contain duplicate entries: "
-            f"{tp} contains multiple entries for {shown}",
+            f"{tp} contains multiple entries for {twice}",
         )
     folders = row.get("log_dirs", [ANY_FOLDER] * len(replicas))
     if not isinstance(folders, list) or len(folders) != len(replicas):
@@ -165,6 +163,11 @@ def _replicas(row: Mapping[str, Any], tp: TopicPartition, path: str) -> tuple[in
     if wrong := [one for one in folders if not _is_folder(one)]:
         _refuse(path, f"{tp}: log_dirs has {wrong[0]!r}; expected any, or an absolute path")
     return tuple(replicas)
+
+
+def _repeated(values: Iterable[Any]) -> str:
+    """Return the values that are there more than once, sorted, as Kafka lists them."""
+    return ",".join(str(one) for one, times in sorted(Counter(values).items()) if times > 1)
 
 
 def _is_folder(value: object) -> bool:
