@@ -1,6 +1,6 @@
 """`millrace user`: the users that log in to the brokers."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,6 @@ from appliance.cli.cluster import (
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.output import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from protocol.client.cluster import Cluster
-    from protocol.security.scram import Mechanism
 
 app = group_of_commands("Users that log in to the brokers.")
 
@@ -48,10 +42,7 @@ def list_users(
     """The users, with their mechanisms."""
     from protocol.client.user_admin import describe_users
 
-    async def ask(cluster: "Cluster") -> dict[str, "Mapping[Mechanism, int]"]:
-        return await describe_users(cluster)
-
-    found = with_cluster(bootstrap, timeout, ask)
+    found = with_cluster(bootstrap, timeout, describe_users)
     rows = [
         {"user": name, "mechanisms": [one.sasl_name for one in sorted(credentials)]}
         for name, credentials in sorted(found.items())

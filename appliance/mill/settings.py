@@ -147,12 +147,15 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
     }
 
 
-def _reload(mill: Mill, part: str) -> dict[str, Any]:
-    """Return the file that a part follows, and the command that prints the part's settings."""
+def _reload(mill: Mill, option: str) -> dict[str, Any]:
+    """Return the file that a part follows, and the command that prints the part's settings.
+
+    `option` is the option of `wish` that names the part.
+    """
     file = mill.home.config_file
     return {
         "file": str(file),
-        "command": [*WISH, str(file), "wish", part],
+        "command": [*WISH, str(file), "wish", option],
         "sha256": mill.sha256,
         # The copy of an edited file is always replaced as a whole.
         **({"settled_ms": 0} if file == mill.home.started_config else {}),
