@@ -7,23 +7,22 @@ the other topic was in sync and the copy was going on count as beside it.
 """
 
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from types import TracebackType
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from bench import librdkafka
 from bench.broker_cases import new_topic
 from bench.figures import percentile
-from bench.librdkafka import OF_THREE, TIMEOUT_S, Lost
+from bench.librdkafka import OF_THREE, Lost
 from bench.measurement import Figures, Goal, Measurement
+from bench.paced import PacedRecords
 from bench.report import note
 from bench.servers import Server, server
 from bench.session import Bench
@@ -33,7 +32,7 @@ from tests.harness.wait import wait_until
 PART = "catch-up"
 PARTITIONS = 6
 LINES_PER_S = 2_000
-LINE_BYTES = 200
+LINE = b"x" * 200
 RECORD_BYTES = 10_000
 """Of the topic that is copied."""
 RECORDS = 64
@@ -56,61 +55,26 @@ class Line:
     took_s: float
 
 
-class PacedLines:
+class PacedLines(PacedRecords):
     """A thread that writes lines at a fixed rate, over all partitions in turn."""
 
     def __init__(self, bootstrap: str, topic: str, lines_per_s: int) -> None:
         self.acknowledged: list[Line] = []
-        self._topic = topic
-        self._pace_s = 1 / lines_per_s
-        self._failed: list[str] = []
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lines", daemon=True)
-        self._producer = Producer(
+        producer = Producer(
             {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "log_level": 0}
         )
+        super().__init__(producer, topic, PARTITIONS, 1 / lines_per_s)
 
     def finish(self) -> list[Line]:
         """End the thread; return all lines. Raises Lost unless all were acknowledged."""
-        self._ends.set()
-        self._thread.join()
-        left = self._producer.flush(TIMEOUT_S)
-        if left or self._failed:
-            raise Lost(f"{left} lines unacknowledged, refused: {self._failed[:1]}")
+        self.finish_writing()
         return self.acknowledged
 
-    def _run(self) -> None:
-        began_s, number, line = time.perf_counter(), 0, b"x" * LINE_BYTES
-        while not self._ends.is_set():
-            now_s = time.perf_counter()
-            while began_s + number * self._pace_s <= now_s:
-                self._producer.produce(
-                    self._topic,
-                    line,
-                    partition=number % PARTITIONS,
-                    on_delivery=partial(self._on_delivery, now_s),
-                )
-                number += 1
-            self._producer.poll(max(0.0, began_s + number * self._pace_s - time.perf_counter()))
+    def _value(self, number: int) -> bytes:
+        return LINE
 
-    def _on_delivery(self, sent_s: float, error: object, _: object) -> None:
-        if error is not None:
-            self._failed.append(str(error))
-        else:
-            self.acknowledged.append(Line(sent_s, time.perf_counter() - sent_s))
-
-    def __enter__(self) -> "PacedLines":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        self._thread.join()
+    def _on_acknowledged(self, sent_s: float, message: Message) -> None:
+        self.acknowledged.append(Line(sent_s, time.perf_counter() - sent_s))
 
 
 def figures(

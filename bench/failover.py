@@ -7,19 +7,16 @@ acknowledged, and must be in the topic once.
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from types import TracebackType
 from typing import Any, Protocol
 
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from bench.broker_cases import new_topic
-from bench.librdkafka import TIMEOUT_S, Lost
+from bench.librdkafka import Lost
 from bench.outage import (
     Delegated,
     Outage,
@@ -28,6 +25,7 @@ from bench.outage import (
     longest_gap,
     most_led,
 )
+from bench.paced import PacedRecords
 from bench.servers import Server
 from tests.harness.wait import wait_until
 
@@ -67,7 +65,7 @@ class Processes(Protocol):
         ...
 
 
-class Load:
+class Load(PacedRecords):
     """A thread that writes one record every 2 ms, over all partitions in turn."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -79,13 +77,9 @@ class Load:
         """By partition: when the newest acknowledged record was written."""
 
         self.acknowledged = 0
-        self._topic = topic
-        self._failed: list[str] = []
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         logger = logging.Logger("librdkafka")
         logger.addHandler(_Delegations(self.delegated))
-        self._producer = Producer(
+        producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
@@ -95,60 +89,29 @@ class Load:
             },
             logger=logger,
         )
+        super().__init__(producer, topic, PARTITIONS, PACE_S)
 
     def are_served_since(self, since_s: float) -> bool:
         """Return whether a record written after this time has been acknowledged in every
         partition."""
-        if self._failed:
-            raise Lost(f"refused: {self._failed[0]}")
+        self.check_refused()
         return min(self.acknowledged_sent_s) > since_s
 
     def finish(self) -> int:
         """End the thread and return the number of records. Raises Lost unless all were
         acknowledged."""
-        self._ends.set()
-        self._thread.join()
-        left = self._producer.flush(TIMEOUT_S)
-        if left or self._failed:
-            raise Lost(f"{left} records unacknowledged, refused: {self._failed[:1]}")
+        self.finish_writing()
         return self.acknowledged
 
-    def _run(self) -> None:
-        began_s, number = time.perf_counter(), 0
-        while not self._ends.is_set():
-            now_s = time.perf_counter()
-            while began_s + number * PACE_S <= now_s:
-                self._producer.produce(
-                    self._topic,
-                    b"%d" % number,
-                    partition=number % PARTITIONS,
-                    on_delivery=partial(self._on_delivery, now_s),
-                )
-                number += 1
-            self._producer.poll(max(0.0, began_s + number * PACE_S - time.perf_counter()))
+    def _value(self, number: int) -> bytes:
+        return b"%d" % number
 
-    def _on_delivery(self, sent_s: float, error: object, message: Message) -> None:
-        if error is not None:
-            self._failed.append(str(error))
-            return
+    def _on_acknowledged(self, sent_s: float, message: Message) -> None:
         self.acknowledged += 1
         index = message.partition()
         assert index is not None
         self.acks.append((time.perf_counter(), index))
         self.acknowledged_sent_s[index] = sent_s
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        self._thread.join()
 
 
 class _Delegations(logging.Handler):
