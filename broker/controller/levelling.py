@@ -43,6 +43,11 @@ class Levelling(Generic[Item]):
     _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
     _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
 
+    @property
+    def is_level(self) -> bool:
+        """True if the loads of no two brokers differ by two or more."""
+        return max(self.loads.values()) - min(self.loads.values()) < 2
+
     def add(self, item: Item) -> None:
         """Note the possible shifts of an item."""
         shifts = self._shifts[item] = list(self.shifts_of(item))
@@ -88,10 +93,10 @@ class Levelling(Generic[Item]):
         Chains that a bound demands come first: away from brokers above the rounded-up mean, then to
         brokers below the rounded-down mean. So the number of shifts is the smallest.
         """
-        loads = self.loads
-        lowest, highest = min(loads.values()), max(loads.values())
-        if highest - lowest < 2:
+        if self.is_level:
             return None
+        loads = self.loads
+        lowest = min(loads.values())
         total, count = sum(loads.values()), len(loads)
         floor, ceiling = total // count, -(-total // count)
         costs = {

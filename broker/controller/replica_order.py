@@ -98,6 +98,8 @@ class ReplicaOrder:
                 self._seconds[target, self._second[number]] += 1
 
         levelling = Levelling(self._leaders, shifts_of, shift)
+        if levelling.is_level:
+            return
         for number in range(len(self._sets)):
             levelling.add(number)
         levelling.level()
@@ -169,29 +171,41 @@ class ReplicaOrder:
 def negative_cycle(edges: Sequence[_Edge]) -> list[tuple[_Node, _Node]] | None:
     """Return the edges of a cycle with a negative cost, in their order; None if there is none.
 
-    This is the algorithm of Bellman and Ford, which begins at all nodes at once.
+    This is the algorithm of Bellman and Ford, which begins at all nodes at once. The way back from
+    a node runs into a circle only if this circle has a negative cost, so the search ends there.
     """
     costs: dict[_Node, int] = {}
     for start, end, _ in edges:
         costs[start] = costs[end] = 0
     before: dict[_Node, _Node] = {}
-    changed: _Node | None = None
-    for _ in costs:
-        changed = None
+    while True:
+        has_changed = False
         for start, end, cost in edges:
             if costs[start] + cost < costs[end]:
                 costs[end] = costs[start] + cost
                 before[end] = start
-                changed = end
-        if changed is None:
+                has_changed = True
+        if not has_changed:
             return None
-    assert changed is not None, "there is no edge"
-    node = changed
-    for _ in costs:
-        # Walk back until the walk is certainly inside of the cycle.
-        node = before[node]
-    cycle = [(before[node], node)]
-    while cycle[-1][0] != node:
-        end = cycle[-1][0]
-        cycle.append((before[end], end))
-    return cycle[::-1]
+        cycle = _cycle_in(before)
+        if cycle is not None:
+            return cycle
+
+
+def _cycle_in(before: Mapping[_Node, _Node]) -> list[tuple[_Node, _Node]] | None:
+    """Return the edges of a cycle of a graph in which each node has at most one node before it;
+    None if there is none."""
+    walks: dict[_Node, _Node] = {}
+    """The node at which the walk began that first came to each node."""
+    for start in before:
+        node = start
+        while node in before and node not in walks:
+            walks[node] = start
+            node = before[node]
+        if walks.get(node) == start:
+            cycle = [(before[node], node)]
+            while cycle[-1][0] != node:
+                end = cycle[-1][0]
+                cycle.append((before[end], end))
+            return cycle[::-1]
+    return None
