@@ -7,6 +7,7 @@ are too few others, so that a broker that restarts does not prevent new topics.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from broker.config import BrokerConfig
@@ -86,9 +87,8 @@ class ReplicaPlacer:
 def _counts_of(partitions: Iterable[PartitionImage]) -> PlacementCounts:
     """Count partitions. A partition that moves counts for its future replicas."""
     counts = PlacementCounts()
-    for partition in partitions:
-        leaving = partition.removing_replicas
-        counts.add([one for one in partition.replicas if one not in leaving])
+    for replicas, number in Counter(one.target_replicas for one in partitions).items():
+        counts.add(replicas, number)
     return counts
 
 

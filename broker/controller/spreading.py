@@ -35,16 +35,17 @@ class PlacementCounts:
     """The number of partitions that have both brokers as replicas, by the two brokers in both
     orders."""
 
-    def add(self, replicas: Sequence[int]) -> None:
-        """Count one partition."""
-        self.replicas.update(replicas)
-        self.leaders[replicas[0]] += 1
+    def add(self, replicas: Sequence[int], by: int = 1) -> None:
+        """Count one partition, or `by` partitions with the same replicas."""
+        for one in replicas:
+            self.replicas[one] += by
+        self.leaders[replicas[0]] += by
         if len(replicas) > 1:
-            self.seconds[replicas[0], replicas[1]] += 1
-        self.join(replicas)
+            self.seconds[replicas[0], replicas[1]] += by
+        self.join(replicas, by)
 
     def join(self, replicas: Sequence[int], by: int = 1) -> None:
-        """Count the pairs of one partition."""
+        """Count the pairs of one partition, or of `by` partitions with the same replicas."""
         for one in replicas:
             for other in replicas:
                 if one != other:

@@ -63,6 +63,8 @@ class PartitionImage:
     @property
     def target_replicas(self) -> tuple[int, ...]:
         """The replicas at the end of the reassignment, in their order."""
+        if not self.removing_replicas:
+            return self.replicas
         return tuple(one for one in self.replicas if one not in self.removing_replicas)
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
