@@ -110,7 +110,7 @@ class _ReplicaSets:
         start = self._at % len(self._ring)
         self._at += 1
         free = self._ring[start:] + self._ring[:start]
-        used: Counter[str | None] = Counter()
+        used = dict.fromkeys(self._rack_sizes, 0)
         chosen: list[int] = []
 
         def key(one: int) -> tuple[float, ...]:
@@ -139,15 +139,18 @@ class _ReplicaSets:
         Each broker keeps its number of replicas, and each partition its racks. Without this the
         last partition of each round would get the pair that is left over, always the same ones.
         """
-        last = self._sets[-1]
-        if not self._has_frequent_pair(last):
+        # If each partition has all brokers, there is nothing to exchange.
+        if self._factor == len(self._ring) or not self._has_frequent_pair(self._sets[-1]):
             return
+        futile: set[frozenset[int]] = set()
         for other in self._sets[-(len(self._ring) ** 2) : -1]:
-            for mine in list(last):
-                for theirs in list(other):
-                    if self._gain(last, mine, other, theirs) > 0:
-                        self._swap(last, mine, other, theirs)
-                        break
+            members = frozenset(other)
+            if members in futile:
+                continue
+            if self._exchange_with(other):
+                futile.clear()
+            else:
+                futile.add(members)
 
     def _has_frequent_pair(self, last: Sequence[int]) -> bool:
         together, racks = self._topic.together, self._racks
@@ -162,32 +165,56 @@ class _ReplicaSets:
                     return True
         return False
 
-    def _gain(self, last: list[int], mine: int, other: list[int], theirs: int) -> int:
-        """Return by how much the exchange lowers the sum of the squares, halved; 0 if it is not
-        possible."""
-        if mine in other or theirs in last:
-            return 0
-        racks, together = self._racks, self._topic.together
-        if racks[mine] != racks[theirs]:
-            after = [_replaced(last, mine, theirs), _replaced(other, theirs, mine)]
-            if [self._rack_use(one) for one in after] != [
-                self._rack_use(last),
-                self._rack_use(other),
-            ]:
-                return 0
-        common = set(last) & set(other)
-        return sum(
-            together[lost, one] - together[got, one] - 1
-            for members, lost, got in ((last, mine, theirs), (other, theirs, mine))
-            for one in members
-            if one != lost and one not in common
+    def _exchange_with(self, other: list[int]) -> bool:
+        """Exchange brokers between the last partition and an earlier one, as `_exchange` says.
+
+        Returns True if a broker was exchanged.
+        """
+        last, together = self._sets[-1], self._topic.together
+        ours = [one for one in last if one not in other]
+        theirs = [one for one in other if one not in last]
+        if len(ours) < 2:
+            # An exchange of the only difference would just swap the two partitions.
+            return False
+        excess = self._excess(ours, theirs)
+        has_exchanged = False
+        for mine in list(ours):
+            for new in theirs:
+                # The exchange lowers the sum of the squares of `together` by twice this number,
+                # as in the algorithm of Kernighan and Lin.
+                gain = excess[mine] - excess[new] + 2 * (together[mine, new] - len(ours) + 1)
+                if gain > 0 and self._keeps_racks(last, mine, other, new):
+                    self._swap(last, mine, other, new)
+                    ours[ours.index(mine)], theirs[theirs.index(new)] = new, mine
+                    excess = self._excess(ours, theirs)
+                    has_exchanged = True
+                    break
+        return has_exchanged
+
+    def _excess(self, ours: Sequence[int], theirs: Sequence[int]) -> dict[int, int]:
+        """Return, for each of these brokers, how much more often it is beside `ours` than beside
+        `theirs`."""
+        together = self._topic.together
+        return {
+            one: sum([together[one, other] for other in ours])
+            - sum([together[one, other] for other in theirs])
+            for one in (*ours, *theirs)
+        }
+
+    def _keeps_racks(self, last: list[int], mine: int, other: list[int], new: int) -> bool:
+        """Return True if both partitions use their racks as often after the exchange."""
+        if self._racks[mine] == self._racks[new]:
+            return True
+        return all(
+            self._rack_use(_replaced(members, lost, got)) == self._rack_use(members)
+            for members, lost, got in ((last, mine, new), (other, new, mine))
         )
 
     def _rack_use(self, members: Sequence[int]) -> list[int]:
         return sorted(Counter(self._racks[one] for one in members).values())
 
-    def _swap(self, last: list[int], mine: int, other: list[int], theirs: int) -> None:
-        for members, lost, got in ((last, mine, theirs), (other, theirs, mine)):
+    def _swap(self, last: list[int], mine: int, other: list[int], new: int) -> None:
+        for members, lost, got in ((last, mine, new), (other, new, mine)):
             self._topic.join(members, -1)
             members[members.index(lost)] = got
             self._topic.join(members)
