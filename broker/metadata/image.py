@@ -134,7 +134,8 @@ class MetadataDelta:
         self._next_producer_id = base.next_producer_id
         self._features = dict(base.features)
         self._credentials = dict(base.credentials)
-        self._moving = dict(base.moving)
+        self._moving: dict[Uuid, set[int]] = {}
+        """The partitions that are being reassigned, of each topic with a changed partition."""
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
@@ -194,6 +195,11 @@ class MetadataDelta:
         for topic_id, partitions in self._partitions.items():
             name = self._topic_names[topic_id]
             topics[name] = replace(topics[name], partitions=tuple(partitions))
+        moving = dict(self.base.moving)
+        for topic_id, numbers in self._moving.items():
+            moving.pop(topic_id, None)
+            if numbers:
+                moving[topic_id] = tuple(sorted(numbers))
         return MetadataImage(
             end_offset=end_offset,
             brokers=self._brokers,
@@ -204,7 +210,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=self._features,
             credentials=self._credentials,
-            moving=self._moving,
+            moving=moving,
         )
 
     def _registered_as(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -302,11 +308,13 @@ class MetadataDelta:
 
     def _note_move(self, topic_id: Uuid, number: int, partition: PartitionImage) -> None:
         """Keep the index of reassignments up to date."""
-        found = {*self._moving.pop(topic_id, ()), number}
-        if not partition.is_moving:
-            found.remove(number)
-        if found:
-            self._moving[topic_id] = tuple(sorted(found))
+        numbers = self._moving.get(topic_id)
+        if numbers is None:
+            numbers = self._moving[topic_id] = set(self.base.moving.get(topic_id, ()))
+        if partition.is_moving:
+            numbers.add(number)
+        else:
+            numbers.discard(number)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._name_of(record.topic_id)
@@ -318,7 +326,7 @@ class MetadataDelta:
             self._normalised_names[key] = others
         self._partitions.pop(record.topic_id, None)
         self._configs.pop((TOPIC_RESOURCE, name), None)
-        self._moving.pop(record.topic_id, None)
+        self._moving[record.topic_id] = set()
         self.touched.discard(name)
         known = self.base.topic_by_id(record.topic_id)
         if known is not None:

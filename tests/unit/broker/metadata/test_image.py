@@ -52,6 +52,31 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
     assert image.end_offset == 2
 
 
+def test_the_index_of_reassignments_has_the_partitions_that_move() -> None:
+    second = PartitionRecord(
+        partition_id=1, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1,
+        leader_epoch=0, partition_epoch=0,
+    )  # fmt: skip
+    starts = [
+        PartitionChangeRecord(
+            partition_id=number, topic_id=TOPIC_ID, replicas=[2, 1], adding_replicas=[2],
+            removing_replicas=[1],
+        )
+        for number in (1, 0)
+    ]  # fmt: skip
+    end = PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, replicas=[2], adding_replicas=[], removing_replicas=[]
+    )
+    still = replayed(image_of_topic(), second)
+    both = replayed(still, *starts)
+    assert (still.moving, both.moving) == ({}, {TOPIC_ID: (0, 1)})
+    assert replayed(both, end).moving == {TOPIC_ID: (1,)}
+    assert replayed(still, *starts, end).moving == {TOPIC_ID: (1,)}
+    assert replayed(both, RemoveTopicRecord(topic_id=TOPIC_ID)).moving == {}
+    assert replayed(still, *starts, RemoveTopicRecord(topic_id=TOPIC_ID)).moving == {}
+    assert both.moving == {TOPIC_ID: (0, 1)}
+
+
 def test_replay_leaves_the_image_it_started_from_alone() -> None:
     image = image_of_topic()
     later = replayed(image, RemoveTopicRecord(topic_id=TOPIC_ID))
