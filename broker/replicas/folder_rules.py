@@ -1,4 +1,4 @@
-"""Decides by the metadata which partition folders of this broker must be removed.
+"""Decides by the metadata which partition folders of this broker must be removed or replaced.
 
 This module reads no disk. `folders` carries the decisions out.
 
@@ -13,9 +13,10 @@ from collections.abc import Iterable
 
 from broker.config import InForce
 from broker.metadata.image import METADATA_TOPIC, MetadataImage, TopicImage
+from broker.metadata.partition_image import PartitionImage
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
-from protocol.types import TopicPartition
+from protocol.types import NO_NODE, TopicPartition
 
 
 class FolderRules:
@@ -26,6 +27,17 @@ class FolderRules:
         self._settings = settings
         self._logs = logs
         self._broker_epoch = broker_epoch
+
+    def is_led_elsewhere(self, partition: PartitionImage) -> bool:
+        """Return True if another broker leads the partition and this one is neither in sync nor
+        eligible.
+
+        That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
+        elected it and knew that records can be missing.
+        """
+        me = self._settings.config.node_id
+        counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
+        return partition.leader not in (NO_NODE, me) and not counts
 
     def departed(
         self, partitions: Iterable[TopicPartition], image: MetadataImage

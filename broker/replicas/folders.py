@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from broker.config import InForce, LogConfig
 from broker.metadata.image import MetadataImage, TopicImage
-from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.replicas.folder_rules import FolderRules
 from broker.storage.dropped import DroppedFiles
@@ -37,7 +36,7 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.world import Clock, Jobs
 from protocol.log import fields
-from protocol.types import NO_NODE, TopicPartition, Uuid
+from protocol.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +84,9 @@ class Folders:
         self._unlink_when_due: Callable[[DroppedFiles], None] = self.unlink
         self._unforgotten: list[DroppedFiles] = []
         """The folders of deleted partitions that a checkpoint can still name."""
+        self._not_removed: dict[TopicPartition, DiskError | FolderError] = {}
+        """The replicas that were taken away and whose folders could not be renamed, with the error.
+        Their logs are out of service. Each change tries to rename them again."""
         self._not_aside: dict[TopicPartition, DiskError | FolderError] = {}
         """The damaged logs whose folders could not be renamed, with the error."""
         self._changes: deque[FolderChange] = deque()
@@ -105,18 +107,7 @@ class Folders:
         A damaged log is created again only if its records can be fetched from another broker.
         """
         is_offline = TopicPartition(topic.name, index) in self._logs.offline
-        return not is_offline or self.is_led_elsewhere(topic.partitions[index])
-
-    def is_led_elsewhere(self, partition: PartitionImage) -> bool:
-        """Return True if another broker leads the partition and this one is neither in sync nor
-        eligible.
-
-        That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
-        elected it and knew that records can be missing.
-        """
-        me = self._settings.config.node_id
-        counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
-        return partition.leader not in (NO_NODE, me) and not counts
+        return not is_offline or self.rules.is_led_elsewhere(topic.partitions[index])
 
     # At the start, before the file thread has work.
 
@@ -230,13 +221,14 @@ class Folders:
 
     def _begin(self) -> None:
         change = self._changes[0]
-        removal = self._logs.begin_removal([*_partitions_of(change.removed), *change.departed])
+        departed = [*change.departed, *self._not_removed]
+        removal = self._logs.begin_removal([*_partitions_of(change.removed), *departed])
         if removal is None:
             self._forget()
             return
 
         def renamed(done: RenamedFolders) -> None:
-            self._take_renamed(removal, done, change.departed)
+            self._take_renamed(removal, done, departed)
             self._forget()
 
         self._worker.run(removal.perform, renamed, _never)
@@ -247,15 +239,20 @@ class Folders:
         """Note the renamed folders. The folders of `departed` partitions stay for a while."""
         self._unforgotten += self._logs.removed(removal, done, departed, self._clock.now_ms())
         for topic_partition, error in done.refused.items():
-            # The next start deletes this folder.
-            logger.error(
-                "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
-            )
-        for topic_partition in (one for one in departed if one in done.paths):
-            logger.info(
-                "replica taken away; its folder will be deleted",
-                extra=fields(partition=topic_partition, folder=done.paths[topic_partition]),
-            )
+            if topic_partition not in self._not_removed:
+                # For a replica that was taken away the next change retries this, else a start.
+                logger.error(
+                    "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
+                )
+            if topic_partition in departed:
+                self._not_removed[topic_partition] = error
+        for topic_partition, path in done.paths.items():
+            self._not_removed.pop(topic_partition, None)
+            if topic_partition in departed:
+                logger.info(
+                    "replica taken away; its folder will be deleted",
+                    extra=fields(partition=topic_partition, folder=path),
+                )
 
     def _forget(self) -> None:
         """Write a checkpoint without the deleted folders.
@@ -350,10 +347,11 @@ class Folders:
             self._begin()
 
     def _plan(self, topic: TopicImage, image: MetadataImage) -> Making:
-        wanted = [TopicPartition(topic.name, index) for index in self.own_indexes(topic)]
+        own = [TopicPartition(topic.name, index) for index in self.own_indexes(topic)]
+        # An offline log keeps its folder, and the folder says why it is offline. A folder that
+        # could not be removed belongs to an earlier replica, which is never taken back.
         return self._logs.begin_making(
-            # An offline log keeps its folder, and the folder says why it is offline.
-            [one for one in wanted if one not in self._logs.offline],
+            [one for one in own if one not in self._logs.offline and one not in self._not_removed],
             topic.topic_id,
             self._log_config(topic.name, image),
             self._clock.now_ms(),
@@ -372,6 +370,10 @@ class Folders:
         for one in self.to_put_aside(topic, image):
             if one in self._not_aside:
                 reasons[one] = f"{self._logs.offline[one]}; not put aside: {self._not_aside[one]}"
+        for index in self.own_indexes(topic):
+            one = TopicPartition(topic.name, index)
+            if one in self._not_removed:
+                reasons[one] = f"folder of an earlier replica not removed: {self._not_removed[one]}"
         return CreatedLogs(
             topic,
             {topic_partition.partition: log for topic_partition, log in logs.items()},

@@ -433,7 +433,7 @@ class Replicas:
             # Later in its epoch the leader knows the end of the damaged log, and would add the
             # empty log to the in-sync replicas (decision 0077). Until the next epoch begins, the
             # mark `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
-            if not is_new or not self._folders.is_led_elsewhere(partition):
+            if not is_new or not self._folders.rules.is_led_elsewhere(partition):
                 continue
             given_up.append(self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             self.logs.take_offline(replica.log, reason)

@@ -198,6 +198,39 @@ def test_a_folder_that_cannot_be_renamed_goes_at_the_next_start(rig: Rig) -> Non
     assert folders(rig) == []
 
 
+def test_a_folder_that_cannot_be_renamed_is_not_taken_back(rig: Rig) -> None:
+    """Its log is retired and would never be fsynced again, so a fetch on its link would wait for
+    that fsync for ever."""
+    controller, replica = filled(rig)
+    rig.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("/t-0")
+    controller.change(PLACE, **AWAY)
+    controller.change(PLACE, **BACK)
+    replicas = rig.broker.parts.replicas
+    assert folders(rig) == ["t-0"]
+    assert not list(replicas)
+    assert list(replicas.unmade) == [PLACE]
+    assert produce_code(rig) is ErrorCode.KAFKA_STORAGE_ERROR
+    rig.disk.refuses = None
+    rig.advance(RETRY_MS)
+    assert not replicas.unmade
+    again = replicas.find_held(*PLACE)
+    assert again.log is not replica.log
+    assert again.log.log_end_offset == 0
+    assert folders(rig) == ["t-0", gone(1)]
+    rig.advance(DELAY_MS)
+    assert folders(rig) == ["t-0"]
+
+
+def test_a_folder_that_cannot_be_renamed_goes_with_the_next_change(rig: Rig) -> None:
+    controller, _ = filled(rig, delay_ms=0)
+    rig.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("/t-0")
+    controller.change(PLACE, **AWAY)
+    rig.disk.refuses = None
+    rig.create("u")
+    assert folders(rig) == []
+    assert written_point(rig) == ""
+
+
 def test_a_replica_whose_folder_is_made_late_goes_as_well() -> None:
     """It is taken away while a second try to make its folder is under way."""
     worker = HeldWorker()
