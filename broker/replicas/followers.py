@@ -127,13 +127,24 @@ class Followers(BaseReplicaListener):
 
     def _place(self, replica: Replica, source: FetchSource) -> None:
         """Fetch a partition from this source, and on no other link."""
-        self._leave(replica)
         log, key = replica.log, Key(*replica.partition_id, replica.leader_epoch)
+        start_offset = self._reported_start(replica)
+        self._leave(replica)
         self._placed[replica.partition_id] = source, key
         source.replicas[replica.partition_id] = replica
-        source.fetch.follow(Followed(key, _EpochsOf(log), log.log_start_offset, log.log_end_offset))
+        source.fetch.follow(Followed(key, _EpochsOf(log), start_offset, log.log_end_offset))
         self._ports.replicas.flush_apart(replica, source.kind is LinkKind.CATCH_UP)
         self._pump_soon(source)
+
+    def _reported_start(self, replica: Replica) -> int:
+        """Return the log start offset to report to the leader.
+
+        When a partition moves between links, the log can have a later start that is not durable
+        yet. `_trimmed` reports it when it is.
+        """
+        source, key = self._placed.get(replica.partition_id, (None, None))
+        reported = None if source is None or key is None else source.fetch.log_start_of(key)
+        return replica.log.log_start_offset if reported is None else reported
 
     def _leave(self, replica: Replica) -> None:
         source, key = self._placed.pop(replica.partition_id, (None, None))

@@ -148,6 +148,11 @@ class LeaderFetch:
             return None
         return tracked.lag
 
+    def log_start_of(self, key: Key) -> int | None:
+        """Return the log start offset that requests report; None if not fetched on this link."""
+        tracked = self._find(key)
+        return None if tracked is None else tracked.log_start_offset
+
     def follow(self, one: Followed) -> None:
         """Start to fetch a partition. This replaces an older epoch of the same partition."""
         partition = one.key.partition

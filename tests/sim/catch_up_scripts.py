@@ -178,6 +178,27 @@ def a_late_request_takes_no_partition_for_good() -> None:
     cluster.heal()
 
 
+def a_switch_reports_no_start_that_is_not_durable() -> None:
+    """Records were deleted, and the follower's new log start is still being written when the
+    partition moves to DATA. The leader must not take it for durable (DeleteRecords)."""
+    with small_answers():
+        cluster, third = returning("start", batches=30)
+        leader = cluster.nodes[1]
+        replica = leader.find(COPIED)
+        assert replica is not None
+        until(cluster, lambda: third.durable_end(COPIED) > 10 and is_copied(third), 1)
+        third.world.job_ms_by_name["files"] = 1_000, 1_000
+        leader.trim(COPIED, 5)
+        until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
+        cluster.pass_time(200)
+        copy = third.logs.logs[TopicPartition(TOPIC, COPIED)]
+        assert copy.log_start_offset == 5, "the start was not told"
+        assert replica.state.low_watermark < 5, "a start that is not durable was reported"
+        third.world.job_ms_by_name.clear()
+        until(cluster, lambda: replica.state.low_watermark == 5)
+        cluster.heal()
+
+
 SCRIPTS: tuple[Callable[[], None], ...] = (
     no_acknowledgement_waits_for_a_copy,
     a_copied_partition_comes_to_data_when_it_has_caught_up,
@@ -185,4 +206,5 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     deaths_during_a_switch,
     one_session_has_a_partition_at_a_time,
     a_late_request_takes_no_partition_for_good,
+    a_switch_reports_no_start_that_is_not_durable,
 )
