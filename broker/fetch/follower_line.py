@@ -8,12 +8,24 @@ partitions that are in sync or have caught up, the other for those that must sti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.replicas.replica import Replica
 from broker.replication.follower_session import FollowerSession
 from broker.replication.follower_steps import PartitionId
 from broker.sessions.call import Call
+
+
+class LineName(NamedTuple):
+    """The name of one of the two lines of a follower."""
+
+    node_id: int
+    is_catch_up: bool
+
+    @property
+    def other(self) -> LineName:
+        """The name of the other line of the same follower."""
+        return LineName(self.node_id, not self.is_catch_up)
 
 
 class LineOwner(Protocol):

@@ -15,10 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.alarm import Alarm
-from broker.fetch.follower_line import FollowerLine
+from broker.fetch.follower_line import FollowerLine, LineName
 from broker.fetch.replica_answer import ReplicaFetchAnswer, partition_data, refused_data
 from broker.fetch.replica_read import leader_log, read
 from broker.metrics.warnings import Warnings
@@ -50,18 +49,6 @@ NEWS_WAIT_MS = 20
 
 Named = Sequence[tuple[PartitionId, FetchPartition]]
 """The partitions that a request names, each with its request."""
-
-
-class LineName(NamedTuple):
-    """The name of one of the two lines of a follower."""
-
-    node_id: int
-    is_catch_up: bool
-
-    @property
-    def other(self) -> LineName:
-        """The name of the other line of the same follower."""
-        return LineName(self.node_id, not self.is_catch_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +114,9 @@ class ReplicaFetches:
                 line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
         self._collect(line, answer)
-        has_caught_up = name.is_catch_up and self._call_over(name.other, named)
+        has_caught_up = name.is_catch_up and self._has_caught_up(line, named)
+        if has_caught_up:
+            self._shorten_wait(name.other)
         if not answer.is_empty or request.max_wait_ms <= 0 or has_caught_up:
             return self._leave(line, answer)
         now_ms = self._clock.monotonic_ms()
@@ -160,21 +149,26 @@ class ReplicaFetches:
                 if other.session.lose(partition):
                     self._wake_soon(other)
 
-    def _call_over(self, name: LineName, named: Named) -> bool:
-        """Return True if one of these partitions has caught up. In this case the fetch on DATA ends
-        soon, so that the follower's next fetch on DATA names the partition."""
-        replicas = ((self._ports.replicas.by_id(partition), asked) for partition, asked in named)
-        if not any(
+    def _has_caught_up(self, line: FollowerLine, named: Named) -> bool:
+        """Return True if one of these partitions has caught up and was not refused."""
+        replicas = (
+            (self._ports.replicas.by_id(partition), asked)
+            for partition, asked in named
+            if partition in line.session.partitions
+        )
+        return any(
             one is not None and one.is_led and asked.fetch_offset >= one.state.high_watermark
             for one, asked in replicas
-        ):
-            return False
-        other = self._lines.get(name)
-        if other is not None:
+        )
+
+    def _shorten_wait(self, name: LineName) -> None:
+        """Let fetches on the follower's other line wait only briefly for `NEWS_MS`, so that one of
+        them soon names the partition that has caught up."""
+        line = self._lines.get(name)
+        if line is not None:
             now_ms = self._clock.monotonic_ms()
-            other.hasty_until_ms = now_ms + NEWS_MS
-            self._hurry(other, now_ms)
-        return True
+            line.hasty_until_ms = now_ms + NEWS_MS
+            self._hurry(line, now_ms)
 
     def _hurry(self, line: FollowerLine, now_ms: int) -> None:
         """Let a parked fetch wait only briefly from now on."""

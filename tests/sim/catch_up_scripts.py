@@ -6,19 +6,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
-from broker.fetch.replica_fetch import LineName
+from broker.fetch import replica_fetch
+from broker.fetch.follower_line import LineName
 from broker.replicas import followers
 from broker.replication import follower_lag
+from broker.replication.follower_session import FetchVerdict, LeaderLog, check_fetch
+from broker.replication.partition import PartitionState
 from broker.sessions.peers import LinkKind
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition
 from protocol.types import TopicPartition
 from tests.sim.network import Mix
 from tests.sim.replicated_node import TOPIC, ReplicatedNode, Write
 from tests.sim.replicated_nodes import ReplicatedCluster
-from tests.sim.replicated_scripts import until
+from tests.sim.replicated_scripts import requests_of, until
 
 COPIED, LIVE = 0, 1
 """The partition that is copied, and another one of the same leader and follower."""
@@ -199,6 +204,26 @@ def a_switch_reports_no_start_that_is_not_durable() -> None:
         cluster.heal()
 
 
+def a_refused_partition_hurries_no_fetch_on_data() -> None:
+    """The leader refuses a partition on CATCH_UP for long, for example because its own log ends
+    below the follower's. The follower names it again every second, and DATA must not mind."""
+
+    def check(state: PartitionState, log: LeaderLog, asked: FetchPartition, *rest: Any) -> Any:
+        if asked.partition == COPIED:
+            return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return check_fetch(state, log, asked, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        cluster, third = returning("refused", batches=0)
+        patch.setattr(replica_fetch, "check_fetch", check)
+        cluster.pass_time(3_000)
+        assert (link_of(third, COPIED), link_of(third, LIVE)) == (LinkKind.CATCH_UP, LinkKind.DATA)
+        before = requests_of(third, 1)
+        cluster.pass_time(5_000)
+        assert 8 <= requests_of(third, 1) - before <= 12
+    cluster.heal()
+
+
 SCRIPTS: tuple[Callable[[], None], ...] = (
     no_acknowledgement_waits_for_a_copy,
     a_copied_partition_comes_to_data_when_it_has_caught_up,
@@ -207,4 +232,5 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     one_session_has_a_partition_at_a_time,
     a_late_request_takes_no_partition_for_good,
     a_switch_reports_no_start_that_is_not_durable,
+    a_refused_partition_hurries_no_fetch_on_data,
 )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from broker.config import LogConfig
-from broker.fetch.replica_fetch import LineName
+from broker.fetch.follower_line import LineName
 from broker.sessions.peers import LinkKind
 from broker.storage.folder_jobs import DELETE_SUFFIX, FolderRemoval
 from broker.storage.log import Log

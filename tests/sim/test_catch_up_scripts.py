@@ -33,8 +33,8 @@ def _in_sync_exempt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Followers, "_choose", lambda self, replica: None)
 
 
-def _called_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicaFetches, "_call_over", lambda self, name, named: False)
+def _fetched_soon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaFetches, "_has_caught_up", lambda self, line, named: False)
 
 
 def _one_session(patch: pytest.MonkeyPatch) -> None:
@@ -49,8 +49,8 @@ GUARDS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]
     "63 in sync is exempt": (_in_sync_exempt, scripts.no_acknowledgement_waits_for_a_copy),
     "63 copies have a link": (_copies_on_data, scripts.no_acknowledgement_waits_for_a_copy),
     "63 copies have a sync": (_synced_together, scripts.no_acknowledgement_waits_for_a_copy),
-    "called over to DATA": (
-        _called_over,
+    "fetched soon on DATA": (
+        _fetched_soon,
         scripts.a_copied_partition_comes_to_data_when_it_has_caught_up,
     ),
     "one session": (_one_session, scripts.one_session_has_a_partition_at_a_time),
