@@ -46,11 +46,13 @@ def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) ->
     if broker_epoch > newest:
         raise ApiError(
             ErrorCode.NOT_CONTROLLER,
-            f"broker {node_id} was registered under epoch {broker_epoch} by a later controller",
+            f"broker {node_id} has broker epoch {broker_epoch}, which a newer controller gave to "
+            "it: send the request to the active controller",
         )
     raise ApiError(
         ErrorCode.STALE_BROKER_EPOCH,
-        f"broker {node_id} is not registered under epoch {broker_epoch}",
+        f"broker {node_id} is not registered with broker epoch {broker_epoch}: it must register "
+        "again",
     )
 
 

@@ -209,7 +209,11 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
         return _topic_target(name, image, config)
     if kind == BROKER_RESOURCE:
         return _broker_target(name, image, config)
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings here")
+    raise ApiError(
+        ErrorCode.INVALID_REQUEST,
+        f"found resource type {kind}, expected {TOPIC_RESOURCE} (topic) or "
+        f"{BROKER_RESOURCE} (broker)",
+    )
 
 
 def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
@@ -244,7 +248,9 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Con
     and `node/publisher` logs it.
     """
     if name and name not in {str(node_id) for node_id in image.brokers}:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"broker '{name}' is not registered in this cluster"
+        )
     settings = image.settings(BROKER_RESOURCE, name)
 
     def row_of(key: str) -> Setting:
@@ -260,7 +266,7 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Con
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"{key} cannot be changed while the broker runs: "
-                "state it in the configuration file and restart",
+                "set it in the configuration file and restart the broker",
             )
         return row
 
@@ -276,11 +282,16 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Con
 
 def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
     if value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{key} has no value: give it one, or delete the setting"
+        )
     if len(value) > VALUE_LENGTH_MAX:
         # Check the length before the value is split, because the comparison of a long list word by
         # word would be slow.
-        raise ApiError(target.fault_code, f"{key} has at most {VALUE_LENGTH_MAX} characters")
+        raise ApiError(
+            target.fault_code,
+            f"{key} has {len(value)} characters, expected at most {VALUE_LENGTH_MAX}",
+        )
     return value
 
 
@@ -298,11 +309,14 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
     if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"operation {operation} on {change.name} is not known: expected 0 (set), "
-            "1 (delete), 2 (append) or 3 (subtract)",
+            f"found operation {operation} for {change.name}, expected 0 (set), 1 (delete), "
+            "2 (append) or 3 (subtract)",
         )
     if row.kind is not ConfigType.LIST:
-        raise ApiError(target.fault_code, f"{change.name} is not a list: set its whole value")
+        raise ApiError(
+            target.fault_code,
+            f"{change.name} is not a list, so you cannot append or subtract: set its whole value",
+        )
     words = [word for word in target.value_of(row).split(",") if word]
     for word in (part.strip() for part in value.split(",")):
         if operation == ConfigOperation.SUBTRACT:

@@ -64,7 +64,8 @@ def alter_credentials(
             record = _record_of(change, image)
             if change.name not in names and len(names) >= USERS_MAX:
                 raise ApiError(
-                    ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users, which is the most"
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the cluster already has {USERS_MAX} users, which is the limit: delete some",
                 )
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message

@@ -321,18 +321,24 @@ def elect_by_order(
     elected = elect(partition, image.brokers, election, chosen)
     if election is Election.PREFERRED:
         if partition.leader == partition.replicas[0]:
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} is led by its preferred leader")
+            raise ApiError(
+                ErrorCode.ELECTION_NOT_NEEDED,
+                f"{name} already has its preferred leader, broker {partition.leader}",
+            )
         if elected.leader != partition.replicas[0]:
             raise ApiError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"broker {partition.replicas[0]}, preferred by {name}, is not in sync or not in "
-                "service",
+                f"broker {partition.replicas[0]} is the preferred leader of {name}, but it is not "
+                "in sync or not in service",
             )
     elif elected.leader == NO_NODE:
         raise ApiError(
-            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {name} may lead it"
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"no replica of {name} can become its leader: start a broker that has one",
         )
     elif elected.leader == partition.leader:
-        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader: {partition.leader}")
+        raise ApiError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"{name} already has a leader, broker {partition.leader}"
+        )
     wanted = WantedChange(election=election, chosen=chosen)
     return change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)

@@ -150,7 +150,7 @@ def _reached(source: int, costs: dict[Edge, int], count: int) -> Reached:
         if not is_changed:
             break
     else:
-        raise AssertionError("a circle of shifts costs less than 0")
+        raise AssertionError("a cycle of moves has a negative cost, so there is no cheapest path")
     del reached[source]
     return reached
 

@@ -247,7 +247,10 @@ class Liveness:
         self.registered(broker, now_ms)
         session = self._sessions[broker.node_id]
         if session.link is not None and link < session.link:
-            raise ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker has a newer connection")
+            raise ApiError(
+                ErrorCode.NETWORK_EXCEPTION,
+                "the heartbeat came on an old connection: the broker already has a newer one",
+            )
         self.connected(broker.node_id, broker.incarnation_id, link)
         session.ends_ms = now_ms + self._session_timeout_ms
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)

@@ -52,7 +52,7 @@ class ReplicaPlacer:
             note = f", {len(cordoned)} of them cordoned" if cordoned else ""
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {replication_factor}, but there are {len(brokers)} "
+                f"replication factor is {replication_factor}, but the cluster has {len(brokers)} "
                 f"brokers{note}",
             )
         # Prefer the brokers that will probably be back first: those in a controlled shutdown,
@@ -75,8 +75,8 @@ class ReplicaPlacer:
         if not is_led_by_any(racks, self._image):
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {replication_factor} needs brokers {sorted(racks)}, none of "
-                "which is in service",
+                f"replication factor {replication_factor} needs the brokers {sorted(racks)}, but "
+                "none of them is in service: start one",
             )
         if self._counts is None:
             topics = self._image.topics.values()
@@ -119,13 +119,14 @@ def check_assignment(
     """
     if not replicas or len(set(replicas)) != len(replicas):
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)} are empty or repeated"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"found replicas {list(replicas)}, expected at least one broker, and each only once",
         )
     unknown = sorted(set(replicas) - image.brokers.keys())
     if unknown:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas {unknown} are not brokers of this cluster",
+            f"the replicas name the brokers {unknown}, which are not registered in this cluster",
         )
     if refused := sorted(set(replicas).intersection(cordoned)):
         raise ApiError(
@@ -136,5 +137,5 @@ def check_assignment(
     if not is_led_by_any(replicas, image):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"none of the replicas {list(replicas)} is on a broker in service",
+            f"none of the brokers {list(replicas)} is in service: name one that is",
         )

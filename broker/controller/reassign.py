@@ -217,6 +217,6 @@ def _check_size(
     if len(target) != size and not request.allow_replication_factor_change:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{name} has {size} replicas, and the request for {len(target)} allows no other "
-            "number of replicas: allow it, or name as many brokers",
+            f"{name} has {size} replicas, the request names {len(target)} brokers and does not "
+            f"allow another number of replicas: name {size} brokers, or allow the change",
         )

@@ -98,7 +98,7 @@ def register(
             f"broker {request.broker_id} is running as incarnation "
             f"{uuid_to_base64(known.incarnation_id)} at {_addresses(known)}; incarnation "
             f"{uuid_to_base64(request.incarnation_id)} at {_wanted_addresses(request)} must have "
-            "an id of its own, or wait until the other has ended",
+            "another broker id, or wait until the other broker has stopped",
         )
     # The offset of the batch's first record.
     broker_epoch = image.end_offset
@@ -214,7 +214,7 @@ def unregister(
         more = len(held) - NAMED_MAX
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"broker {node_id} holds replicas of {', '.join(held[:NAMED_MAX])}"
+            f"broker {node_id} still has replicas of {', '.join(held[:NAMED_MAX])}"
             f"{f' and {more} more' if more > 0 else ''}: move these to other brokers first",
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
@@ -301,8 +301,9 @@ def _refuse_foreign(request: BrokerRegistrationRequest, facts: RegistrationFacts
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
-            f"{request.cluster_id}, this is cluster {facts.cluster_id}: correct the address at "
-            "which it looks for brokers, or give it this cluster's secrets and an empty folder",
+            f"{request.cluster_id}, but this is cluster {facts.cluster_id}. Correct the addresses "
+            "of the brokers that it contacts, or give it this cluster's secrets and an empty "
+            "folder",
         )
 
 
@@ -313,8 +314,8 @@ def _refuse_directories(
     if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"broker {request.broker_id} names {len(request.log_dirs)} directories; expected at "
-            "least one, and each once",
+            f"broker {request.broker_id} sent {len(request.log_dirs)} directory ids; expected at "
+            "least one, and each only once",
         )
     here = _wanted_addresses(request)
     for other in image.brokers.values():
@@ -324,7 +325,7 @@ def _refuse_directories(
                 ErrorCode.INVALID_REQUEST,
                 f"directory {uuid_to_base64(both[0])} belongs to broker {other.node_id} at "
                 f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
-                "must start with a folder of its own",
+                "must start with another folder",
             )
     wanted = facts.voter_directory
     if wanted is not None and wanted not in request.log_dirs:

@@ -68,7 +68,10 @@ def _topic_to_delete(
     name: str | None, topic_id: Uuid, count: int, image: MetadataImage, config: BrokerConfig
 ) -> TopicImage:
     if not config.delete_topic_enable:
-        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        raise ApiError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "topics cannot be deleted, because delete.topic.enable is false",
+        )
     if name is None and topic_id == ZERO_UUID:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if name is not None and topic_id != ZERO_UUID:
@@ -87,7 +90,10 @@ def _topic_to_delete(
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if found.is_internal:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{found.name} is internal and cannot be deleted")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{found.name} is an internal topic, so you cannot delete it",
+        )
     return found
 
 
@@ -123,7 +129,8 @@ def _growth(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if known.is_internal:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its partition count is fixed"
+            ErrorCode.INVALID_REQUEST,
+            f"{known.name} is an internal topic, so you cannot change its number of partitions",
         )
     old_count = len(known.partitions)
     if topic.count == old_count:
@@ -146,7 +153,7 @@ def _growth(
         if len(replicas) != added or any(len(one) != factor for one in replicas):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"expected assignments for {added} partitions of {factor} replicas",
+                f"expected assignments for {added} new partitions, each with {factor} replicas",
             )
         for one in replicas:
             check_assignment(one, image, budget.placer.cordoned)

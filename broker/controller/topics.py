@@ -82,14 +82,14 @@ class TopicBudget:
         if topics > self.topics:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the cluster may have {self.config.max_topics} topics (max.topics): delete some, "
-                "or raise the setting",
+                f"the cluster has reached its limit of {self.config.max_topics} topics "
+                "(max.topics): delete topics, or raise the setting",
             )
         if partitions > self.partitions:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the cluster may have {self.config.max_partitions} partitions (max.partitions), "
-                f"and {max(self.partitions, 0)} are left",
+                f"the limit is {self.config.max_partitions} partitions (max.partitions), so you "
+                f"can create {max(self.partitions, 0)} more, and the request needs {partitions}",
             )
         self.topics -= topics
         self.partitions -= partitions
@@ -248,7 +248,10 @@ def _creation(
 ) -> Creation:
     name = check_topic_name(topic.name)
     if name == METADATA_TOPIC:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is not a topic")
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{METADATA_TOPIC} is the name of the metadata log: choose another name",
+        )
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name not in INTERNAL_TOPICS:
@@ -275,7 +278,9 @@ def _stated_settings(topic: CreatableTopic, budget: TopicBudget) -> dict[str, st
     settings: dict[str, str] = {}
     for entry in topic.configs:
         if entry.value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value")
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"{entry.name} has no value: give it one, or leave it out"
+            )
         # As in Kafka, the last of two values for a key is used.
         settings[entry.name] = entry.value
     faults = check_topic_settings(settings, suggests=budget.suggestions > 0)
@@ -310,7 +315,10 @@ def _replicas(
         return replicas
     count = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
     if count < 1:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"found {count} partitions, expected at least 1",
+        )
     factor = topic.replication_factor
     if factor == -1:
         factor = config.default_replication_factor
@@ -325,19 +333,23 @@ def _chosen_replicas(
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            "with assignments given, the numbers of partitions and replicas must be -1",
+            "the request has assignments, so its number of partitions and its replication factor "
+            "must both be -1",
         )
     chosen = {one.partition_index: one.broker_ids for one in topic.assignments}
     if sorted(chosen) != list(range(len(topic.assignments))):
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"found assignments for the partitions {sorted(chosen)}, expected the numbers from 0 "
+            "on without gaps, each once",
         )
     replicas = [chosen[number] for number in range(len(chosen))]
     for one in replicas:
         check_assignment(one, image, cordoned)
     if len({len(one) for one in replicas}) != 1:
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the assignments have different numbers of replicas; all need the same",
         )
     return replicas
 

@@ -248,7 +248,7 @@ def test_a_broker_that_serves_or_holds_replicas_is_not_forgotten(cluster: WholeC
         cluster, asked_of.node_id, UnregisterBrokerRequest(broker_id=killed.node_id)
     )
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert "holds replicas of" in refused.error_message
+    assert "still has replicas of" in refused.error_message
     assert "move these to other brokers first" in refused.error_message
 
 

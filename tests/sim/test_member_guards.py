@@ -137,7 +137,7 @@ GUARDS = {
     "45 idempotent registration": MissedGuard(
         _idempotent_registration,
         a_broker_that_has_lost_its_links_says_again_who_it_is,
-        "must have an id of its own",
+        "must have another broker id",
     ),
 }
 

@@ -140,7 +140,8 @@ def test_a_broker_that_holds_replicas_is_not_forgotten() -> None:
     assert caught.value.code is ErrorCode.INVALID_REQUEST
     named = ", ".join(f"logs-{number}" for number in range(NAMED_MAX))
     assert caught.value.message == (
-        f"broker {THREE} holds replicas of {named} and 2 more: move these to other brokers first"
+        f"broker {THREE} still has replicas of {named} and 2 more: "
+        "move these to other brokers first"
     )
 
 

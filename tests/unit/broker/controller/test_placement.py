@@ -138,7 +138,8 @@ def test_too_few_brokers_that_are_not_cordoned() -> None:
     result = create(cluster, "logs", 1, 2)
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert (
-        result.error_message == "replication factor 2, but there are 3 brokers, 2 of them cordoned"
+        result.error_message
+        == "replication factor is 2, but the cluster has 3 brokers, 2 of them cordoned"
     )
     # The empty name is the setting of all brokers.
     cordon(cluster, "")

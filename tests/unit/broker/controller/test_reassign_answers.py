@@ -81,8 +81,8 @@ def test_kip_860_another_number_of_replicas_is_refused_if_the_request_forbids_it
     mover.move((1, 2, 3), may_resize=False)
     assert mover.code() is ErrorCode.INVALID_REPLICATION_FACTOR
     assert mover.answer.error_message == (
-        "logs-0 has 2 replicas, and the request for 3 allows no other number of replicas: allow "
-        "it, or name as many brokers"
+        "logs-0 has 2 replicas, the request names 3 brokers and does not allow another number of "
+        "replicas: name 2 brokers, or allow the change"
     )
     mover.move((3, 1), may_resize=False)
     assert mover.code() is ErrorCode.NONE

@@ -93,7 +93,7 @@ def test_a_foreign_cluster_is_refused_with_both_named() -> None:
     assert error.code is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert "other" in error.message and CLUSTER in error.message
     assert f"broker-{ONE}:9094" in error.message
-    assert "correct the address" in error.message, "and what to do"
+    assert "Correct the addresses" in error.message, "and what to do"
 
 
 def test_a_copied_directory_is_refused_with_both_named() -> None:

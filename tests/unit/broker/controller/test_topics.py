@@ -220,14 +220,14 @@ def test_the_cluster_has_a_limit_of_topics_and_of_partitions() -> None:
     ]
     results = cluster.submit(CreateTopicsRequest(topics=many)).topics
     assert [code_of(one) for one in results] == [ErrorCode.NONE] * 3 + [ErrorCode.POLICY_VIOLATION]
-    assert "may have 3 topics" in results[3].error_message
+    assert "limit of 3 topics (max.topics)" in results[3].error_message
     assert cluster.submit(CreateOwnTopic("own")) is ErrorCode.POLICY_VIOLATION
 
     wide = Cluster(max_partitions=5)
     assert code_of(wide.create("a", 4)) is ErrorCode.NONE
     refused = wide.create("b", 2)
     assert code_of(refused) is ErrorCode.POLICY_VIOLATION
-    assert "5 partitions (max.partitions), and 1 are left" in refused.error_message
+    assert "5 partitions (max.partitions), so you can create 1 more" in refused.error_message
     more = CreatePartitionsTopic(name="a", count=6, assignments=None)
     assert grow(wide, more) == [ErrorCode.POLICY_VIOLATION]
     assert code_of(wide.create("b", 1)) is ErrorCode.NONE
