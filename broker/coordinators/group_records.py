@@ -163,7 +163,7 @@ def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
             return None
         return OffsetCommitKey.decode(key, version, _VERSION.size)[0]
     except (StructError, WireError) as error:
-        raise CorruptBatch(f"key of an offsets record: {error}") from error
+        raise CorruptBatch(f"cannot decode the key of a committed offset: {error}") from error
 
 
 def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
@@ -173,7 +173,7 @@ def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
         # Version 4 is version 3 in the flexible encoding. Kafka writes it from 4.0 on.
         found, _ = OffsetCommitValue.decode(value, version, _VERSION.size)
     except (StructError, WireError) as error:
-        raise CorruptBatch(f"value of an offsets record: {error}") from error
+        raise CorruptBatch(f"cannot decode the value of a committed offset: {error}") from error
     return CommittedOffset(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
@@ -222,7 +222,7 @@ def decode_group_key(key: Buffer) -> str | None:
             return None
         return GroupMetadataKey.decode(key, version, _VERSION.size)[0].group
     except (StructError, WireError) as error:
-        raise CorruptBatch(f"key of a group's record: {error}") from error
+        raise CorruptBatch(f"cannot decode the key of a group record: {error}") from error
 
 
 def decode_group_value(value: Buffer) -> GroupMetadataValue:
@@ -231,7 +231,7 @@ def decode_group_value(value: Buffer) -> GroupMetadataValue:
         (version,) = _VERSION.unpack_from(value)
         return GroupMetadataValue.decode(value, version, _VERSION.size)[0]
     except (StructError, WireError) as error:
-        raise CorruptBatch(f"value of a group's record: {error}") from error
+        raise CorruptBatch(f"cannot decode the value of a group record: {error}") from error
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:

@@ -53,7 +53,7 @@ def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
     if not 0 < timeout_ms <= timeout_ms_max:
         raise ApiError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-            f"transaction.timeout.ms is {timeout_ms}; 1 to {timeout_ms_max} are allowed",
+            f"transaction.timeout.ms is {timeout_ms}, expected 1 to {timeout_ms_max}",
         )
 
 
@@ -139,7 +139,8 @@ class TxnShard:
         if len(known) + sum(one not in known for one in pending) >= self._id_count_max:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the limit of {self._id_count_max} transactional ids is reached",
+                f"the limit of {self._id_count_max} transactional ids is reached: use fewer ids, "
+                "or wait until unused ones expire",
             )
 
     # Start a producer.
@@ -246,7 +247,8 @@ class TxnShard:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is not TxnState.ONGOING or partition not in known.partitions:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE, f"{partition} has not been added to a transaction"
+                ErrorCode.INVALID_TXN_STATE,
+                f"{partition} is not part of an open transaction: send AddPartitionsToTxn first",
             )
 
     def end(
@@ -267,7 +269,11 @@ class TxnShard:
             return ShardOutcome([], ())
         if known.state is (TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT):
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.title}")
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction cannot be {'committed' if is_commit else 'aborted'}, because its "
+            f"state is {known.state.title}",
+        )
 
     # End a transaction.
 

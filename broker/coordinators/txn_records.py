@@ -110,7 +110,7 @@ def decode_key(key: Buffer) -> str | None:
             return None
         return TransactionLogKey.decode(key, version, _VERSION.size)[0].transactional_id
     except (StructError, WireError) as error:
-        raise CorruptBatch(f"key of a transaction record: {error}") from error
+        raise CorruptBatch(f"cannot decode the key of a transaction record: {error}") from error
 
 
 def decode_value(transactional_id: str, value: Buffer) -> Transaction:
@@ -120,7 +120,7 @@ def decode_value(transactional_id: str, value: Buffer) -> Transaction:
         found, _ = TransactionLogValue.decode(value, version, _VERSION.size)
         state = TxnState(found.transaction_status)
     except (StructError, WireError, ValueError) as error:
-        raise CorruptBatch(f"value of a transaction record: {error}") from error
+        raise CorruptBatch(f"cannot decode the value of a transaction record: {error}") from error
     return Transaction(
         transactional_id=transactional_id,
         producer_id=found.producer_id,

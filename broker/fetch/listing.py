@@ -138,7 +138,10 @@ class Listing:
             answer.offset, answer.timestamp = found.offset, found.timestamp_ms
             leader_epoch = found.leader_epoch
         else:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"found timestamp {timestamp}, which this version of ListOffsets does not support",
+            )
         if version >= LEADER_EPOCH_SINCE:
             answer.leader_epoch = leader_epoch
 

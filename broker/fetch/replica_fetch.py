@@ -359,7 +359,8 @@ class ReplicaFetches:
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
                 logger.info(
-                    "closed a follower's connection: its answer may contain truncated data",
+                    "closed a follower's connection, because an unsent response can contain "
+                    "truncated data",
                     extra=fields(partition=replica.topic_partition, peer=session.peer),
                 )
                 session.close("a leadership has ended", is_logged=False)

@@ -274,7 +274,8 @@ class ClusterHandlers:
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE
                 if request.endpoint_type == CONTROLLER_ENDPOINTS
                 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-                f"endpoint type {request.endpoint_type} is not served here",
+                f"found endpoint type {request.endpoint_type}, expected {BROKER_ENDPOINTS} "
+                "(brokers)",
             )
         response = DescribeClusterResponse(
             cluster_id=self._settings.config.cluster_id,

@@ -101,7 +101,7 @@ def _check_name(name: str, node_id: int) -> None:
     if name != str(node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"this is broker {node_id}; send requests about loggers to broker '{name}'",
+            f"this is broker {node_id}: send requests about the loggers of broker '{name}' to it",
         )
 
 
@@ -120,10 +120,13 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
         if change.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"the level of logger {change.name} can only be set or deleted",
+                f"found operation {change.config_operation} for logger {change.name}, expected 0 "
+                "(set) or 1 (delete)",
             )
         if change.name not in known:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger '{change.name}'")
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"this broker has no logger named '{change.name}'"
+            )
         levels[change.name] = _new_level(change)
     return list(levels.items())
 
@@ -131,11 +134,17 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
 def _new_level(change: AlterableConfig) -> int:
     if change.config_operation == ConfigOperation.DELETE:
         if change.name == ROOT:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "root has no parent logger: set its level")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "the level of root cannot be deleted, because root has no parent logger: set a "
+                "level",
+            )
         return logging.NOTSET
     if change.value is None:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"logger {change.name} has no level in the request"
+            ErrorCode.INVALID_REQUEST,
+            f"the request has no level for logger {change.name}, expected one of: "
+            f"{', '.join(LEVELS)}",
         )
     if change.value not in LEVELS:
         raise ApiError(

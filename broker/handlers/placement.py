@@ -125,7 +125,9 @@ class PlacementHandlers:
         """
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is not known"
+                ErrorCode.INVALID_REQUEST,
+                f"found election type {request.election_type}, expected {PREFERRED} (preferred) or "
+                f"{UNCLEAN} (unclean)",
             )
 
         def refused(error: ApiError) -> None:

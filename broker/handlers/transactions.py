@@ -105,7 +105,9 @@ class TransactionHandlers:
                 request.producer_epoch == NO_PRODUCER_EPOCH
             ):
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be sent together"
+                    ErrorCode.INVALID_REQUEST,
+                    "the request has only one of producer id and producer epoch: send both or "
+                    "neither",
                 )
             if request.transactional_id is None:
                 self._producer_ids.take(given, refused)
@@ -129,7 +131,9 @@ class TransactionHandlers:
             expected = None
         elif min(request.producer_id, request.producer_epoch) < 0:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, "a producer id and its epoch must not be negative"
+                ErrorCode.INVALID_REQUEST,
+                f"found producer id {request.producer_id} and producer epoch "
+                f"{request.producer_epoch}, expected both to be at least 0, or both to be -1",
             )
 
         def moved(transactions: Sequence[Transaction]) -> None:
