@@ -105,7 +105,8 @@ class Certificates:
                 logger.info("certificate replaced", extra=fields(certificate=path))
             except WrongCertificate as error:
                 logger.error(
-                    "new certificate is not used; the old one stays", extra=fields(reason=error)
+                    "the new certificate is invalid; the broker keeps using the old one",
+                    extra=fields(reason=error),
                 )
         return self._contexts
 
@@ -221,7 +222,7 @@ def _check_text(key: str, path: str, mark: bytes, what: str) -> None:
         expected = "a file that this broker can read"
         raise WrongCertificate(key, f"{path}: {error.strerror}", expected) from error
     if mark not in text:
-        raise WrongCertificate(key, f"{path}, which has no {what} in it", f"a {what} in PEM format")
+        raise WrongCertificate(key, f"{path}, which contains no {what}", f"a {what} in PEM format")
 
 
 def _wrong_pair(files: TlsFiles, error: ssl.SSLError) -> WrongCertificate:

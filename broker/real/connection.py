@@ -204,7 +204,10 @@ class SocketLink(asyncio.BufferedProtocol):
             self.mute()
             self.loop.call_soon(self.receiver.drained)
             return
-        logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
+        logger.warning(
+            "sending to a client or broker failed; the connection is closed",
+            extra=fields(peer=self.peer, reason=repr(error)),
+        )
         self.give_up("")
 
     def give_up(self, reason: str) -> None:

@@ -85,7 +85,7 @@ class DialledLink(SocketLink):
             end_when_silent(made, SILENCE_MS_MAX)
             await self.loop.sock_connect(made, found.at(self._address.port))
             if is_own_end(made):
-                raise ConnectionRefusedError(f"nobody listens at {self._address}")
+                raise ConnectionRefusedError(f"no process listens at {self._address}")
             await self.loop.create_connection(lambda: self, sock=made)
         except BaseException:
             made.close()
@@ -114,7 +114,10 @@ class DialledTlsLink(TlsLink, DialledLink):
 
     def give_up(self, reason: str) -> None:
         if not self.is_closed and reason:
-            logger.warning("link to broker failed", extra=fields(peer=self.peer, reason=reason))
+            logger.warning(
+                "the connection to another broker failed",
+                extra=fields(peer=self.peer, reason=reason),
+            )
         super().give_up(reason)
 
 

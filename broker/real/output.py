@@ -101,7 +101,11 @@ class ConnectionOutput:
                 self._memory_bytes += len(piece)
         limit = self._ports.memory_bytes_max
         if self._memory_bytes > limit:
-            raise PeerTooSlow(f"connection.max.unread.bytes {limit} of answers are not read")
+            raise PeerTooSlow(
+                "the client does not read its answers: more than "
+                f"connection.max.unread.bytes={limit} "
+                "bytes wait for it"
+            )
 
     def send(self) -> bool:
         """Send as much as the socket accepts, up to the limit of one iteration of the loop.
@@ -159,7 +163,7 @@ class ConnectionOutput:
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
         sent = os.sendfile(self.own_socket.fileno(), region.fd, region.position, count)
         if sent == 0:
-            raise OSError(f"{region.file.path} is shorter than the region to send")
+            raise OSError(f"{region.file.path} ends before the bytes that must be sent from it")
         self.queue.popleft()
         if sent < len(region):
             rest = FileRegion(region.file, region.position + sent, len(region) - sent)
@@ -181,7 +185,9 @@ class ConnectionOutput:
                     break
                 data = piece.read()
                 if len(data) < len(piece):
-                    raise OSError(f"{piece.file.path} is shorter than the region to send")
+                    raise OSError(
+                        f"{piece.file.path} ends before the bytes that must be sent from it"
+                    )
                 self._memory_bytes += len(data)
                 piece = data
             queue.popleft()

@@ -89,7 +89,9 @@ def main(descriptor: int) -> int:
         raw = read_settings(descriptor)
         config = BrokerConfig.from_json(raw)
     except ConfigError as error:
-        logger.error("settings are wrong", extra=fields(faults=error))
+        logger.error(
+            "the broker cannot start, because its settings are invalid", extra=fields(faults=error)
+        )
         return EXIT_SETTINGS
     configure(config.part)
     _limit_reading(config)
@@ -100,10 +102,12 @@ def main(descriptor: int) -> int:
         certificates = Certificates(config, config.tls) if config.tls is not None else None
         return _new_loop_runner().run(run(config, certificates))
     except ConfigError as error:
-        logger.error("settings are wrong", extra=fields(faults=error))
+        logger.error(
+            "the broker cannot start, because its settings are invalid", extra=fields(faults=error)
+        )
         return EXIT_SETTINGS
     except CANNOT_RUN as error:
-        logger.error("cannot run", extra=fields(reason=error))
+        logger.error("the broker cannot run", extra=fields(reason=error))
         return EXIT_FAILED
 
 
@@ -126,20 +130,26 @@ def _new_loop_runner() -> asyncio.Runner:
 
 def die(reason: str) -> NoReturn:
     """End the process at once, without a clean stop. The next start recovers the logs."""
-    logger.critical("stopping at once", extra=fields(reason=reason))
+    logger.critical(
+        "the broker ends without a clean stop; the next start recovers its logs",
+        extra=fields(reason=reason),
+    )
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
 
 
 def _thread_died(args: threading.ExceptHookArgs) -> None:
-    logger.critical("thread failed", exc_info=args.exc_value)
+    logger.critical("unhandled exception in a thread", exc_info=args.exc_value)
     die(f"exception in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
 
 
 def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
     error = context.get("exception")
     if error is None or isinstance(error, OSError):
-        logger.warning("loop", extra=fields(message=context.get("message"), error=error))
+        logger.warning(
+            "the event loop reported an error",
+            extra=fields(message=context.get("message"), error=error),
+        )
         return
     logger.critical("unhandled exception in the event loop", exc_info=error)
     die(f"unhandled exception in the event loop: {error!r}")
@@ -174,7 +184,10 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
     await _start_status(server, config)
     report = await _recover(broker, stop)
     if report is None:
-        logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
+        logger.info(
+            "stopped before the recovery of the logs was complete",
+            extra=fields(log_dir=config.log_dir),
+        )
         return EXIT_CLEAN
     if await _start(broker, report, stop):
         _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
@@ -233,7 +246,7 @@ async def _hand_over(broker: Broker) -> None:
         await asyncio.wait_for(is_done.wait(), HAND_OVER_MS_MAX / 1_000)
     except TimeoutError:
         logger.warning(
-            "stops without having handed over all leaderships",
+            "stopping, although other brokers have not taken over all leaderships in time",
             extra=fields(waited_ms=HAND_OVER_MS_MAX),
         )
 
@@ -259,11 +272,14 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
     config = broker.config
     for topic_partition, count, reason in report.truncated:
         logger.warning(
-            "torn tail truncated",
+            "the log ended with an incomplete or damaged batch, and was truncated before it",
             extra=fields(partition=topic_partition, bytes=count, reason=reason),
         )
     for topic_partition, reason in report.offline.items():
-        logger.error("partition is offline", extra=fields(partition=topic_partition, reason=reason))
+        logger.error(
+            "a log cannot be opened, so its partition is offline on this broker",
+            extra=fields(partition=topic_partition, reason=reason),
+        )
     listeners = ",".join(
         f"{name}={address.host}:{address.port}" for name, address in config.listeners.items()
     )

@@ -84,7 +84,9 @@ class TlsEngine:
                 raise TlsError(_without_tls(bytes(data[:8]), is_server=self._is_server))
             self._handshake_bytes += len(data)
             if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
-                raise TlsError(f"a handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
+                raise TlsError(
+                    f"the peer sent a TLS handshake of more than {HANDSHAKE_BYTES_MAX} bytes"
+                )
         self._incoming.write(data)
 
     def handshake(self) -> bool:

@@ -98,7 +98,7 @@ class TlsOutput(ConnectionOutput):
         count = min(len(region), count_max)
         data = region.file.read(count, region.position)
         if len(data) < count:
-            raise OSError(f"{region.file.path} is shorter than the region to send")
+            raise OSError(f"{region.file.path} ends before the bytes that must be sent from it")
         self._memory_bytes += count
         self.queue.popleft()
         if count < len(region):

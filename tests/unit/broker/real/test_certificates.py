@@ -104,7 +104,7 @@ def test_what_is_not_pem(authority: TestAuthority, which: str, what: str) -> Non
     path.write_bytes(b"\x30\x82\x01\x00")
     key, said = fault(files)
     assert key == f"tls.{which}"
-    assert said == f"{path}, which has no {what} in it; expected a {what} in PEM format"
+    assert said == f"{path}, which contains no {what}; expected a {what} in PEM format"
 
 
 def test_pem_of_nonsense(authority: TestAuthority) -> None:
@@ -274,7 +274,7 @@ def test_pitfall_25_a_broken_pair_keeps_the_old_one_and_says_so_once(
     assert serial(current, authority) == first
     assert serial(current, authority) == first
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
-    assert said == ["new certificate is not used; the old one stays"]
+    assert said == ["the new certificate is invalid; the broker keeps using the old one"]
     authority.write()
     assert serial(current, authority) != first
 

@@ -125,7 +125,7 @@ def test_a_handshake_without_end_is_refused_by_its_bytes(authority: TestAuthorit
             server.feed(memoryview(record))
 
     send(HANDSHAKE_BYTES_MAX // len(record))
-    with pytest.raises(TlsError, match="a handshake of more than"):
+    with pytest.raises(TlsError, match="a TLS handshake of more than"):
         send(1)
 
 

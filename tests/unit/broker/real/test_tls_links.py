@@ -344,7 +344,7 @@ def test_pitfall_33_a_reader_that_does_not_read(
             sent += len(piece)
             await asyncio.sleep(0)
         assert there.made[0].ends == [End.CLOSED]
-        assert f"connection.max.unread.bytes {UNREAD_BYTES_MAX}" in there.made[0].reason
+        assert f"connection.max.unread.bytes={UNREAD_BYTES_MAX}" in there.made[0].reason
         assert sent > UNREAD_BYTES_MAX
         client.close()
         there.close()
