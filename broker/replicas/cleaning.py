@@ -109,7 +109,7 @@ class Cleaner:
             return
         self._is_busy = False
         logger.info(
-            "partition cleaned",
+            "compacted a log",
             extra=fields(
                 partition=partition.topic_partition,
                 size_bytes=log.size_bytes,
@@ -149,6 +149,6 @@ class Cleaner:
             self._left_alone.add(partition)
         self._replicas.read_failed(partition, error)
         logger.error(
-            "cleaning failed",
+            "a log could not be compacted",
             extra=fields(partition=partition.topic_partition, error=error),
         )

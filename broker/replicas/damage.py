@@ -53,7 +53,7 @@ class Damage(BaseReplicaListener):
 
         def failed(error: Exception) -> None:
             logger.warning(
-                "damaged log not marked",
+                "a log is damaged, but its damage mark could not be written; the broker retries",
                 extra=fields(partition=replica.topic_partition, error=error),
             )
             self._later(MARK_RETRY_MS, partial(self._mark, replica))

@@ -163,7 +163,7 @@ class Folders:
         self._logs.removed(removal, done)
         for topic_partition, path in done.paths.items():
             logger.warning(
-                "folder belongs to no topic; it is put aside",
+                "a folder belongs to no topic of the cluster; it was renamed and is kept",
                 extra=fields(
                     partition=topic_partition,
                     topic_id=removal.logs[topic_partition].topic_id,
@@ -172,7 +172,7 @@ class Folders:
             )
         for topic_partition, refusal in done.refused.items():
             logger.warning(
-                "folder belongs to no topic, and cannot be put aside",
+                "a folder belongs to no topic of the cluster, and could not be renamed",
                 extra=fields(partition=topic_partition, error=refusal),
             )
 
@@ -213,7 +213,7 @@ class Folders:
         long."""
 
         def failed(error: Exception) -> None:
-            logger.warning("files could not be removed", extra=fields(error=error))
+            logger.warning("files of deleted logs could not be removed", extra=fields(error=error))
 
         self._worker.run(files.perform, lambda _: None, failed)
 
@@ -242,7 +242,8 @@ class Folders:
             if topic_partition not in self._not_removed:
                 # For a replica that was taken away the next change retries this, else a start.
                 logger.error(
-                    "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
+                    "the folder of a removed replica could not be renamed; the broker retries",
+                    extra=fields(partition=topic_partition, error=error),
                 )
             if topic_partition in departed:
                 self._not_removed[topic_partition] = error
@@ -250,7 +251,7 @@ class Folders:
             self._not_removed.pop(topic_partition, None)
             if topic_partition in departed:
                 logger.info(
-                    "replica taken away; its folder will be deleted",
+                    "this broker no longer has this replica; its folder will be deleted",
                     extra=fields(partition=topic_partition, folder=path),
                 )
 
@@ -309,11 +310,11 @@ class Folders:
         self._logs.removed(removal, done)
         for topic_partition, path in done.paths.items():
             logger.error(
-                "damaged log put aside; other brokers have its records",
+                "a damaged log was renamed; its records are copied again from other brokers",
                 extra=fields(
                     partition=topic_partition,
                     reason=removal.offline[topic_partition],
-                    kept_in=path or "nowhere, its folder is missing",
+                    kept_in=path or "not kept, because the folder is missing",
                 ),
             )
         self._not_aside = done.refused
@@ -390,7 +391,7 @@ def _partitions_of(topics: Iterable[TopicImage]) -> list[TopicPartition]:
 
 
 def _not_forgotten(error: Exception) -> None:
-    logger.warning("checkpoint not written", extra=fields(error=error))
+    logger.warning("could not write the checkpoint of the logs", extra=fields(error=error))
 
 
 def _never(error: Exception) -> None:

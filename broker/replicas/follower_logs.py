@@ -143,7 +143,10 @@ class FollowerLogs:
 
         def failed(error: Exception) -> None:
             self._marking.discard(log)
-            logger.warning("gap mark not written", extra=fields(folder=log.folder, error=error))
+            logger.warning(
+                "the mark for gaps in a log's offsets could not be written",
+                extra=fields(folder=log.folder, error=error),
+            )
 
         self._ports.files.run(log.gap_mark().perform, marked, failed)
 
@@ -196,8 +199,8 @@ class FollowerLogs:
             self._pump(source)
             return
         logger.info(
-            "log diverged from its leader's and is truncated" if isinstance(action, Truncate)
-            else "log is reset to the start of its leader's log",
+            "the log diverged from the leader's and is truncated" if isinstance(action, Truncate)
+            else "the log is dropped and starts again at the start of the leader's log",
             extra=fields(
                 partition=replica.topic_partition,
                 leader=source.leader,
@@ -240,7 +243,8 @@ class FollowerLogs:
         """Retry after a disk error. A damaged log goes out of service when a leader epoch
         starts."""
         logger.error(
-            "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)
+            "a follower's log could not be truncated",
+            extra=fields(partition=replica.topic_partition, error=error),
         )
         self._ports.replicas.read_failed(replica, error)
         if isinstance(error, DiskError):

@@ -160,7 +160,7 @@ class Housekeeping:
     def _checkpoint_failed(self, error: Exception) -> None:
         self._checkpointed = None
         self._points = None
-        logger.warning("checkpoint not written", extra=fields(error=error))
+        logger.warning("could not write the checkpoint of the logs", extra=fields(error=error))
 
     def _checkpoint_points(self) -> None:
         """Write the recovery points if they have moved.
@@ -205,7 +205,7 @@ class Housekeeping:
             if dropped is None:
                 continue
             logger.info(
-                "old segments dropped",
+                "deleted old segments of a partition",
                 extra=fields(partition=partition.topic_partition, log_start_offset=start_offset),
             )
             self.unlink(dropped)
@@ -214,7 +214,8 @@ class Housekeeping:
         if error.is_final:
             self._die(f"the disk has failed: {error}")
         logger.warning(
-            "retention failed", extra=fields(partition=partition.topic_partition, error=error)
+            "old segments of a partition could not be deleted",
+            extra=fields(partition=partition.topic_partition, error=error),
         )
 
     def _expire_producers(self) -> None:

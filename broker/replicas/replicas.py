@@ -326,7 +326,7 @@ class Replicas:
         for topic_partition, reason in made.refused.items():
             if topic_partition not in self.unmade:
                 logger.error(
-                    "partition cannot be made",
+                    "the log of a partition could not be created",
                     extra=fields(partition=topic_partition, reason=reason),
                 )
             self.unmade[topic_partition] = reason
@@ -409,7 +409,7 @@ class Replicas:
         partition = self._image.topics[replica.topic].partitions[replica.index]
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
-            "log found damaged while in service",
+            "a log is damaged; it stays in service until another broker leads the partition",
             extra=fields(
                 partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
             ),

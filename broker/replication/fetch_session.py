@@ -126,7 +126,7 @@ class FetchSessions:
         if session_epoch != session.next_epoch:
             raise ApiError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"epoch {session_epoch}, expected {session.next_epoch}",
+                f"found fetch session epoch {session_epoch}, expected {session.next_epoch}",
             )
         session.next_epoch = 1 if session_epoch == EPOCH_MAX else session_epoch + 1
         session.last_used_ms = now_ms
@@ -157,7 +157,10 @@ class FetchSessions:
             session.session_id = NO_SESSION
         elif self.partition_count > self._partition_count_max:
             self.close(session.session_id)
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions")
+            raise ApiError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                "all fetch sessions together have too many partitions, so this session was closed",
+            )
 
     def create(
         self,

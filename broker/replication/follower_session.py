@@ -154,7 +154,7 @@ class FollowerSession:
         if session_epoch != self._next_epoch:
             raise ApiError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"epoch {session_epoch}, expected {self._next_epoch}",
+                f"found fetch session epoch {session_epoch}, expected {self._next_epoch}",
             )
         self._next_epoch = 1 if session_epoch == EPOCH_MAX else session_epoch + 1
         self.is_parked = False

@@ -44,7 +44,7 @@ def load(campaign: Campaign) -> None:
 
 
 def judge(campaign: Campaign, what: str) -> None:
-    cleanings = campaign.broker.log_text().count("partition cleaned partition=kept")
+    cleanings = campaign.broker.log_text().count("compacted a log partition=kept")
     campaign.count("cleanings", cleanings)
     report = campaign.judge(what, Rules(is_compacted=True))
     assert cleanings >= CLEANINGS_MIN

@@ -97,7 +97,7 @@ def cleanings(caplog: pytest.LogCaptureFixture, within_ms: int = 20_000, **setti
             rig.world.run_for(5)
             if log.cleaned_offset >= log.segments.active.base_offset:
                 break
-    return sum(record.getMessage() == "partition cleaned" for record in caplog.records)
+    return sum(record.getMessage() == "compacted a log" for record in caplog.records)
 
 
 def test_a_cleaning_takes_as_many_keys_as_the_node_gives_it_memory_for(
