@@ -151,7 +151,10 @@ class Call:
         except EncodeError:
             # Raise nothing, because the caller can be a timer or an fsync that also serves other
             # requests.
-            logger.exception("no answer", extra=fields(peer=self.session.peer))
+            logger.exception(
+                "an answer could not be encoded; the connection is closed",
+                extra=fields(peer=self.session.peer),
+            )
             self.session.close(FAULT, is_logged=False)
             return
         self.slot.answer = answer

@@ -141,7 +141,7 @@ class Login:
         """Raise NotLoggedIn if a request may not be served. Call this before its body is
         decoded."""
         if self.has_failed:
-            raise NotLoggedIn("a request after a login that failed")
+            raise NotLoggedIn("the client sent a request although its login had failed")
         if api_key in _SASL:
             return
         if self.is_complete:
@@ -150,12 +150,15 @@ class Login:
             return
         if api_key != _API_VERSIONS:
             raise NotLoggedIn(
-                f"a request with API key {api_key} before the login;"
+                f"the client sent a request with API key {api_key} before its login;"
                 " set security.protocol=SASL_SSL in the client"
             )
         self._api_versions += 1
         if self._api_versions > API_VERSIONS_MAX:
-            raise NotLoggedIn(f"more than {API_VERSIONS_MAX} ApiVersions requests before the login")
+            raise NotLoggedIn(
+                f"the client sent more than {API_VERSIONS_MAX} ApiVersions requests before its "
+                "login"
+            )
 
     def choose(self, name: str, now_ms: int) -> bool:
         """Choose the mechanism. Return False if the mechanism is not offered, which fails the
@@ -166,17 +169,19 @@ class Login:
         if self.is_complete:
             last_ms = self._attempt_ms
             if not self._ends_ms or (last_ms is not None and now_ms - last_ms < RELOGIN_MS_MIN):
-                raise WrongLoginStep("the client has logged in, and may not do so again now")
+                raise WrongLoginStep(
+                    "the client has already logged in, and must not log in again at this time"
+                )
         elif self._attempt is not None:
             self.has_failed = True
-            raise WrongLoginStep("the client has chosen a mechanism already")
+            raise WrongLoginStep("the client has already chosen a mechanism")
         mechanism = MECHANISMS.get(name)
         if mechanism is None:
             self.has_failed = True
             return False
         if self.is_complete and mechanism is not self.mechanism:
             self.has_failed = True
-            raise WrongLoginStep("the client has logged in with another mechanism")
+            raise WrongLoginStep("a client must log in again with the mechanism of its first login")
         self._attempt = LoginAttempt(mechanism, ServerExchange(mechanism.digest))
         self._attempt_ms = now_ms
         return True
@@ -189,7 +194,7 @@ class Login:
         attempt = self._attempt
         if attempt is None:
             self.has_failed = not self.is_complete
-            raise WrongLoginStep("the client has chosen no mechanism")
+            raise WrongLoginStep("the client must send SaslHandshake before SaslAuthenticate")
         try:
             return self._step(attempt, message, rules, random, now_ms)
         except ScramError as error:
@@ -214,7 +219,7 @@ class Login:
         if rules.credentials.get((user, attempt.mechanism)) != attempt.credential:
             raise ScramError("the credential was changed during the login")
         if self.is_complete and user != self.user:
-            raise ScramError("the client has logged in as another user")
+            raise ScramError("a client must log in again as the same user")
         is_first = not self.is_complete
         self._attempt = None
         self.user, self.mechanism = user, attempt.mechanism

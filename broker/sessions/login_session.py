@@ -57,7 +57,7 @@ class LoginGuard:
         """Serve one request. Raises WireError if the connection must be closed."""
         login = session.login
         if login is None or len(frame) < _KEY_BYTES:
-            raise NotLoggedIn("a request that is too short")
+            raise NotLoggedIn("the client sent a request that is too short to have an API key")
         login.check_request(int.from_bytes(frame[:_KEY_BYTES], "big"), self._clock.monotonic_ms())
         self._dispatcher.start(session, slot, frame, waited_ns)
 

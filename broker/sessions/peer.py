@@ -189,7 +189,9 @@ class Peer:
     def _read(self, frame: memoryview) -> tuple[Answered, Any] | None:
         """Return the callback and the answer; None if the request has timed out."""
         if len(frame) < _CORRELATION.size:
-            raise WireError(f"an answer of {len(frame)} bytes")
+            raise WireError(
+                f"the answer has {len(frame)} bytes, expected at least {_CORRELATION.size}"
+            )
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         if correlation_id in self._given_up:
             self._given_up.discard(correlation_id)
@@ -198,13 +200,14 @@ class Peer:
         asked = self._asked.get(correlation_id)
         if asked is None:
             raise WireError(
-                f"an answer to request {correlation_id}, which was not sent on this link"
+                f"the answer is for request {correlation_id}, which was not sent on this connection"
             )
         _, position = decode_response_header(frame, asked.api_key, asked.version)
         answer, end = response_class(asked.api_key).decode(frame, asked.version, position)
         if end != len(frame):
             raise WireError(
-                f"{len(frame) - end} extra bytes after the answer to request {correlation_id}"
+                f"the answer to request {correlation_id} is followed by {len(frame) - end} extra "
+                "bytes"
             )
         del self._asked[correlation_id]
         self.answered_ms = self._world.clock.monotonic_ms()
@@ -213,7 +216,7 @@ class Peer:
     def _break(self, reason: str) -> None:
         """Close the link, because the other side violates the protocol."""
         logger.warning(
-            "closed the link to another broker",
+            "closed the connection to another broker, because its answer was invalid",
             extra=fields(peer=self._link.peer if self._link is not None else "", reason=reason),
         )
         self._finish(End.CLOSED)

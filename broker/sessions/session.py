@@ -152,7 +152,7 @@ class Session:
         except WireError as error:
             self.close(f"{type(error).__name__}: {error}")
         except Exception:
-            logger.exception("connection failed", extra=fields(peer=self.peer))
+            logger.exception("unhandled exception; connection closed", extra=fields(peer=self.peer))
             self.close(FAULT, is_logged=False)
         finally:
             if self.has_staged:
@@ -259,7 +259,7 @@ class Session:
         try:
             work()
         except Exception:
-            logger.exception("connection failed", extra=fields(peer=self.peer))
+            logger.exception("unhandled exception; connection closed", extra=fields(peer=self.peer))
             self.close(FAULT, is_logged=False)
 
     def hold(self, slot: Slot) -> None:

@@ -222,7 +222,7 @@ def test_a_client_with_tls_but_without_a_login_is_told_in_the_log(
     admin = client({**settings, "security.protocol": "SSL"})
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=3)
-    assert "before the login; set security.protocol=SASL_SSL in the client" in broker.log_text()
+    assert "before its login; set security.protocol=SASL_SSL in the client" in broker.log_text()
 
 
 def test_users_are_administered_by_librdkafka(
