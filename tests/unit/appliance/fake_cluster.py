@@ -1,7 +1,7 @@
-"""A cluster that only answers: partitions, brokers and reassignments, for commands that move them.
+"""A scripted cluster for commands that move replicas: partitions, brokers and reassignments.
 
-Each broker is a scripted server. Reassignments start and are cancelled as KIP-455 says, and end
-when the test says so.
+Each broker is a scripted server. Reassignments start and are cancelled as KIP-455 says. They
+complete when the test calls `complete`.
 """
 
 import asyncio
@@ -35,10 +35,11 @@ class FakePartition:
 
 @dataclass
 class FakeCluster:
-    """`brokers` maps the ids in service to their racks. `free` are the free bytes of each.
+    """Scripted brokers and their partitions.
 
-    `sizes` are the bytes of replicas. Without them a replica has 1 MiB, and none if a reassignment
-    adds it.
+    `brokers` maps the ids of running brokers to their racks, and `free` maps them to their free
+    bytes. `sizes` are the sizes of replicas. A replica without a size has 1 MiB, or 0 bytes if a
+    reassignment adds it.
     """
 
     brokers: dict[int, str | None]
@@ -62,7 +63,7 @@ class FakeCluster:
         return [one.replicas for tp, one in sorted(self.partitions.items()) if tp.topic == name]
 
     def complete(self) -> None:
-        """Every reassignment ends."""
+        """Complete all reassignments."""
         for one in self.partitions.values():
             one.replicas = [broker for broker in one.replicas if broker not in one.removing]
             one.in_sync = list(one.replicas)
@@ -71,7 +72,7 @@ class FakeCluster:
 
     @contextmanager
     def serving(self) -> Iterator["FakeCluster"]:
-        """Answer on a port for each broker, in a thread, while the block runs."""
+        """Serve each broker on a port, in a thread, while the block runs."""
         loop = asyncio.new_event_loop()
         servers = {one: ScriptedServer(partial(self._answer, one)) for one in NODE_IDS}
         for node_id, server in servers.items():

@@ -1,4 +1,4 @@
-"""A monitor's API, answered by a script."""
+"""A monitor's API whose answers are scripted."""
 
 import contextlib
 import json

@@ -27,7 +27,7 @@ def supervisor(*parts: Part, seed: int = 1) -> Supervisor:
 
 
 def deeds(effects: list[Effect]) -> list[Effect]:
-    """The effects without the notes."""
+    """Return the effects, without the notes among them."""
     return [effect for effect in effects if not isinstance(effect, Note)]
 
 

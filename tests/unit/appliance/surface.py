@@ -33,7 +33,8 @@ _DEFINITION = MetricDefinition(
 
 
 def surface(client: TestClient) -> list[str]:
-    """Return the whole surface, a name a line; `client` is a monitor with a scripted mill."""
+    """Return all names of the surface, one per line. `client` asks a monitor with a scripted
+    mill."""
     lines = [
         *commands(), *config_keys(), *api_fields(client), *names_in_code(), *mysql_columns()
     ]  # fmt: skip
@@ -80,7 +81,8 @@ def config_keys() -> Iterator[str]:
 
 
 def api_fields(client: TestClient) -> Iterator[str]:
-    """Yield every route of the API with its parameters and, where a row is there, its fields."""
+    """Yield every route of the API with its parameters and, if the answer has a row, with the row's
+    fields."""
     for path, methods in client.get("/api/openapi.json").json()["paths"].items():
         yield f"api {path}"
         for one in methods["get"].get("parameters", ()):
@@ -94,7 +96,7 @@ def api_fields(client: TestClient) -> Iterator[str]:
 
 
 def names_in_code() -> Iterator[str]:
-    """Yield names that stand in the code as text: Prometheus metrics, schemas, keys of Redis."""
+    """Yield names that appear in the code as text: Prometheus metrics, schemas, Redis keys."""
     for name in tree.files():
         room = name.split("/")[0]
         if room in ("tests", "bench") or not name.endswith(".py"):
@@ -118,7 +120,7 @@ def mysql_columns() -> Iterator[str]:
 
 
 def _names_of(columns: str) -> Iterator[str]:
-    """Yield the names of the columns of a SELECT: of each, its last word."""
+    """Yield the names of the columns of a SELECT. The name is the last word of each column."""
     depth, start = 0, 0
     for at, letter in enumerate(f"{columns},"):
         depth += (letter == "(") - (letter == ")")

@@ -28,7 +28,7 @@ ALERT = {
 
 
 def monitor(home: Path, rows: list[dict[str, Any]]) -> AbstractContextManager[None]:
-    """A monitor with these open alerts, which is asked for nothing else."""
+    """Run a monitor that has these open alerts and answers no other question."""
 
     def answer(path: str) -> dict[str, Any]:
         assert path == "/api/v1/alerts"

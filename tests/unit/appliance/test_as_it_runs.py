@@ -27,7 +27,7 @@ def answer(path: str) -> dict[str, Any]:
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Let a mill run with the file as it is now."""
+    """Simulate a mill that was started with the current file."""
     ours = find_home({"MILLRACE_HOME": str(home)})
     ours.run.mkdir(parents=True)
     ours.started_config.write_text(ours.config_file.read_text())
@@ -41,7 +41,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 def test_the_monitor_is_asked_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], edited: str
 ) -> None:
-    """A half-written file ended all of them with its faults, an edited address at a dead one."""
+    """These commands once failed: with the faults of a half-written file, or at an edited address
+    that does not exist."""
     with answering(tmp_path, answer):
         runs(monkeypatch, tmp_path)
         config(tmp_path, edited.format(port=free_port()))

@@ -1,4 +1,5 @@
-"""Rounds of copying over real files: what changes between them, and what a log's copy holds."""
+"""Backups copy real files in rounds: which files change between the rounds, and what the copy of a
+log contains."""
 
 import shutil
 import stat
@@ -37,7 +38,7 @@ class Folders:
         return file
 
     def check(self) -> None:
-        """The copy is what the folder is."""
+        """Check that the copy equals the folder."""
         assert self._files(self.target) == self._files(self.source)
 
     def _files(self, folder: Path) -> dict[str, tuple[bytes, int]]:

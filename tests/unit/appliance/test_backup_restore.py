@@ -1,4 +1,4 @@
-"""A stopped mill's backup, its restore, and the refusals. No server runs here."""
+"""Backup and restore of a stopped mill, and the refusals. No server runs here."""
 
 import os
 import signal
@@ -141,7 +141,8 @@ def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
 
 
 def test_what_a_check_of_the_file_left_is_no_mill(backup: Path, new: Mill) -> None:
-    """`config check` and an `up` that was refused keep which expressions Spark has found right."""
+    """`config check` and a refused `up` store which expressions Spark has accepted. These files
+    alone are no mill."""
     new.home.data.mkdir()
     (new.home.data / "checked-expressions").write_text("a hash")
     restore(new, backup, new.home.data, ignored)
@@ -203,7 +204,8 @@ def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Pa
 
 
 def restore_until_copied(new: Mill, backup: Path) -> int:
-    """A process that restores and stands still behind the first file; its id once it does."""
+    """Return the id of a process that restores a mill, once it has stopped behind the first
+    file."""
     reader, writer = os.pipe()
 
     def stop_here(what: str, done: int, of: int) -> None:
@@ -222,7 +224,8 @@ def restore_until_copied(new: Mill, backup: Path) -> int:
 
 
 def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
-    """The half-restored folder is no mill, and `up` would have created an empty mill beside it."""
+    """The half-restored folder is not a mill. Otherwise `up` would create an empty mill beside
+    it."""
     data, staging = new.home.data, new.home.data.with_name("data.restoring")
     pid = restore_until_copied(new, backup)
     try:
@@ -268,7 +271,7 @@ def test_on_a_full_disk_nothing_is_left(
 
 
 def test_what_is_being_made_or_stopped_is_not_backed_up(mill: Mill, tmp_path: Path) -> None:
-    """A supervisor holds the lock and does not answer: it starts, or ends."""
+    """The supervisor has the lock and does not answer, because it is starting or stopping."""
     lock = take_lock(mill.home)
     try:
         with pytest.raises(NoSupervisor):

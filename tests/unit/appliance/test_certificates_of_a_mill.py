@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 def taken_by_its_broker(home: Home, broker: str, name: str) -> None:
-    """Raises ConfigError as the broker does at its start."""
+    """Load the certificate as the broker does when it starts. Raises ConfigError."""
     folder = home.part_secrets(broker)
     files = TlsFiles(
         certificate=str(folder / "tls.pem"),
@@ -105,7 +105,8 @@ def test_pitfall_24_they_do_not_end_together(home: Home) -> None:
 
 
 def test_a_ca_without_its_key_is_not_replaced_in_silence(home: Home) -> None:
-    """It was taken away, as is right; another CA would make all clients' files wrong."""
+    """The user removed the key, which is good practice. Another CA would invalidate the files of
+    all clients."""
     renew(home, BROKERS, (), NOW)
     (home.secrets / "ca" / "ca.key").unlink()
     with pytest.raises(CertificateFault, match=r"ca\.key is not here, and only it can sign"):
@@ -238,11 +239,11 @@ def test_another_ca_reaches_all_files(home: Home) -> None:
 
 
 class Killed(BaseException):
-    """The process ends between two files."""
+    """Raised to end the process between two files."""
 
 
 class KilledWriter:
-    """Writes so many files, and then ends the process."""
+    """A writer that writes a given number of files and then ends the process."""
 
     def __init__(self, files: int) -> None:
         self.left = files
@@ -255,7 +256,8 @@ class KilledWriter:
 
 
 def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a renewal with another CA. Every broker then serves with the CA that clients have."""
+    """The test also kills a renewal with another CA. Afterwards every broker uses the CA that
+    clients have."""
     mill = opened(home)
     for is_renewal in (False, True):
         for steps in range(13):
@@ -279,7 +281,8 @@ def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.Monke
 
 
 def test_a_key_without_the_certificate_of_its_ca(home: Home) -> None:
-    """The copy for clients serves as well; without one, a new CA would void what clients have."""
+    """The CA's certificate is read from the copy for clients. Without a copy the command refuses,
+    because a new CA would invalidate the clients' files."""
     mill = opened(home)
     make_needed(home, mill.config, NOW)
     (home.secrets / "ca" / "ca.pem").unlink()
@@ -320,7 +323,7 @@ def test_renewed_files_as_json(home: Home, capsys: pytest.CaptureFixture[str]) -
 
 
 def own_files(home: Home, *names: str, days: int = 90) -> Mill:
-    """Give the mill files of the user's own, signed by another CA."""
+    """Give the mill a key and a certificate of the user, signed by another CA."""
     mill = opened(home, ", tls: {certificate: own.pem, key: own.key, ca: own-ca.pem}", *names)
     authority = new_authority("theirs", NOW - timedelta(days=100))
     leaf = new_leaf(

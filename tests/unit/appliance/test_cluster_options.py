@@ -1,4 +1,4 @@
-"""Options of `topic`, `group`, `produce` and `consume` that no broker is asked about."""
+"""Options of `topic`, `group`, `produce` and `consume` that are checked without asking a broker."""
 
 from pathlib import Path
 

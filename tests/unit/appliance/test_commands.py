@@ -38,7 +38,7 @@ from tests.harness.ports import free_port
 def run(
     monkeypatch: pytest.MonkeyPatch, home: Path, *arguments: str
 ) -> tuple[int, list[str], list[str]]:
-    """A command in this process: its exit code and the lines of both outputs."""
+    """Run a command in this process. Return its exit code and the lines of both outputs."""
     monkeypatch.setenv("MILLRACE_HOME", str(home))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -233,7 +233,7 @@ def test_rows_of_a_view_read_like_redis() -> None:
 
 @contextlib.contextmanager
 def a_stream() -> Iterator[tuple[StreamState, int]]:
-    """The state that a stream serves, and its port."""
+    """Serve the state of a stream. Return the port."""
     state = StreamState("stream", [], 100)
     serving = StatusThread(StatusSettings(port=0), state)
     serving.start()
@@ -292,7 +292,8 @@ def test_one_of_something_is_one() -> None:
 
 @pytest.mark.parametrize("arguments", [["config", "show"], ["--help"]])
 def test_a_closed_pipe_is_code_141_and_no_complaint(tmp_path: Path, arguments: list[str]) -> None:
-    """For example with `| head -1`: the library that reads arguments ends with 1 for it."""
+    """This happens for example with `| head -1`. The library that parses arguments would exit with
+    code 1."""
     config(tmp_path, "")
     theirs, ours = os.pipe()
     os.close(theirs)

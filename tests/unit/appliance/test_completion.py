@@ -1,4 +1,4 @@
-"""The completion script, as bash runs it: which words it gives, and how soon."""
+"""The completion script, run by bash: the words that it offers, and the time that it takes."""
 
 import os
 import shutil

@@ -93,7 +93,8 @@ def test_everybody_waits_for_init_and_for_what_it_needs() -> None:
 
 
 def test_brokers_are_stopped_one_after_the_other_and_after_those_that_use_them() -> None:
-    """Compose stops what waits before what it waits for; it asks all others at the same time."""
+    """Compose stops a service before the services on which it depends, and stops independent
+    services at the same time."""
     for name in ("collector", "stream"):
         assert SERVICES[name]["depends_on"]["broker-3"] == {"condition": "service_started"}
     for later, earlier in (("broker-3", "broker-2"), ("broker-2", "broker-1")):
@@ -160,7 +161,7 @@ def test_the_build_gets_code_and_pins_only() -> None:
 
 
 def test_the_images_copy_only_what_a_fresh_clone_has() -> None:
-    """COPY fails on a missing source, and `.cache` is there only after a first `make setup`."""
+    """COPY fails if its source is missing, and `.cache` exists only after `make setup`."""
     commands = re.findall(r"^COPY (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     from_the_context = [one.split()[:-1] for one in commands if not one.startswith("--from=")]
     sources = {source for one in from_the_context for source in one}

@@ -246,7 +246,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 def test_a_section_with_faults_causes_no_others() -> None:
-    """The topics of `stream.from` cannot be judged while the collector's inputs are wrong."""
+    """The topics of `stream.from` cannot be checked while the collector's inputs have faults."""
     found = faults_of(
         "collector: {inputs: [{paths: x, topic: mine}]}\n"
         "stream: {from: {a: {topic: mine, format: raw}}}\n"
@@ -256,7 +256,7 @@ def test_a_section_with_faults_causes_no_others() -> None:
 
 
 def test_a_fault_hides_no_fault_of_another_key() -> None:
-    """One of each kind of check, in sections that have faults of their own."""
+    """Each section has several faults of different kinds, and all are reported."""
     found = faults_of(
         "cluster: {brokers: 1, settings: {log.retention.hours: x}}\n"
         "collector: {compression: rar}\n"

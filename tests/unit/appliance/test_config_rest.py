@@ -1,4 +1,4 @@
-"""What Spark is asked about in a file that has other faults, and how its faults are told."""
+"""The questions to Spark when the file has other faults, and how Spark's faults are reported."""
 
 import json
 from pathlib import Path

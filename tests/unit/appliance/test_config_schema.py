@@ -1,4 +1,5 @@
-"""The JSON Schema of the file: as committed, valid, and of one mind with `config check`."""
+"""The JSON Schema of the configuration file: it is committed, valid, and agrees with `config
+check`."""
 
 import json
 from pathlib import Path
@@ -32,7 +33,7 @@ OF_ANOTHER_KIND = (
 
 
 def faults_of(given: object) -> list[str]:
-    """What `config check` says without Spark."""
+    """Return the faults that `config check` reports without Spark."""
     try:
         load_text(yaml.safe_dump(given, allow_unicode=True), "f", Path("/nowhere"), {})
     except ConfigFaults as error:
@@ -45,7 +46,7 @@ def _as_loaded(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def kinds_of(given: dict[str, Any]) -> set[str]:
-    """The kinds of faults that pydantic alone finds."""
+    """Return the kinds of faults that pydantic alone finds."""
     try:
         MillConfig.model_validate(_as_loaded(given))
     except ValidationError as error:
@@ -131,10 +132,10 @@ def test_a_reference_can_stand_for_a_value_of_any_kind() -> None:
 
 
 def test_every_wrong_value_in_every_place() -> None:
-    """The schema refuses values of another kind, and nothing that the check accepts.
+    """The schema refuses values of a wrong type, and nothing that the check accepts.
 
-    The check also looks into texts (a glob, a zone, an expression), which the schema does not.
-    pydantic takes `true` for the number 1, which the schema does not.
+    The check also parses texts (globs, zones, expressions), but the schema does not. pydantic
+    accepts `true` as the number 1, but the schema does not.
     """
     told: list[str] = []
     for path in PLACES:

@@ -1,5 +1,5 @@
-"""A fault contains no word of a library: every key of the file is given every kind of wrong
-value."""
+"""Fault messages contain no words of a library. The test sets every key of the file to every kind
+of wrong value."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ ports: {}
 
 
 def places(node: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in the file, and every key that a mapping there could have besides."""
+    """Yield every place in the file, and every further key that a mapping there can have."""
     if path:
         yield path
     if isinstance(node, dict):
@@ -54,7 +54,7 @@ def places(node: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def with_value(path: tuple[Any, ...], value: object) -> dict[str, Any]:
-    """The file with a wrong value in a place."""
+    """Return the file with a wrong value in one place."""
     root: dict[str, Any] = yaml.safe_load(BASE)
     node: Any = root
     for step in path[:-1]:
@@ -66,7 +66,7 @@ def with_value(path: tuple[Any, ...], value: object) -> dict[str, Any]:
 
 
 def complaints(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The key of each fault, and what was expected there."""
+    """Return the key of each fault, and the value that was expected there."""
     try:
         MillConfig.model_validate(given)
     except ValidationError as error:

@@ -26,7 +26,7 @@ TWO_NEEDED = ReplicaReport(
 
 
 def told(offset: int, count: int, *, controls: bool = False, **needs: int) -> dict[str, Any]:
-    """A broker's details, with so many partitions out of sync."""
+    """Return a broker's details with this number of partitions out of sync."""
     return {
         "metadata_offset": offset,
         "is_controller": controls,
@@ -63,7 +63,7 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Mill:
-    """Scripted answers of the supervisor and the brokers, one look after the other."""
+    """Scripted answers of the supervisor and the brokers, one for each request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
         self.parts = [

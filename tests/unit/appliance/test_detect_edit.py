@@ -1,4 +1,4 @@
-"""The text of a configuration file with a proposal, and without it again."""
+"""The text of a configuration file after a proposal is inserted and after it is removed."""
 
 import pytest
 

@@ -112,7 +112,7 @@ def test_every_option_on_the_page_of_commands_is_one_of_its_row() -> None:
 
 
 def options_of(name: str) -> set[str]:
-    """The options of a command, or of all commands of a group."""
+    """Return the options of a command, or of all commands of a group."""
     command = TREE.get_command(TREE.make_context("millrace", ["status"]), name)
     below = getattr(command, "commands", {name: command})
     return {option for one in below.values() for param in one.params for option in param.opts}

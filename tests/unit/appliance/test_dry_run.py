@@ -1,7 +1,7 @@
-"""`stream dry-run`: which records are tried, under which key, and that it ends.
+"""`stream dry-run`: the records that it tries, their keys, and its end.
 
-The stream's process is a small one of Python's here; what it counts is tried in
-`tests/interop/test_stream_check`.
+A small Python process plays the stream here. `tests/interop/test_stream_check` tests what the real
+stream counts.
 """
 
 import gzip
@@ -46,7 +46,7 @@ EVENTS = ["# Time: 1\nSELECT 1;", "# Time: 2\nSELECT 2\n FROM t;"]
 
 
 class Room:
-    """Stands in for the stream: runs `code` with the arguments that the stream would get."""
+    """A process in place of the stream. It runs `code` with the arguments of the stream."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -83,7 +83,7 @@ def tried(
 def samples(
     monkeypatch: pytest.MonkeyPatch, home: Path, file: Path, *options: str
 ) -> list[tuple[str, str, list[str]]]:
-    """The input, the key and the records that the stream is given of a file."""
+    """Return the input, the key and the records of a file that the stream gets."""
     code, out, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file, *options)
     assert code == 0, err
     (said,) = out

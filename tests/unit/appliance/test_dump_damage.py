@@ -1,4 +1,4 @@
-"""Damaged log files: every damage is found, and none where there is none."""
+"""Damaged log files: the tool finds every damage, and reports none in whole files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def torn(folder: Path, chance: random.Random) -> str:
 
 
 def cut(folder: Path, chance: random.Random) -> str:
-    """Cut anywhere; of a sparse index not between two entries, for it may have any number."""
+    """Truncate a file at any byte. Truncate a sparse index only within an entry, because any number
+    of entries is valid."""
     path = chance.choice(of_kind(folder, ".log", ".index", ".timeindex", ".txnindex", ".snapshot"))
     data = path.read_bytes()
     size = ENTRY_BYTES.get(path.suffix, 0)
@@ -115,7 +116,7 @@ def cut(folder: Path, chance: random.Random) -> str:
 
 
 def swapped(folder: Path, chance: random.Random) -> str:
-    """Two files of a kind have each other's names, or two batches each other's places."""
+    """Swap the names of two files of the same kind, or the places of two batches."""
     suffix = chance.choice((".log", ".index", ".timeindex", ".txnindex", ".snapshot", "batches"))
     if suffix == "batches":
         path = chance.choice(of_kind(folder, ".log")[:-1])
@@ -146,8 +147,8 @@ def damage(whole: Path, folder: Path, count: int) -> None:
 def test_an_entry_that_names_the_second_batch_of_a_time_is_found(
     whole: Path, tmp_path: Path
 ) -> None:
-    """A marker has the time of the batch before it; otherwise a search for that time would miss the
-    batch."""
+    """A marker has the timestamp of the batch before it. Without this check, a search for that
+    timestamp would miss the batch."""
     tried = 0
     for path in of_kind(whole, ".timeindex"):
         base = int(path.stem)

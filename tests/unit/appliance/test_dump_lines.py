@@ -1,4 +1,4 @@
-"""The quorum's own records as Kafka's dump tool prints them."""
+"""The control records of the metadata quorum, as Kafka's dump tool prints them."""
 
 import base64
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: whole ones are printed, of others every damage is found."""
+"""Snapshots of the metadata: whole ones are printed, and every damage in the others is found."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HEADING = "Snapshot end offset: 120, epoch: 4"
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """The newest of two snapshots, in a folder whose log begins below it."""
+    """Return the newest of two snapshots, in a folder whose log begins below it."""
     folder = tmp_path / METADATA
     folder.mkdir()
     (folder / file_name(BOOTSTRAP)).write_bytes(build_snapshot(BOOTSTRAP, THREE_VOTERS, []))
@@ -70,7 +70,7 @@ def test_a_snapshot_under_the_name_of_another_is_found(snapshot: Path) -> None:
 
 
 def test_a_log_that_no_snapshot_reaches_is_found(snapshot: Path) -> None:
-    """A replay of the metadata begins with the newest snapshot and goes on in the log."""
+    """The replay of the metadata begins with the newest snapshot and continues with the log."""
     snapshot.unlink()
     [found] = check_folder(snapshot.parent).findings
     assert found.what == "the log begins at offset 120, the newest snapshot ends at 0"

@@ -1,4 +1,5 @@
-"""`millrace elect-leader`: preferred leaders at once, unclean elections after a survey."""
+"""`millrace elect-leader`: preferred leaders without a question, unclean elections after a survey
+of the replicas."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def test_preferred_leaders(
 
 
 def leaderless(cluster: FakeCluster) -> None:
-    """Broker 3 had all records, and is away."""
+    """Return a partition whose only complete replica is on broker 3, which is away."""
     cluster.partitions[TopicPartition("logs", 0)] = FakePartition([3, 2], [3], NO_NODE)
 
 
@@ -79,7 +80,8 @@ def test_an_unclean_election_says_first_what_may_be_lost(
 def test_a_replica_that_a_reassignment_adds_leads_last(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The controller elects in this order, and the consent is about the broker that will lead."""
+    """The controller elects in this order, and the user consents to the broker that will be
+    elected."""
     cluster.partitions[TopicPartition("logs", 0)] = FakePartition(
         [2, 1, 3], [3], NO_NODE, adding=[2], removing=[3]
     )

@@ -1,4 +1,4 @@
-"""`doctor` judges the disks by the monitor's record of their free space."""
+"""`doctor` forecasts when a disk is full, from the monitor's history of its free space."""
 
 from typing import Any
 

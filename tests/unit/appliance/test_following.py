@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Home:
 
 
 class Clock:
-    """A clock that stands until it is set."""
+    """A clock that changes only when the test sets it."""
 
     now_s = 10.0
 
@@ -39,7 +39,7 @@ class Clock:
 
 
 def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
-    """Save the file, and let the follower read it once its time of change has settled."""
+    """Save the file, and let the follower read it after its modification time has settled."""
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))

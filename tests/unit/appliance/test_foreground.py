@@ -1,4 +1,5 @@
-"""A mill in the foreground: the end of the command ends the mill, and the other way round."""
+"""A mill in the foreground: when the command ends the mill stops, and when the mill stops the
+command ends."""
 
 import signal
 import socket
@@ -15,7 +16,7 @@ from appliance.output import CommandError, Exit
 
 
 class Stage:
-    """A mill that runs or not, and what is done to it."""
+    """A mill that runs or does not run. The test records what is done to it."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})

@@ -108,7 +108,8 @@ def test_a_port_that_a_container_publishes_is_freed_by_compose(
 
 
 def test_no_other_command_needs_spark_to_be_loaded() -> None:
-    """The image of `cli` has no Spark, so a module that imports it ends in a traceback."""
+    """The image of `cli` has no Spark, so a module that imports Spark would fail with a
+    traceback."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'py4j']));"
         "from appliance.cli.tree import COMMANDS;"

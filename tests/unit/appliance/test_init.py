@@ -1,4 +1,4 @@
-"""Ids and secrets: made once, whole, private, and never changed."""
+"""Ids and secrets: they are created once, complete and private, and never change."""
 
 import os
 import stat

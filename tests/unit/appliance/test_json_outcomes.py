@@ -1,4 +1,4 @@
-"""`--json`: every command that prints accepts it, and its result is data then."""
+"""`--json`: every command that prints accepts it, and its output is then data."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kafka's own way to deal replicas, against the examples in Kafka's sources."""
+"""Kafka's own algorithm to assign replicas, compared with the examples in Kafka's sources."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Kafka's command lines where no broker is asked: options that do not go together, and values."""
+"""Kafka's command lines that fail before a broker is asked: options that exclude each other, and
+invalid values."""
 
 import struct
 from pathlib import Path
@@ -56,7 +57,8 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 def test_options_of_another_action(
     options: str, option: str, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A silently ignored option would make the output look like the answer to another question."""
+    """If the option was silently ignored, the output would look like the answer to another
+    question."""
     assert topics.main((*SERVER, *options.split())) == 2
     expected = f'Option "[{option}]" can\'t be used with option "[{other}]"'
     assert capsys.readouterr().err.splitlines()[0] == expected

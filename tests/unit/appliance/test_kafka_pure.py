@@ -1,4 +1,4 @@
-"""The parts of the cluster commands that need no cluster: lines, offsets, tables, times."""
+"""The parts of the cluster commands that need no cluster: lines, offsets, tables and times."""
 
 from dataclasses import replace
 from pathlib import Path

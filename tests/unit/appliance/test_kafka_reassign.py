@@ -1,4 +1,5 @@
-"""`kafka-reassign-partitions`: Kafka's words and exit codes, beside a cluster that only answers."""
+"""`kafka-reassign-partitions`: the output and the exit codes of Kafka's tool, with a scripted
+cluster."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 class Tool:
-    """The command with its files, as it is typed."""
+    """The command and its files, with the arguments that a user types."""
 
     def __init__(
         self, cluster: FakeCluster, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -44,7 +45,7 @@ class Tool:
         self._plan.write_text(json.dumps({"version": 1, "partitions": rows}))
 
     def folders(self, *folders: str) -> None:
-        """Name the folders of the only partition of the plan."""
+        """Set the folders (`log_dirs`) of the plan's only partition."""
         plan = json.loads(self._plan.read_text())
         plan["partitions"][0]["log_dirs"] = folders
         self._plan.write_text(json.dumps(plan))

@@ -1,5 +1,5 @@
-"""The mill names what a shorter `keep` would delete before it applies it, also while MySQL is
-away."""
+"""The mill names the windows that a shorter `keep` would delete before it applies it, even while
+MySQL is away."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.unit.appliance.test_commands import config, run
 
 
 def text(keep: str, port: int) -> str:
-    """A configuration whose MySQL is external, and away."""
+    """Return a configuration with an external MySQL that is away."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"
@@ -27,7 +27,7 @@ def text(keep: str, port: int) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mill that was started once, and keeps minutes for 90 days."""
+    """Return a mill that was started once and keeps minutes for 90 days."""
     monkeypatch.setattr("appliance.cli.judging.judge", lambda *_: ())
     port = free_port()
     config(tmp_path, text("30d", port))

@@ -31,9 +31,10 @@ def monitor(
     kafka_ago_ms: int | None = 0,
     looked_ago_ms: int = 0,
 ) -> AbstractContextManager[None]:
-    """A monitor that has these rows of lag, and of these groups totals; it looked a moment ago.
+    """Run a monitor with these rows of lag and these totals of groups. Its last cycle was a moment
+    ago.
 
-    Brokers answered by `kafka_ago_ms` before that; with None never.
+    The brokers answered `kafka_ago_ms` before that, or never if it is None.
     """
     ts_ms = round(time.time() * 1000) - looked_ago_ms
     faults = [{"source": "broker 1", "text": text} for text in errors or []]
@@ -130,7 +131,8 @@ def test_moments_in_milliseconds_are_for_programs(
 def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a group has no row by partition, which looks like a group without anything to read."""
+    """Such a group has no rows per partition, so it would look like a group that has nothing to
+    read."""
     unread = row("b", None) | {"partitions": 1}
     waits = row("c", None) | {"partitions": None}
     by_partition = [{"group": "a", "topic": "t", "partition": 0, "lag": 1}]

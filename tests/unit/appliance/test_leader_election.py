@@ -1,4 +1,5 @@
-"""`kafka-leader-election`: which options go together, and what a file of partitions may say."""
+"""`kafka-leader-election`: the combinations of options, and the valid content of a file of
+partitions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`logs`: lines of every part in the order of their moments, however a part writes them."""
+"""`logs`: the lines of all parts in the order of their times, in every format that a part uses."""
 
 import json
 import time
@@ -25,7 +25,7 @@ LINES = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Logs of servers that write the time of a place two hours ahead of UTC, as the machine has."""
+    """Write logs of servers that use local time, two hours ahead of UTC, as the machine does."""
     folder = tmp_path / "data" / "logs"
     folder.mkdir(parents=True)
     for name, lines in LINES.items():

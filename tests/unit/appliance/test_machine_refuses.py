@@ -25,7 +25,7 @@ METRIC = (
 
 
 def with_no_room(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that can write no byte to files, but to its pipes."""
+    """Run a command that can write to pipes but not to files, as on a full disk."""
     command = 'ulimit -f 0; exec "$@"'
     return subprocess.run(
         ["bash", "-c", command, "-", sys.executable, "-m", "appliance", *arguments],

@@ -168,7 +168,7 @@ def test_a_demo_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.M
 def running(
     monkeypatch: pytest.MonkeyPatch, home: Path, states: dict[str, str]
 ) -> list[dict[str, object]]:
-    """A mill that runs with the file as it is now; returns what its supervisor will be asked."""
+    """Return a mill that runs with the current file, and the list of requests to its supervisor."""
     ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
     initialise(ours.home, 1)
     ours.home.run.mkdir(parents=True)
@@ -306,7 +306,7 @@ def test_a_container_s_collector_says_whose_positions_are_meant(
 def test_a_spark_master_that_is_away_is_named_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    """Spark itself took 70 s to say so, and named no address."""
+    """Spark itself needs 70 s to report this, and does not name the address."""
     port = free_port()
     metric = "{name: m, from: a, measure: count}"
     source = "a: {topic: logs.access, format: raw}"

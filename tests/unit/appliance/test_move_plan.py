@@ -1,4 +1,5 @@
-"""The smallest move (P8): as few replicas as possible, leaders that stay, a fixed point."""
+"""The smallest plan of moves (P8): it moves as few replicas as possible, keeps leaders, and a
+second plan is empty."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -80,7 +80,7 @@ def test_a_reason_that_names_a_test_names_one_that_is_there() -> None:
 
 
 def faults_of(text: str) -> str:
-    """What is said of a page with one YAML block."""
+    """Return the faults of a page with one YAML block."""
     block = Block("docs/page.md", 1, "yaml", text)
     try:
         config = with_writers(placed(read_piece(text, block.place), block.page))

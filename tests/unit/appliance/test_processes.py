@@ -1,4 +1,5 @@
-"""Processes named beyond doubt, ports with their holders, logs within bounds."""
+"""Processes are identified beyond doubt, used ports are shown with their process, and logs stay
+within their limits."""
 
 import asyncio
 import json
@@ -175,7 +176,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
 
 @contextmanager
 def files_of(bytes_max: int) -> Iterator[None]:
-    """Limit the size of each file, because a write then fails as on a full disk."""
+    """Limit the size of files, because a write beyond the limit fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:

@@ -1,4 +1,4 @@
-"""Progress lines: when they come, in place on a terminal and as lines elsewhere."""
+"""Progress lines: when they are printed, in place on a terminal and as separate lines elsewhere."""
 
 import io
 import sys

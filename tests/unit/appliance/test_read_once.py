@@ -1,4 +1,5 @@
-"""The mill starts with the file that was read and checked, even if the file is saved since."""
+"""The mill starts with the file that was read and checked, even if the file was saved again
+since."""
 
 import hashlib
 from pathlib import Path
@@ -24,7 +25,8 @@ SAVED_MEANWHILE = CHECKED.replace("topic: a", "topic: b")
 
 
 class Supervisors:
-    """Takes the place of the supervisor's process; its lock is held once it was made."""
+    """A double of the supervisor's process. Its lock counts as locked after the process was
+    created."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[list[str]] = []
@@ -88,7 +90,7 @@ def test_a_restart_starts_what_was_checked_before_anything_stopped(
 def test_a_part_knows_which_file_its_settings_are_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """A part that got the newer file's digest would take that for its own and never read the
+    """If the part got the digest of the newer file, it would believe that it had applied that
     file."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     config(tmp_path, CHECKED)

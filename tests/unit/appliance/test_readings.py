@@ -1,4 +1,4 @@
-"""Reading a metric for the command line when Redis hangs: MySQL's turn comes soon."""
+"""The command line reads a metric while Redis hangs, so it soon asks MySQL."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`millrace reassign` from the plan to the end, against a cluster that only answers."""
+"""`millrace reassign` from the plan to the end, with a scripted cluster."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Ran = tuple[int, list[str], list[str]]
 
 
 class Desk:
-    """A person at a command line, in a folder of its own."""
+    """A user at a command line, in a new folder."""
 
     def __init__(self, cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster = cluster

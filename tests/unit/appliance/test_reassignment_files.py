@@ -1,4 +1,4 @@
-"""Kafka's JSON files of a reassignment, in and out, and every fault in them."""
+"""Kafka's JSON files for reassignments: reading, writing, and every fault."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The reference pages: made from the code, complete, and with examples that the check accepts."""
+"""The reference pages: they are generated from the code, complete, and their examples pass the
+check."""
 
 import re
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ KINDS = sorted({fact.kind for fact in facts()})
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_row_is_found(kind: str) -> None:
-    """Take the row of one fact of each kind out of its page."""
+    """The test removes the row of one fact of each kind from its page."""
     fact = next(one for one in facts() if one.kind == kind)
     assert fact in undocumented({**PAGES, fact.page: without_row(PAGES[fact.page], fact)})
 
@@ -158,7 +159,8 @@ LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
 def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
-    """A configuration file in which one key has a value, with what else it needs."""
+    """Return a configuration file in which one key has a value, with the other keys that it
+    needs."""
     given = {key: value}
     inputs = {"access": ACCESS, "json": {"topic": "logs.json", "format": "json"}}
     one = {"paths": ["watched/x/**"], "topic": "logs.x"}
@@ -217,7 +219,7 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
 
 
 def examples() -> Iterator[tuple[str, str, Any]]:
-    """Every example of the configuration's keys: the model, the key and the value."""
+    """Yield every example of the configuration's keys: the model, the key and the value."""
     for label, model in models().items():
         if not label.startswith("Format"):
             for name, field in model.model_fields.items():

@@ -1,5 +1,5 @@
-"""`config reload` returns when the collector uses the saved file, whichever process saw it
-first."""
+"""`config reload` returns when the collector uses the saved file, no matter which process noticed
+it first."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,8 @@ NEW = hashlib.sha256(TEXT.encode()).hexdigest()
 
 
 class Scene:
-    """A mill that runs by this very file; its collector takes it over with the third answer."""
+    """A mill that was started with this file. Its collector applies the file at the third request
+    for its status."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
         self.asked = 0

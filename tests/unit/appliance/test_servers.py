@@ -1,4 +1,4 @@
-"""The two servers that are not ours: their configuration, and that no password is an argument."""
+"""MySQL and Redis: their configuration, and no password among their arguments."""
 
 import hashlib
 from pathlib import Path

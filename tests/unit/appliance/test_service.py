@@ -1,4 +1,4 @@
-"""The systemd unit: its text, systemd's verdict on it, and the place where it is written."""
+"""The systemd unit: its text, the verdict of systemd, and the path of the file."""
 
 import json
 import os

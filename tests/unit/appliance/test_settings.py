@@ -1,5 +1,5 @@
-"""Each part gets settings that its own model accepts, that are complete, and without surplus
-secrets."""
+"""Each part gets settings that its own model accepts, that are complete, and that contain no
+unnecessary secrets."""
 
 import json
 import os

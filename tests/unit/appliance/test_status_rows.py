@@ -40,7 +40,8 @@ STUCK = "stream has finished nothing for 80 s"
 
 
 def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bool = True) -> None:
-    """A running mill whose stream reports itself healthy, and whose monitor finds it stuck."""
+    """Return a running mill whose stream reports itself healthy, but whose monitor finds it
+    stuck."""
     problem = Problem("part-stuck", STUCK)
     details = {"stuck_parts": {"stream": STUCK}} if tells_which else {}
     answers = {

@@ -1,4 +1,4 @@
-"""The supervisor's judgement, moment by moment and then on thousands of random lives."""
+"""The decisions of the supervisor: single events, and then thousands of random histories."""
 
 import heapq
 import os
@@ -236,7 +236,8 @@ def test_a_late_answer_about_a_dead_process_changes_nothing() -> None:
 
 @dataclass
 class World:
-    """Processes that crash, hang and dawdle by chance; checks the laws after every event."""
+    """Processes that crash, hang and start slowly at random. The laws are checked after every
+    event."""
 
     chance: random.Random
     mill: Supervisor
@@ -297,7 +298,7 @@ class World:
             self.later(self.chance.randrange(1, 9_000), "ended", name, self.running[name])
 
     def step(self) -> None:
-        """The next thing that happens: an event, or a deadline of the supervisor."""
+        """Handle the next event, or the supervisor's next deadline."""
         deadline = self.mill.next_deadline_ms
         if self.events and (deadline is None or self.events[0][0] <= deadline):
             self.now_ms, _, kind, name, generation = heapq.heappop(self.events)
@@ -344,7 +345,8 @@ SEEDS = range(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_lives_keep_the_laws(seed: int) -> None:
-    """Faults for a while, then calm: all that may run gets healthy, and a stop stops everything."""
+    """First processes fail at random, then they work: every part that may run becomes healthy, and
+    a stop stops all."""
     print(f"replay with MILLRACE_SEED={seed}")
     chance = random.Random(seed)
     parts = [

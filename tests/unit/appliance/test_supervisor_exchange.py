@@ -97,8 +97,8 @@ def cluster(*others: Part) -> Supervisor:
 
 
 def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
-    """Let a part that was asked to stop end, start and become healthy; return the effects of the
-    end."""
+    """Let a part that was asked to stop end, start again and become healthy. Return the effects of
+    its end."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
     return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))
@@ -111,7 +111,8 @@ def turn(
     count: int | None = 0,
     controller: str | None = None,
 ) -> list[Effect]:
-    """The look that these effects ask for finds so many partitions out of sync; what follows."""
+    """Report this number of partitions out of sync to the check that the effects ask for. Return
+    the next effects."""
     ready = Readiness(count, "the status of b3", controller)
     (look,) = (one for one in effects if isinstance(one, AskReplicas))
     assert look.parts == ("b1", "b2", "b3")
@@ -238,7 +239,7 @@ def notes(effects: list[Effect]) -> list[str]:
 
 
 def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
-    """A broker that has come back is healthy before it holds everything that it missed."""
+    """A restarted broker is healthy before it has fetched all records that it missed."""
     mill = cluster()
     turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     looked = comes_back(mill, "b1", 20)
@@ -283,8 +284,8 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
 
 
 def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
-    """Request a restart of three brokers while two partitions never come in sync; return the last
-    answer's effects and its time."""
+    """Request a restart of three brokers while two partitions never get in sync. Return the effects
+    of the last answer, and its time."""
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
         (look,) = (one for one in effects if isinstance(one, AskReplicas))

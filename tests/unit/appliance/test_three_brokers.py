@@ -1,4 +1,4 @@
-"""`cluster.brokers: 3`: the settings of each broker, and the data folders that it may get."""
+"""`cluster.brokers: 3`: the settings of each broker, and the data folders that it accepts."""
 
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
 
 
 def born(of: Mill, *ids: int) -> None:
-    """Write the files that the birth of a cluster of these brokers leaves on each disk."""
+    """Write the files that brokers have on their disks after their cluster was created."""
     voters = VoterSet(Voter(ReplicaKey(one, Uuid(int=one))) for one in ids)
     for one in ids:
         folder = of.home.part_data(f"broker-{one}") / "__cluster_metadata-0"

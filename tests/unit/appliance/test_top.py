@@ -1,4 +1,4 @@
-"""`top`: the rates from two looks, and their display in a pipe and on a terminal."""
+"""`top`: rates computed from two readings, shown in a pipe and on a terminal."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ TERMINAL_S = 60.0
 
 
 def part(name: str, **values: Any) -> dict[str, Any]:
-    """A part as `status` has it."""
+    """Return a part in the form of `status`."""
     row: dict[str, Any] = {
         "part": name,
         "state": "healthy",
@@ -46,7 +46,7 @@ def part(name: str, **values: Any) -> dict[str, Any]:
 
 
 def group(name: str, **values: Any) -> dict[str, Any]:
-    """A group as the monitor's API has it."""
+    """Return a group in the form of the monitor's API."""
     row: dict[str, Any] = {
         "group": name,
         "status": "ok",

@@ -1,4 +1,4 @@
-"""The tree of commands: its table against the commands themselves, and what help costs."""
+"""The tree of commands: its table equals the real commands, and help is fast."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""docs/troubleshooting.md quotes what the program says, and knows every problem it can name."""
+"""docs/troubleshooting.md quotes the program's messages and names every problem that a part can
+report."""
 
 import re
 
@@ -23,7 +24,7 @@ KEPT = (r'\badd\("([a-z]+)"', r'problems\[f?"([a-z]+)(?=[ "])')
 
 
 def rows(heading: str) -> list[str]:
-    """The first cells of the table below a heading."""
+    """Return the first cells of the table below a heading."""
     below = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in below.splitlines() if line.startswith("| `")]
     return [line.split(" | ")[0].removeprefix("| ") for line in lines]
@@ -34,7 +35,7 @@ def quoted(cells: list[str]) -> list[str]:
 
 
 def codes() -> set[str]:
-    """Every problem that a part can name."""
+    """Return every problem that a part can report."""
     found = {state.POISON, state.QUERY_ENDED}
     for path in sources():
         text = path.read_text()

@@ -1,4 +1,5 @@
-"""Passwords of users: where they come from, and which are refused before anything is asked."""
+"""Passwords of users: their sources, and those that are refused before the user is asked
+anything."""
 
 from __future__ import annotations
 

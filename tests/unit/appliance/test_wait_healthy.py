@@ -1,4 +1,4 @@
-"""The time that a start may take, and the progress it reports; the test plays the supervisor."""
+"""How long a start may take, and the progress that is reported. The test plays the supervisor."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +44,7 @@ def home(clock: Clock) -> Home:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
-    """The supervisor says one after the other, and then the last one forever."""
+    """Give these answers of the supervisor one after the other, and then repeat the last one."""
     left = list(looks)
 
     def snapshot(home: Home) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
 def test_what_no_waiting_mends_is_not_waited_for(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With torn logs `up` once waited for all of its 300 s without naming the reason."""
+    """With damaged logs `up` once waited for 300 s without naming the reason."""
     play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
     began_s = clock.now_s
     with pytest.raises(StartFailed, match="counted up to 20, but the broker has it only up to 9"):
@@ -65,7 +65,8 @@ def test_what_no_waiting_mends_is_not_waited_for(
 
 
 def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that return together tell of fewer lines until they know what all of them hold."""
+    """Brokers that start together report fewer lines until they know which records all of them
+    have."""
     most = int(lifecycle.IN_VAIN_S / lifecycle.POLL_S) - 1
     lost, away = part("stream", "starting", LOST), part("stream", "starting", "broker-away: no")
     looks = [[lost]] * most + [[away]] + [[lost]] * most

@@ -1,4 +1,4 @@
-"""The table beside the peer, and rounds of runs that were disturbed."""
+"""The table that compares the mill with its peer, and rounds in which a run was disturbed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
-    """The other load of the machine in each run that follows."""
+    """Set the machine's other load for each of the next runs."""
     left = list(values)
 
     class FakeWatch:

@@ -9,7 +9,7 @@ from bench.librdkafka import Lost
 
 
 def lines(count: int, took_s: float, longest_s: float) -> list[Line]:
-    """Lines of which all but one took the same time."""
+    """Return lines with the same time, except for one."""
     return [Line(0.0, took_s)] * (count - 1) + [Line(0.0, longest_s)]
 
 

@@ -1,4 +1,4 @@
-"""The command line, and a part run through it as `make bench` does."""
+"""The command line of the benchmarks, and a benchmark that runs through it as in `make bench`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The length of a time without an acknowledgement, and the part of it that librdkafka spent."""
+"""The length of a time without an acknowledgement, and how much of it librdkafka caused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records at a fixed rate, to the cluster that librdkafka imitates within its own process."""
+"""Records at a fixed rate, sent to the mock cluster inside librdkafka."""
 
 from __future__ import annotations
 

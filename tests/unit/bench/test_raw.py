@@ -1,4 +1,4 @@
-"""The replaying client against a server that cuts its answers anywhere."""
+"""The replaying client with a server that splits its answers at any byte."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ FRAME = struct.pack(">i", 6) + b"abcdef"
 
 @contextmanager
 def serving(answer: Callable[[socket.socket, int], None], connections: int) -> Iterator[str]:
-    """Answers each whole frame by `answer(socket, number)`."""
+    """Answer each whole frame by calling `answer(socket, number)`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(one: socket.socket) -> None:

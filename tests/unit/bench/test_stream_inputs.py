@@ -1,4 +1,4 @@
-"""The same traffic in every format, and sections that the stream takes."""
+"""The same traffic in every format, and configuration sections that the stream accepts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Traffic that can be counted straight: its bytes, its keys, and the counter beside it."""
+"""Generated traffic that is easy to count: its bytes, its keys, and the reference counter."""
 
 import collections
 import re
@@ -48,7 +48,7 @@ def test_lines_of_one_second_are_for_now() -> None:
 
 
 def counted(text: bytes, size_s: int) -> dict[tuple[str, int, str], list[Any]]:
-    """The shipped metrics, counted line by line from the text."""
+    """Count the shipped metrics line by line from the text."""
     cells: dict[tuple[str, int, str], list[Any]] = collections.defaultdict(list)
     for line in text.decode().splitlines():
         found = LINE.fullmatch(line)
@@ -66,7 +66,7 @@ def counted(text: bytes, size_s: int) -> dict[tuple[str, int, str], list[Any]]:
 
 
 def rows_of(name: str, cells: dict[tuple[str, int, str], list[Any]]) -> Iterator[list[Any]]:
-    """Rows as the database gives them."""
+    """Return rows in the form that the database returns."""
     for (metric, start_s, key), values in cells.items():
         if metric == name == "bytes_by_status":
             numbers = [Decimal(each) for each in (sum(values), min(values), max(values))]

@@ -1,4 +1,4 @@
-"""Requests of groups to a whole broker, as its tests ask them."""
+"""Group requests to a whole broker, for tests."""
 
 from typing import Any
 
@@ -22,14 +22,14 @@ from tests.unit.broker.rig import Rig
 
 
 def undelayed(**settings: Any) -> Rig:
-    """A broker whose groups do not wait for more members, prepared."""
+    """Return a prepared broker whose groups do not wait for more members."""
     rig = Rig(None, group_initial_rebalance_delay_ms=0, **settings)
     prepare(rig)
     return rig
 
 
 def prepare(rig: Rig) -> None:
-    """The topic `logs`, and the offsets topic loaded."""
+    """Create the topic `logs`, and load the shards of the offsets topic."""
     rig.create("logs", 3)
     rig.ask(FindCoordinatorRequest(key="g"), 2)
     while rig.broker.parts.groups.is_loading:
@@ -49,7 +49,7 @@ def joining(member_id: str = "", **changes: Any) -> JoinGroupRequest:
 
 
 def join(rig: Rig, version: int = 9, **changes: Any) -> Any:
-    """A member that has joined, whatever it takes in this version."""
+    """Return a member that has joined, with the steps that this version needs."""
     answer = rig.ask(joining(**changes), version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = rig.ask(joining(answer.member_id, **changes), version)

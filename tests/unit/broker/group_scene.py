@@ -1,7 +1,8 @@
-"""A stage for groups: clients with names, a clock that is set by hand, and a log that can be held.
+"""A scene for tests of groups: named clients, a clock that the test sets, and a log whose writes
+can wait.
 
-Everything a group decides passes through here as it would through the broker: answers go to the
-request that waits for them, generations go into the log, and come back from it after a restart.
+Everything that a group decides passes through the scene as through the broker. Responses go to the
+waiting request. Generations are written to the log, and are replayed after a restart.
 """
 
 from collections import deque
@@ -37,14 +38,14 @@ PROTOCOLS_BYTES_MAX = 1_000
 
 
 def subscription(*topics: str) -> bytes:
-    """Encode a consumer's subscription: version 0, its topics, no more."""
+    """Encode a consumer's subscription of version 0 that has only topics."""
     names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
     return b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
 @dataclass
 class Client:
-    """One member to be, and what it remembers of its last answer."""
+    """A client that can become a member. It remembers its last response."""
 
     name: str
     instance: str | None = None
@@ -59,7 +60,7 @@ class Client:
 
 @dataclass(eq=False)
 class Asked:
-    """A request; `reply` is None while it waits."""
+    """A request. `reply` is None while it waits."""
 
     client: Client
     replies: list[JoinAnswer | SyncAnswer] = field(default_factory=list)
@@ -70,19 +71,19 @@ class Asked:
 
     @property
     def joined(self) -> JoinAnswer:
-        """The answer of a JoinGroup that has one."""
+        """Return the response of a JoinGroup request that was answered."""
         assert isinstance(self.reply, JoinAnswer), "not answered"
         return self.reply
 
     @property
     def synced(self) -> SyncAnswer:
-        """The answer of a SyncGroup that has one."""
+        """Return the response of a SyncGroup request that was answered."""
         assert isinstance(self.reply, SyncAnswer), "not answered"
         return self.reply
 
 
 class Scene:
-    """One shard with its clock and its log."""
+    """One shard, its clock and its log."""
 
     def __init__(
         self,
@@ -116,11 +117,11 @@ class Scene:
 
     @property
     def group(self) -> ClassicGroup:
-        """The one group; fails when it is not known."""
+        """Return the only group. Fail if there is none."""
         return self.shard.members.groups[GROUP]
 
     def restart(self) -> None:
-        """The broker dies and comes back: only the log is left."""
+        """Restart the broker after a crash: only the log is left."""
         self.held.clear()
         self.shard = self._new_shard()
         self._perform()
@@ -188,7 +189,7 @@ class Scene:
     # Time and log.
 
     def pass_to(self, now_ms: int) -> None:
-        """Let time go by, stopping at every deadline on the way."""
+        """Advance the time, and stop at every deadline before its end."""
         timers = self.shard.members.timers
         while (deadline_ms := timers.next_deadline_ms) is not None and deadline_ms <= now_ms:
             self.now_ms = max(deadline_ms, self.now_ms)
@@ -197,13 +198,13 @@ class Scene:
         self.now_ms = now_ms
 
     def write(self, *records: CoordinatorRecord) -> None:
-        """Records are committed: they stand in the log and are replayed."""
+        """Append committed records to the log and replay them."""
         for record in records:
             self.log.append(record)
             self.shard.replay(record.key, record.value)
 
     def let_store(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest generation that waits for the disk is stored, or fails."""
+        """Complete or fail the write of the oldest generation that waits for the disk."""
         store = self.held.popleft()
         if error is ErrorCode.NONE:
             self.write(store.record)

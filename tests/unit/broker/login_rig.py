@@ -1,4 +1,5 @@
-"""A broker whose listener NET requires a login, and a client that logs in by its own steps."""
+"""A broker whose listener NET requires a login, and a client whose login steps the test
+controls."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ NET = {**LISTENERS["HOST"], "host": "net", "security_protocol": "SASL_SSL"}
 
 
 class LoginRig(Rig):
-    """One broker with the listener NET. The link without a socket is also without TLS."""
+    """A broker with the listener NET. Its connections have no socket and no TLS."""
 
     raw = MappingProxyType(
         {
@@ -63,13 +64,13 @@ class LoginRig(Rig):
         return LoginClient(self, listener)
 
     def let_time_pass(self, by_ms: int) -> None:
-        """Let that much time pass, with the timers of the world and the sweep of the sessions."""
+        """Advance the time, with the world's timers and the sweep of the sessions."""
         self.world.run_for(by_ms)
         self.broker.listeners.sessions.sweep(self.clock.monotonic_ms())
 
 
 class FramedLink(MemoryLink):
-    """A link whose bytes become frames in a real buffer."""
+    """A connection whose bytes become frames in a real buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class FramedLink(MemoryLink):
 
 
 class LoginClient:
-    """A client's connection, in which every step is the test's own."""
+    """A client's connection on which the test performs each step."""
 
     def __init__(self, rig: LoginRig, listener: str) -> None:
         self._rig = rig
@@ -106,7 +107,7 @@ class LoginClient:
         return self.link.is_closed
 
     def send_bytes(self, data: bytes) -> None:
-        """Let bytes arrive, in reads as large as the buffer has room for."""
+        """Deliver bytes in reads that are as large as the free part of the buffer."""
         while data and not self.is_closed:
             room = self.link.frames.get_buffer()
             count = min(len(room), len(data))
@@ -123,7 +124,7 @@ class LoginClient:
         self.send_bytes(self.encoded(message, version))
 
     def answer(self, to: type[Message], version: int) -> Any:
-        """The next answer that has come; None if there is none."""
+        """Return the next response, or None if none has arrived."""
         sent = self.link.sent[self._taken :]
         if not sent:
             return None
@@ -152,7 +153,7 @@ class LoginClient:
         version: int = 2,
         begins: bool = True,
     ) -> Any:
-        """Log in; return the last answer, after its delay."""
+        """Log in. Return the last response after its delay."""
         if begins:
             self.ask(ApiVersionsRequest(client_software_name="c", client_software_version="1"), 3)
         chosen = self.choose(mechanism.sasl_name)

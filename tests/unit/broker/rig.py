@@ -1,7 +1,7 @@
-"""A whole broker without sockets, threads and time: requests go in as frames, answers come out.
+"""A whole broker without sockets, threads and real time: requests go in as frames, answers come
+out.
 
-The disk is the simulated one; syncs happen when the test says so, and the clock stands still until
-it is moved.
+The disk is simulated. Syncs happen when the test says so, and only the test advances the clock.
 """
 
 import random
@@ -44,7 +44,7 @@ KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
 
 
 def null_arrays(value: object) -> set[str]:
-    """Every array anywhere in an answer that is null."""
+    """Yield every null array anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(null_arrays(one) for one in value))
     if not isinstance(value, Struct):
@@ -58,7 +58,7 @@ def null_arrays(value: object) -> set[str]:
 
 
 def texts(value: object) -> set[str]:
-    """Every error message anywhere in an answer."""
+    """Yield every error message anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(texts(one) for one in value))
     if not isinstance(value, Struct):
@@ -115,13 +115,13 @@ class HeldWorker(InlineWorker):
         self.held.append(partial(super().run, job, done, failed))
 
     def work(self) -> None:
-        """Do everything held, and what that brings with it."""
+        """Perform all waiting jobs, and the jobs that follow from them."""
         while self.held:
             self.held.popleft()()
 
 
 class HeldSyncs(InlineWorker):
-    """The thread of the metadata's log: it works when the rig syncs."""
+    """The thread of the metadata log. It works when the rig syncs."""
 
     def __init__(self, on_final: Callable[[Exception], None] | None = None) -> None:
         super().__init__(on_final)
@@ -141,8 +141,8 @@ class HeldSyncs(InlineWorker):
         return len(self._held)
 
     def work(self, count: int | None = None) -> None:
-        """Perform that many of the held jobs; without a number all, and the jobs that follow from
-        them."""
+        """Perform this number of the waiting jobs. Without a number perform all of them and the
+        jobs that follow."""
         while self._held and count != 0:
             self._held.popleft()()
             count = count if count is None else count - 1
@@ -153,7 +153,7 @@ SYNC_NS = 1_500_000
 
 
 class Begun(NamedTuple):
-    """Syncs under way."""
+    """Syncs in progress."""
 
     targets: list[tuple[Log, FlushTarget]]
     metadata_count: int
@@ -163,7 +163,8 @@ class HeldFlusher(Flusher):
     """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """Notify the callbacks of `replaced`. `metadata` has the metadata's syncs."""
+        """`replaced` is the flusher whose callbacks to notify. `metadata` has the syncs of the
+        metadata log."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
@@ -182,7 +183,7 @@ class HeldFlusher(Flusher):
         return True
 
     def begin(self) -> Begun:
-        """Start a sync of everything marked; later writes are not part of it."""
+        """Start a sync of all marked logs. Later writes are not part of it."""
         marked, self.marked = self.marked, {}
         targets = [(log, log.flush_target()) for log in marked]
         begun = [(log, target) for log, target in targets if target is not None]
@@ -190,7 +191,7 @@ class HeldFlusher(Flusher):
         return Begun(begun, self._metadata.held_count)
 
     def finish(self, begun: Begun) -> None:
-        """The sync is over."""
+        """Complete the sync."""
         self._metadata.work(begun.metadata_count)
         self._finish(begun.targets)
 
@@ -207,7 +208,7 @@ class HeldFlusher(Flusher):
         self._drained()
 
     def sync(self) -> None:
-        """One group commit of everything marked, and of the metadata."""
+        """Sync all marked logs and the metadata log in one group commit."""
         begun = self.begin()
         self._metadata.work()
         self._finish(begun.targets)
@@ -229,7 +230,7 @@ class RigWorld(SimWorld):
 
 
 class FakeSession:
-    """The part of a session that a handler uses."""
+    """The part of a session that handlers use."""
 
     login: Any = None
 
@@ -265,7 +266,7 @@ class FakeSession:
 
 
 class Asked:
-    """One request under way."""
+    """One request and its answer."""
 
     def __init__(
         self, message: Message, version: int, listener: str, client_id: str = "rig"
@@ -282,7 +283,7 @@ class Asked:
 
     @property
     def answer(self) -> Any:
-        """The decoded answer; fails while there is none."""
+        """Return the decoded answer. Fail if there is none."""
         chunks = self.slot.answer
         assert chunks is not None, "not answered yet"
         frame = b"".join(
@@ -298,7 +299,7 @@ class Asked:
 
 
 class Rig:
-    """One broker on a simulated disk, started."""
+    """A started broker on a simulated disk."""
 
     raw: Mapping[str, Any] = MappingProxyType({"listeners": LISTENERS})
     """The configuration besides the settings."""
@@ -340,24 +341,24 @@ class Rig:
         self.start()
 
     def turn(self) -> None:
-        """Let what was wanted for the next turn happen."""
+        """Run everything that is scheduled for the next turn of the loop."""
         self.world.turn()
 
     def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
-        """Start a request, as the end of a read would."""
+        """Start a request as at the end of a read."""
         asked = Asked(message, version, listener)
         self.start_request(asked)
         return asked
 
     def start_request(self, asked: Asked) -> None:
-        """Start a request that is put together already."""
+        """Start a request that is already encoded."""
         self.broker.listeners.clients.start(asked.session, asked.slot, asked.frame)
         if asked.session.has_staged:
             asked.session.has_staged = False
             self.broker.parts.produces.settle()
 
     def ask(self, message: Message, version: int) -> Any:
-        """Start a request, sync what it wants on the disk, and return its answer."""
+        """Start a request, sync what it needs, and return its answer."""
         asked = self.send(message, version)
         for _ in range(3):
             if not asked.is_answered():
@@ -366,7 +367,7 @@ class Rig:
         return asked.answer
 
     def create(self, name: str, partitions: int = 1, **settings: str) -> None:
-        """Make a topic."""
+        """Create a topic."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -380,7 +381,7 @@ class Rig:
         assert answer.topics[0].error_code == 0, answer.topics[0]
 
     def commit(self, *records: MetadataRecord) -> None:
-        """Append these to the metadata log, as a controller decision that no client requested."""
+        """Append records to the metadata log, as a decision of the controller without a request."""
         quorum = self.broker.parts.metadata.quorum
         batch = build_batch(
             [NewRecord(None, encode_record(one), self.clock.now_ms()) for one in records]
@@ -389,6 +390,6 @@ class Rig:
         self.world.metadata.work()
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock and do what is due."""
+        """Advance the clock and run what is due."""
         self.clock.advance(by_ms)
         self.broker.serving.on_time(self.clock.monotonic_ms())

@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md lists every key of the broker, and none that it does not have.
+"""docs/reference/configuration.md lists every key of the broker and no other key.
 
 `MILLRACE_BLESS=1` writes the lists again.
 """
@@ -35,7 +35,7 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 
 def test_every_setting_is_read_somewhere_in_the_broker() -> None:
-    """A key that no code reads would be an empty promise."""
+    """A key that no code reads would have no effect."""
     tables = {"keys_text.py", "limit_keys.py", "node_keys.py"}
     sources = "\n".join(
         path.read_text()

@@ -1,4 +1,4 @@
-"""Waiting operations: each ends once, in the order of offsets, whatever it does at its end."""
+"""Waiting operations: each ends once, in offset order, whatever it does when it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
 class NotingWaiter:
-    """A waiter that writes down how it ended, and then does what the test says."""
+    """A waiter that records how it ended and then does what the test says."""
 
     def __init__(
         self, name: str, journal: list[str], then: Callable[[], None] | None = None
@@ -45,7 +45,7 @@ class NotingWaiter:
 
 
 class Scene:
-    """A line of waiters, and a journal of their results."""
+    """A queue of waiters, and the list of their results."""
 
     def __init__(self, mark: int = 0) -> None:
         self.line = OffsetKey(mark)
@@ -217,7 +217,8 @@ def test_awaiting_inside_an_expiry_keeps_the_new_deadline() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_every_waiter_ends_once_whatever_its_neighbours_do(seed: int) -> None:
-    """Random ends that await, lose, advance and expire from inside; replay: this seed."""
+    """Random waiters that start, cancel, advance and expire others when they end. Replay a failure
+    with its seed."""
     chance = random.Random(seed)
     scene = Scene()
     clock = [0]
@@ -249,7 +250,7 @@ def test_every_waiter_ends_once_whatever_its_neighbours_do(seed: int) -> None:
 
 
 class Lines:
-    """Two lines under one alarm, and when that was asked to ring."""
+    """Two queues with one alarm, and the times requested from the alarm."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []
@@ -302,7 +303,7 @@ def test_who_is_told_that_it_took_too_long_may_wait_again() -> None:
 
 
 class Room:
-    """A purgatory with operations that wait for the first of several keys."""
+    """A purgatory whose operations wait for the first of several keys."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []

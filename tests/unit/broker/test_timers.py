@@ -1,4 +1,4 @@
-"""Deadlines: order, cancelling, and a heap that drops cancelled entries."""
+"""Deadlines: order, cancellation, and a heap that drops cancelled entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction shard with its log: outcomes written, replayed, and read again after a crash."""
+"""A transaction shard and its log: outcomes are written, replayed, and read again after a crash."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ HEADER = marker_header(0, ProducerEpoch(-1, -1), 0)
 
 
 class Ledger:
-    """One shard. Time stands at `now_ms`; producer ids count up from 100."""
+    """One shard. The time is `now_ms`, and new producer ids start at 100."""
 
     def __init__(self) -> None:
         self.log: list[CoordinatorRecord] = []
@@ -32,7 +32,7 @@ class Ledger:
         self.reload()
 
     def reload(self) -> None:
-        """The coordinator dies and starts again with what is in the log."""
+        """Restart the coordinator with the content of the log."""
         self.shard = TxnShard(TIMEOUT_MS_MAX, EXPIRATION_MS, ID_COUNT_MAX)
         self.shard.replay_batch(HEADER, self.log)
 
@@ -48,7 +48,7 @@ class Ledger:
         transactional_id: str = ID,
         timeout_ms: int = TIMEOUT_MS,
     ) -> Transaction:
-        """InitProducerId as the driver does it."""
+        """Send InitProducerId as the driver does."""
         new_producer_id = -1
         if self.shard.wants_producer_id(transactional_id, expected):
             new_producer_id = self._next_producer_id
@@ -61,22 +61,22 @@ class Ledger:
         return self[transactional_id]
 
     def add(self, owner: Transaction, *partitions: TopicPartition) -> Transaction:
-        """AddPartitionsToTxn by the producer that `owner` shows."""
+        """Send AddPartitionsToTxn as the producer `owner`."""
         self.write(self.shard.add_partitions(*identity(owner), partitions, self.now_ms))
         return self[owner.transactional_id]
 
     def end(self, owner: Transaction, *, is_commit: bool = True) -> Transaction:
-        """EndTxn."""
+        """Send EndTxn."""
         self.write(self.shard.end(*identity(owner), self.now_ms, is_commit=is_commit))
         return self[owner.transactional_id]
 
     def complete(self, transactional_id: str = ID) -> Transaction:
-        """All markers are written."""
+        """Record that all markers are written."""
         self.write(self.shard.complete(transactional_id, self.now_ms))
         return self[transactional_id]
 
     def in_state(self, state: TxnState) -> Transaction:
-        """A transaction brought to a state on the shortest way."""
+        """Bring a transaction to a state by the shortest way."""
         one = self.begin()
         if state is TxnState.EMPTY:
             return one
@@ -92,12 +92,12 @@ class Ledger:
 
 
 def identity(owner: Transaction) -> tuple[str, int, int]:
-    """The fields that identify a producer in its requests."""
+    """Return the fields that identify a producer in its requests."""
     return owner.transactional_id, owner.producer_id, owner.producer_epoch
 
 
 def refused(action: Callable[[], object]) -> ErrorCode:
-    """The code with which an action is refused; fails when it is not."""
+    """Return the error code of a refused action. Fail if it is not refused."""
     with pytest.raises(ApiError) as caught:
         action()
     return ErrorCode(caught.value.code)

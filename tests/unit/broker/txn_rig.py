@@ -1,4 +1,4 @@
-"""A transactional producer that speaks to a broker without sockets, one request at a time."""
+"""A transactional producer that sends requests to a broker without sockets, one at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,14 +39,14 @@ ABORT_CHECK_MS = 10_000
 
 
 class Doubtful(Alone):
-    """The place of a broker that cannot know whether it still has what it had."""
+    """The role of a broker that cannot know whether it is still the leader."""
 
     may_read = False
 
 
 @contextmanager
 def txn_rig() -> Iterator[Rig]:
-    """A broker with coordinators and topic `t`, whose partitions are A and B."""
+    """Return a broker with coordinators and a topic `t` whose partitions are A and B."""
     rig = Rig()
     rig.create("t", 2)
     make_coordinators(rig)
@@ -54,13 +54,13 @@ def txn_rig() -> Iterator[Rig]:
 
 
 def make_coordinators(rig: Rig) -> None:
-    """Have the internal topics made."""
+    """Create the internal topics."""
     for key_type in (GROUP, TRANSACTION):
         rig.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]), 4)
 
 
 def settle(rig: Rig) -> None:
-    """Sync and turn until no more work is due."""
+    """Sync and run the loop until no work is left."""
     rig.turn()
     while not rig.flusher.is_idle:
         rig.flusher.sync()
@@ -68,26 +68,26 @@ def settle(rig: Rig) -> None:
 
 
 def fetch(rig: Rig) -> PartitionData:
-    """One fetch of committed data from the start of partition 0 of topic `t`."""
+    """Fetch committed records once, from the start of partition 0 of topic `t`."""
     request = fetch_request("t", isolation_level=READ_COMMITTED)
     part: PartitionData = rig.ask(request, 12).responses[0].partitions[0]
     return part
 
 
 def plain(rig: Rig, value: bytes) -> None:
-    """Write there outside of any transaction."""
+    """Produce a record to that partition without a transaction."""
     asked = rig.send(produce_request("t", batch_of([value])), 9)
     settle(rig)
     assert code_of(asked) is ErrorCode.NONE
 
 
 def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
-    """The values that a reader of committed data sees."""
+    """Return the values that a read_committed consumer sees."""
     return [record.value for record in read_stable_records(rig, topic, partition)]
 
 
 def read_stable_records(rig: Rig, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
-    """Return the records that a read_committed client gets from an offset on, without aborted
+    """Return the records that a read_committed consumer gets from an offset on, without aborted
     batches."""
     records: list[Record] = []
     while True:
@@ -102,7 +102,7 @@ def read_stable_records(rig: Rig, topic: str, partition: int = 0, offset: int = 
 
 
 def _take_committed(part: PartitionData, records: list[Record]) -> int:
-    """Add the committed records of one answer; returns where the next fetch begins."""
+    """Add the committed records of one answer. Return the offset of the next fetch."""
     aborted = [(one.first_offset, one.producer_id) for one in part.aborted_transactions or ()]
     assert aborted == sorted(aborted)
     skipped: set[int] = set()
@@ -121,7 +121,7 @@ def _take_committed(part: PartitionData, records: list[Record]) -> int:
 
 
 class TxnProducer:
-    """One producer. Its methods return error codes; nothing is tried again."""
+    """One producer. Its methods return error codes and never retry."""
 
     def __init__(self, rig: Rig, transactional_id: str = "id", *, timeout_ms: int = 60_000) -> None:
         self.rig = rig
@@ -140,18 +140,18 @@ class TxnProducer:
         return request
 
     def init(self, *, resumes: bool = False, version: int = 4) -> ErrorCode:
-        """InitProducerId; with `resumes` it comes with its id and epoch."""
+        """Send InitProducerId. With `resumes` it contains the producer's id and epoch."""
         return self.take(self.rig.ask(self.init_request(resumes=resumes), version))
 
     def take(self, answer: InitProducerIdResponse) -> ErrorCode:
-        """Take over what InitProducerId has answered."""
+        """Adopt the producer id and epoch of a response to InitProducerId."""
         if not answer.error_code:
             self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
         return ErrorCode(answer.error_code)
 
     def ready(self) -> "TxnProducer":
-        """Begin, whatever has to be finished first."""
+        """Initialise the producer. Retry while an earlier transaction must complete first."""
         while (code := self.init()) is not ErrorCode.NONE:
             assert code is ErrorCode.CONCURRENT_TRANSACTIONS, code
             settle(self.rig)
@@ -169,7 +169,7 @@ class TxnProducer:
         )
 
     def add(self, *partitions: TopicPartition, version: int = 3) -> list[ErrorCode]:
-        """AddPartitionsToTxn; a code for each."""
+        """Send AddPartitionsToTxn. Return an error code for each partition."""
         answer = self.rig.ask(self.add_request(*partitions), version)
         return [
             ErrorCode(one.partition_error_code)
@@ -180,14 +180,15 @@ class TxnProducer:
     def send(
         self, partition: TopicPartition, value: bytes, *, transactional_id: str | None = ""
     ) -> Asked:
-        """Produce one transactional record."""
+        """Send one transactional record."""
         request = self.produce_request(partition, value)
         if transactional_id != "":
             request.transactional_id = transactional_id
         return self.rig.send(request, 9)
 
     def produce_request(self, partition: TopicPartition, value: bytes) -> ProduceRequest:
-        """The next record of a partition; its sequence is used up by this."""
+        """Return a Produce request with the next record of a partition. It uses up a sequence
+        number."""
         sequence = self.sequences.get(partition, 0)
         batch = batch_of(
             [value],
@@ -203,13 +204,13 @@ class TxnProducer:
         return request
 
     def put(self, partition: TopicPartition, value: bytes) -> ErrorCode:
-        """The same, synced; its code."""
+        """Send one transactional record and sync. Return the error code."""
         asked = self.send(partition, value)
         settle(self.rig)
         return code_of(asked)
 
     def add_offsets(self, group_id: str, version: int = 3) -> ErrorCode:
-        """AddOffsetsToTxn."""
+        """Send AddOffsetsToTxn."""
         return ErrorCode(self.rig.ask(self.offsets_request(group_id), version).error_code)
 
     def offsets_request(self, group_id: str) -> AddOffsetsToTxnRequest:
@@ -223,7 +224,7 @@ class TxnProducer:
     def commit_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], version: int = 3
     ) -> list[ErrorCode]:
-        """TxnOffsetCommit; a code for each."""
+        """Send TxnOffsetCommit. Return an error code for each partition."""
         answer = self.rig.ask(self.commit_request(group_id, offsets), version)
         return [ErrorCode(one.error_code) for topic in answer.topics for one in topic.partitions]
 
@@ -259,11 +260,11 @@ class TxnProducer:
         )
 
     def end(self, *, is_commit: bool = True, version: int = 3) -> ErrorCode:
-        """EndTxn; the markers are still on their way."""
+        """Send EndTxn. The markers are not written yet."""
         return ErrorCode(self.rig.ask(self.end_request(is_commit=is_commit), version).error_code)
 
     def write(self, *places: tuple[TopicPartition, bytes], is_commit: bool = True) -> None:
-        """One whole transaction."""
+        """Write one whole transaction."""
         codes = self.add(*(partition for partition, _ in places))
         codes += [self.put(partition, value) for partition, value in places]
         codes.append(self.end(is_commit=is_commit))
@@ -272,5 +273,5 @@ class TxnProducer:
 
 
 def code_of(asked: Asked) -> ErrorCode:
-    """The code of the one partition of a Produce."""
+    """Return the error code of the only partition of a Produce."""
     return ErrorCode(asked.answer.responses[0].partition_responses[0].error_code)

@@ -1,9 +1,9 @@
-"""A broker, transactional clients that behave as clients do, and faults between any two steps.
+"""A broker, transactional clients that behave like real ones, and faults between any two steps.
 
-What was not answered is asked again, what is refused for good ends the transaction. Every step is
-drawn by chance: a request, a sync or half of one, a turn of the loop, time going by, a fault. At
-the end the checker of histories judges what a reader of committed data finds, and the committed
-offsets must be those of the last transaction that is seen.
+Clients retry unanswered requests, and a fatal error ends their transaction. Every step is random: a
+request, a whole or partial sync, a turn of the loop, a pause, a fault. At the end the checker of
+histories examines what a read_committed consumer finds. The committed offsets must be those of the
+last transaction that it sees.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ FENCED = {
 
 
 class Actor:
-    """One client: begins, adds, writes, commits offsets, ends; one request at a time."""
+    """One client: it begins, adds partitions, writes, commits offsets and ends, one request at a
+    time."""
 
     def __init__(self, rig: Rig, name: str, transactional_id: str, chance: random.Random) -> None:
         self.producer = TxnProducer(rig, transactional_id, timeout_ms=TIMEOUT_MS)
@@ -67,7 +68,7 @@ class Actor:
         return f"g-{self.name}"
 
     def is_answered(self) -> bool:
-        """Return True if none of its requests is open."""
+        """Return True if no request is pending."""
         return self._asked is None or self._asked.is_answered()
 
     def lost(self) -> None:
@@ -75,7 +76,7 @@ class Actor:
         self._asked = None
 
     def step(self, now_ns: int) -> None:
-        """Take an answer, or send the next request, or the last one again."""
+        """Process a response, send the next request, or repeat the last one."""
         if self._asked is not None:
             if self._asked.is_answered():
                 asked, self._asked = self._asked, None
@@ -140,8 +141,8 @@ class Actor:
             self.log.end(self.number, Outcome.OK if self._is_commit else Outcome.FAILED)
 
     def _give_up(self, kind: str) -> None:
-        """Another producer has taken the id. Without a requested commit the whole transaction is
-        aborted."""
+        """Stop, because another producer has taken the id. The transaction is aborted unless a
+        commit was requested."""
         if self.number in self.log.ends and not (kind == "end" and self._is_commit):
             self.log.end(self.number, Outcome.FAILED)
         self._plan.clear()
@@ -163,9 +164,9 @@ class Actor:
 
 
 class TxnWorld:
-    """The broker, its clients, and what may happen to them.
+    """The broker, its clients, and the faults that can happen.
 
-    `fault` comes at one step of fifty: the power fails, or whatever else a test has in mind.
+    `fault` happens at one of fifty steps. The default is a power cut.
     """
 
     def __init__(self, chance: random.Random, fault: Callable[[TxnWorld], None]) -> None:
@@ -213,7 +214,7 @@ class TxnWorld:
             self.fault(self)
 
     def _read(self, place: TopicPartition) -> None:
-        """A reader of committed data goes on where it was, if there is a leader to read from."""
+        """Continue a read_committed consumer where it was, if the partition has a leader."""
         if self.rig.broker.parts.replicas.get(*place) is None:
             return
         known = self.reader.offsets.get(place)
@@ -222,19 +223,19 @@ class TxnWorld:
             self.reader.read(place, record.offset, record.value)
 
     def cut(self) -> None:
-        """Cut the power; clients notice that the broker does not answer."""
+        """Cut the power. The clients notice that the broker does not answer."""
         self.rig.power_cut(self.chance)
         for actor in self.actors:
             actor.lost()
 
     def finish(self) -> None:
-        """End all faults: open transactions expire, and decided ones complete."""
+        """End all faults. Open transactions expire, and decided ones complete."""
         settle(self.rig)
         self.rig.advance(10 * TIMEOUT_MS)
         settle(self.rig)
 
     def judge(self) -> None:
-        """All or nothing of every transaction, in data and offsets alike."""
+        """Check that data and offsets contain all or nothing of every transaction."""
         read = ReadLog("committed", is_full=True, is_read_committed=True)
         for place in PLACES:
             log = self.rig.broker.parts.replicas.find(*place).log

@@ -46,14 +46,14 @@ SETTINGS = {
 
 
 class Walk(NamedTuple):
-    """What one request passed through."""
+    """The walk of one request."""
 
     path: tuple[str, ...]
     """The files of `broker/` that were called, in order, without repeats of the last one."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Each file once, in the order in which they were first entered."""
+        """Return each file once, in the order in which the walk first entered it."""
         return tuple(dict.fromkeys(self.path))
 
     @property
@@ -66,7 +66,7 @@ class Walk(NamedTuple):
 
 
 class Recorder:
-    """Notes the calls of functions of `broker/`, while it is on."""
+    """Records the calls of functions of `broker/` while it is on."""
 
     def __init__(self) -> None:
         self._path: list[str] = []
@@ -89,7 +89,7 @@ class Recorder:
 
 
 class MemoryLink:
-    """A client's link: frames go in, and the answer's bytes are kept."""
+    """A client's connection: frames go in, and the bytes of the answers are stored."""
 
     peer_host = "127.0.0.1"
     peer = "127.0.0.1:1"
@@ -109,7 +109,7 @@ class MemoryLink:
         return iter(())
 
     def limit_frames(self, bytes_max: int) -> None:
-        """Its frames come as whole ones."""
+        """Do nothing, because the test delivers whole frames."""
 
     def pause(self) -> None:
         self.is_paused = True
@@ -118,17 +118,17 @@ class MemoryLink:
         self.is_paused = False
 
     def shrink(self) -> None:
-        """It keeps nothing."""
+        """Do nothing, because this link has no buffer."""
 
     def mute(self) -> None:
-        """Nothing waits to be sent."""
+        """Do nothing, because no output waits here."""
 
     def close(self) -> None:
-        """The session says so itself."""
+        """Do nothing, because the session closes itself."""
 
 
 class WalkedBroker:
-    """One broker, alone, with one client at a time."""
+    """A single broker with one client at a time."""
 
     def __init__(self) -> None:
         self.world = SimWorld(1, NOW, 1_000)
@@ -139,7 +139,7 @@ class WalkedBroker:
         self.connect()
 
     def connect(self) -> None:
-        """Go on with another connection, because a client of another kind asks."""
+        """Open another connection, because the next request is of another kind of client."""
         listening = self.world.listening["HOST"]
         assert isinstance(listening, SimListening)
         self.link = MemoryLink()
@@ -149,7 +149,7 @@ class WalkedBroker:
         self.ask(ApiVersionsRequest(client_software_name="walk", client_software_version="1"), 3)
 
     def ask(self, message: Message, version: int) -> tuple[Any, Walk]:
-        """Send one request, and let the broker work until its answer has left."""
+        """Send one request, and run the broker until its answer has left."""
         self._number += 1
         frame = memoryview(bytearray(encode_request(message, version, self._number, "walk")[4:]))
         self.link.sent = b""
@@ -173,7 +173,7 @@ class WalkedBroker:
 
 
 def produce() -> ProduceRequest:
-    """One record, to be acknowledged by all replicas."""
+    """Return a Produce with one record and acks=all."""
     batch = build_batch([NewRecord(None, b"x" * 100, NOW)])
     one = PartitionProduceData(index=0, records=bytes(batch))
     topic = TopicProduceData(name="logs", partition_data=[one])
@@ -181,7 +181,7 @@ def produce() -> ProduceRequest:
 
 
 def fetch(topic_id: Any) -> FetchRequest:
-    """Everything from the start of the partition."""
+    """Return a Fetch from the start of the partition."""
     one = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topic = FetchTopic(topic="logs", topic_id=topic_id, partitions=[one])
     return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[topic])

@@ -1,7 +1,8 @@
-"""A leader of one partition as Kafka describes it, and a network that loses messages at random.
+"""A double of a partition leader that follows Kafka's rules, and of a network that loses messages
+at random.
 
-A double of the world outside, not of our code: the model keeps the log and, per producer id, the
-epoch and the last five batches, and checks sequences by Kafka's rules (facts of the protocol).
+The model has the log and, per producer id, the epoch and the last five batches. It checks sequences
+by Kafka's rules, as described in the facts of the protocol.
 """
 
 import random
@@ -35,7 +36,7 @@ TOO_LATE = (
 
 @dataclass
 class _Known:
-    """A leader's state of one producer id."""
+    """The leader's state for one producer id."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(
@@ -51,7 +52,7 @@ class ModelPartition:
         self.known: dict[int, _Known] = {}
 
     def append(self, sent: "Sent") -> tuple[ErrorCode, int]:
-        """Kafka's answer to one batch: code and base offset."""
+        """Return Kafka's response to one batch: error code and base offset."""
         if POISON in sent.values:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
         known = self.known.get(sent.producer_id)
@@ -80,7 +81,7 @@ class ModelPartition:
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch as it was when it left: later changes of ids do not reach the wire."""
+    """A batch as it was when it was sent: later changes of ids do not affect it."""
 
     batch: PendingBatch
     values: tuple[bytes, ...]
@@ -95,7 +96,7 @@ class Sent:
 
 
 class Connection:
-    """Requests one way, answers the other, both in order."""
+    """A connection: requests go one way, responses the other way, both in order."""
 
     def __init__(self) -> None:
         self.requests: deque[list[Sent]] = deque()
@@ -103,10 +104,10 @@ class Connection:
 
 
 class World:
-    """One core, partitions that are led by one of two brokers, and chance.
+    """One producer core, partitions led by one of two brokers, and random faults.
 
     The two brokers share their logs, as replicas do. The broker that does not lead refuses requests
-    that it has not handled yet, but its earlier answers can still be on their way.
+    that it has not handled yet, but its earlier responses can still arrive.
     """
 
     def __init__(self, core: ProducerCore, rng: random.Random, fault_rate: float) -> None:
@@ -126,7 +127,7 @@ class World:
         self.core.append(tp, NewRecord(None, content or value, 0), value, self.now_ms)
 
     def step(self) -> None:
-        """Let one thing happen."""
+        """Let one random event happen."""
         connection = self.leading if self.rng.random() < 0.8 else self.other
         actions = [
             self.send,
@@ -139,7 +140,7 @@ class World:
         self.rng.choice(actions)()
 
     def settle(self, steps_max: int = 20_000) -> None:
-        """Without further faults every batch must get its outcome."""
+        """Run without further faults. Every batch must get a result."""
         self.fault_rate = 0.0
         for _ in range(steps_max):
             if self.core.is_empty:
@@ -164,7 +165,7 @@ class World:
             connection.requests.append([Sent.of(batch) for batch in batches])
 
     def handle(self, connection: Connection) -> None:
-        """The broker takes the next request of the connection."""
+        """Let the broker handle the next request of the connection."""
         if not connection.requests:
             return
         answer = []
@@ -192,7 +193,7 @@ class World:
                 self.perform(self.core.on_delivered(sent.batch, base_offset, -1))
 
     def lose(self, connection: Connection) -> None:
-        """Drop all open requests: handled ones stay unanswered, and the others are never
+        """Drop all open requests. Handled ones get no response, and the others are never
         handled."""
         for answer in connection.answers:
             for sent, _, _ in answer:
@@ -204,7 +205,7 @@ class World:
         connection.requests.clear()
 
     def move(self) -> None:
-        """The other broker leads from here on."""
+        """Let the other broker lead from now on."""
         self.leading, self.other = self.other, self.leading
 
     def pass_time(self) -> None:

@@ -1,9 +1,9 @@
-"""A server on loopback that speaks real frames and follows a script: a double of the network.
+"""A double of the network: a server on the loopback that speaks real frames and follows a script.
 
     async with ScriptedServer(answer) as server: ...
 
-`answer(request)` returns a message to send back, raw bytes to send as they are, HANG (say nothing),
-or CLOSE (end the connection). The server answers ApiVersions itself unless `versions` is None.
+`answer(request)` returns a message, raw bytes, HANG (send nothing), or CLOSE (close the
+connection). The server answers ApiVersions itself unless `versions` is None.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ALL_VERSIONS: dict[int, range] = {int(key): key.valid_versions for key in ApiKey
 
 
 class Do(Enum):
-    """The possible actions instead of an answer."""
+    """The actions that are possible instead of an answer."""
 
     HANG = 1
     CLOSE = 2
@@ -39,7 +39,7 @@ CLOSE = Do.CLOSE
 
 @dataclass
 class Received:
-    """One request as it came in."""
+    """One received request."""
 
     api_key: int
     version: int
@@ -158,7 +158,8 @@ def api_versions(versions: Mapping[int, range]) -> ApiVersionsResponse:
 def metadata(
     nodes: Mapping[int, int], topics: Mapping[str, Mapping[int, tuple[int, int]]] | None = None
 ) -> MetadataResponse:
-    """Nodes as id: port, topics as name: {partition: (leader id, leader epoch)}."""
+    """Return a Metadata response. Nodes map ids to ports, and topics map names to {partition:
+    (leader id, leader epoch)}."""
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=port)

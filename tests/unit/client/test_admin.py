@@ -1,4 +1,4 @@
-"""Administration and committed offsets against a scripted broker: repeated and final errors."""
+"""Administration and committed offsets with a scripted broker: retriable and fatal errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -61,7 +61,8 @@ TP = TopicPartition("t", 0)
 
 
 class Broker:
-    """Node 1 and coordinator of every group; answers of an API are taken from `answers` in turn."""
+    """Node 1, which coordinates every group. Each request of an API takes the next of its
+    `answers`."""
 
     def __init__(self) -> None:
         self.answers: dict[ApiKey, list[Answer]] = {}

@@ -1,4 +1,4 @@
-"""The bytes that members of a group exchange, against what other clients write and read."""
+"""The bytes that group members exchange, compared with those of other clients."""
 
 import struct
 import warnings

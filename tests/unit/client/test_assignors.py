@@ -1,4 +1,4 @@
-"""Assignments: equal to Java's where that matters, balanced and sticky otherwise."""
+"""Assignors: equal to Java's where this matters, otherwise balanced and sticky."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Waits grow, are bounded, and are never all alike."""
+"""Backoff times grow, have a maximum, and are random."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The cluster's client against scripted servers: finding brokers, leaders and coordinators."""
+"""The cluster's client with scripted servers: it finds brokers, leaders and coordinators."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ TP = TopicPartition("t", 0)
 def with_cluster(
     script: Script, test: Callable[[Cluster, ScriptedServer], Awaitable[None]]
 ) -> None:
-    """One server under the script, one client that has not started yet."""
+    """Run a test with one scripted server and a client that has not started yet."""
 
     async def run() -> None:
         async with ScriptedServer(script) as server:
@@ -49,7 +49,8 @@ def with_cluster(
 
 
 class Script1:
-    """A cluster of one server as node 1; `topics` and codes may be changed while it runs."""
+    """A cluster of one server with the id 1. `topics` and the error codes can be changed while it
+    runs."""
 
     def __init__(self) -> None:
         self.server: ScriptedServer | None = None

@@ -1,4 +1,4 @@
-"""A connection to a server that follows a script: order, time, loss, nonsense, versions."""
+"""A connection to a scripted server: order, timeouts, losses, malformed responses, versions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -71,7 +71,7 @@ def connected(
 
 
 def group_named_by_request(request: Received) -> Answer:
-    """Answers carry the correlation id, so that each can be told from the others."""
+    """Answer with the correlation id in the content, so that responses can be told apart."""
     return ListGroupsResponse(groups=[ListedGroup(group_id=str(request.correlation_id))])
 
 

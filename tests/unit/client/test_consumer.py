@@ -1,4 +1,4 @@
-"""The consumer without a group, against scripted leaders: buffer, positions, pauses, errors."""
+"""The consumer without a group and with scripted leaders: buffer, positions, pauses, errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,5 @@
-"""Commits of the reader and of the background: they take their turns, and none is taken back."""
+"""Commits by the application and in the background: they run one after the other, and none moves
+backwards."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +28,7 @@ PASSING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class CommittingLeaders(Leaders):
-    """Leaders whose coordinator accepts commits, unless the test sets another next answer."""
+    """Leaders whose coordinator accepts commits, unless the test sets another response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class CommittingLeaders(Leaders):
 def committing(
     test: Callable[[Consumer, CommittingLeaders], Awaitable[None]], **settings: Any
 ) -> None:
-    """Two partitions of ten records each, and a group that commits."""
+    """Run a test with a group that commits, on two partitions of ten records each."""
 
     leaders = CommittingLeaders()
     consuming(lambda consumer, _: test(consumer, leaders), leaders, **{"group_id": "g"} | settings)
@@ -95,7 +96,8 @@ def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
 
 
 def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None:
-    """The commit before it can cover more records than were processed when it began to wait."""
+    """Records can be processed while the commit waits for an earlier one, and the commit covers
+    them too."""
 
     async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])

@@ -1,4 +1,4 @@
-"""The reader's driver against scripted leaders: moves, waits, seeks, failures."""
+"""The fetcher's driver with scripted leaders: moves, waits, seeks, failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,8 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Leaders:
-    """Two nodes with ten records in each of two partitions; `leader_ids` says who leads what."""
+    """Two nodes with ten records in each of two partitions. `leader_ids` maps partitions to
+    leaders."""
 
     def __init__(self) -> None:
         self.servers: dict[int, ScriptedServer] = {}
@@ -183,7 +184,7 @@ def reading(test: Callable[[Fetcher, Leaders], Awaitable[None]], **settings: obj
 
 
 async def read(fetcher: Fetcher, count: int) -> list[FetchedBatch]:
-    """Poll until so many records have come."""
+    """Poll until this number of records has arrived."""
     batches: list[FetchedBatch] = []
     async with asyncio.timeout(5):
         while sum(len(batch.records) for batch in batches) < count:

@@ -1,4 +1,4 @@
-"""A member's rebalances by hand: its next request, and the effect of each answer."""
+"""The rebalances of a member, step by step: its next request, and the effect of each response."""
 
 import random
 from typing import Any, TypeVar

@@ -1,9 +1,9 @@
-"""Several members and a coordinator that follows Kafka's rules, on a network that loses things.
+"""Several members and a coordinator that follows Kafka's rules, on a network that loses messages.
 
-The coordinator is a double of the world outside: states, generations and codes as the facts of the
-protocol have them, without its timers (chance expires members instead). Checked after every event:
-within one generation no partition is owned by two members that still belong to it. Checked at the
-end, once nothing fails any more: everything is owned.
+The coordinator is a double with the states, generations and error codes of the facts of the
+protocol. It has no timers: members expire at random instead. After every event the test checks that
+within one generation no partition is owned by two current members. At the end, once nothing fails
+any more, every partition must be owned.
 """
 
 import random
@@ -42,7 +42,8 @@ EVERYTHING = frozenset(TopicPartition("t", index) for index in range(PARTITIONS)
 
 
 class Coordinator:
-    """One group: the members that joined the next round, and those that synced in this one."""
+    """One group: the members that joined the next round, and the members that synced in this
+    one."""
 
     def __init__(self) -> None:
         self.state = "Empty"
@@ -77,7 +78,7 @@ class Coordinator:
         self.syncing.clear()
 
     def complete(self) -> None:
-        """End the rebalance timeout: a member that has not joined is out."""
+        """End the rebalance timeout: members that have not joined are removed."""
         if self.state != "PreparingRebalance" or not self.joined:
             return
         self.members = {id_: self.members[id_] for id_ in self.joined}
@@ -144,7 +145,7 @@ class Coordinator:
 
 
 class Peer:
-    """One member: its core, and the one request it has on its way."""
+    """One member: its core, and its only pending request."""
 
     def __init__(self, coordinator: Coordinator, assignor: str, rng: random.Random) -> None:
         settings = GroupSettings("g", (ASSIGNORS[assignor],), retry_backoff_ms=(10, 50))

@@ -1,4 +1,4 @@
-"""The log line: one event, one line, whatever the values hold."""
+"""Log lines: one event gives one line, whatever characters the values have."""
 
 import io
 import logging

@@ -1,4 +1,5 @@
-"""Our client logs in: it believes only a server that proves itself, and keeps its session alive."""
+"""Our client logs in: it accepts only a server that proves its identity, and logs in again before
+its session ends."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def credential(iterations: int = 4_096) -> ScramCredential:
 
 
 class LoginServer:
-    """Answers logins of one user, and everything else after them."""
+    """A server that answers the login of one user, and every request after it."""
 
     def __init__(self) -> None:
         self.life_ms = 0
@@ -86,7 +87,7 @@ Talk = Callable[[Callable[[], Awaitable[Connection]]], Awaitable[None]]
 
 
 def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
-    """Let a client talk, whose connections all use the same login."""
+    """Run a test with a client whose connections all use the same login."""
 
     async def main() -> None:
         one = ClientLogin(LoginSettings("shop", password), random.Random(1))
@@ -108,7 +109,7 @@ def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
 
 
 def refusal(server: LoginServer, password: str = "secret") -> str:
-    """The text with which a connection is not made."""
+    """Return the error text of a connection that fails."""
 
     async def talk(connect: Callable[[], Awaitable[Connection]]) -> None:
         with pytest.raises(LoginRefused) as caught:

@@ -1,4 +1,4 @@
-"""A member's driver against a scripted coordinator: the requests on each connection."""
+"""A group member's driver with a scripted coordinator: the requests on each connection."""
 
 import asyncio
 from collections.abc import Collection
@@ -25,8 +25,7 @@ from tests.unit.client.scripted_server import Answer, Received, ScriptedServer, 
 
 
 class GroupCoordinatorNode:
-    """A coordinator whose group never completes a rebalance: a JoinGroup that names its member
-    waits."""
+    """A coordinator whose group never completes a rebalance: a JoinGroup with a member id waits."""
 
     def __init__(self) -> None:
         self.server = ScriptedServer(self.answer)
@@ -53,7 +52,7 @@ class GroupCoordinatorNode:
 
 
 class Reading:
-    """A reader of the partitions, played by the test."""
+    """The consumer's part that owns partitions, played by the test."""
 
     async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")

@@ -1,4 +1,5 @@
-"""The picture of a cluster: how it ages, merges, forgets, and never goes back."""
+"""The client's view of a cluster: how it ages, is merged, forgets, and never goes back to older
+data."""
 
 import uuid
 

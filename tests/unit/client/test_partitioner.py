@@ -1,4 +1,4 @@
-"""Keys go where Java's producer sends them; keyless records stay together."""
+"""Keys go to the same partitions as with Java's producer. Records without a key stay together."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The producer's driver against scripted leaders: requests, retries, moves, ends."""
+"""The producer's driver with scripted leaders: requests, retries, moves, ends."""
 
 import asyncio
 from collections import defaultdict
@@ -36,7 +36,8 @@ from tests.unit.client.scripted_server import (
 
 
 class Leaders:
-    """Two nodes that share logs. Each Produce request takes one of `faults`; None is none."""
+    """Two nodes that share logs. Each Produce request takes the next of `faults`. None means no
+    fault."""
 
     def __init__(self) -> None:
         self.servers: dict[int, ScriptedServer] = {}

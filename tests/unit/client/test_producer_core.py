@@ -1,4 +1,5 @@
-"""The producer's core by hand: when batches leave, in what order, and what each answer does."""
+"""The producer's core, step by step: when batches are sent, their order, and the effect of each
+response."""
 
 import random
 
@@ -39,7 +40,7 @@ def put(core: ProducerCore, value: bytes, tp: TopicPartition = TP, now_ms: int =
 
 
 def put_alone(core: ProducerCore, value: bytes) -> PendingBatch:
-    """A record with a batch of its own."""
+    """Put a record into a batch that gets no other record."""
     batch = put(core, value)
     batch.closed = True
     return batch
@@ -63,7 +64,8 @@ def refuse(
 
 
 def a_confirmed_core(**settings: object) -> ProducerCore:
-    """A core whose leader has confirmed a batch of one record, so that five may be in flight."""
+    """Return a core whose leader has acknowledged a batch of one record, so that five batches may
+    be in flight."""
     core = a_core(**settings)
     put_alone(core, b"first")
     (batch,) = drain(core)
@@ -231,7 +233,8 @@ def test_a_lost_connection_repeats_everything_one_by_one() -> None:
 
 
 def test_no_sixth_batch_pushes_an_unanswered_one_out_of_the_leader_s_memory() -> None:
-    """The first is stuck at a former leader while the new one confirms those behind it."""
+    """The first batch waits for a former leader, while the new leader acknowledges the batches
+    behind it."""
     core = a_confirmed_core()
     batches = [put_alone(core, b"%d" % index) for index in range(7)]
     assert drain_all(core) == batches[:5]

@@ -1,8 +1,8 @@
-"""The producer's core against a leader that follows Kafka's rules and a network that does not.
+"""The producer's core with a leader that follows Kafka's rules and a network with faults.
 
-Goal: whatever is refused, lost or repeated in between, every record is in the log once, in the
-order it was sent, and its caller knows the right offset. Method: random steps from a seed, then a
-world without faults in which everything must settle.
+Whatever is refused, lost or repeated: every record must be in the log once, in the order in which
+it was sent, and its caller must learn the right offset. The test runs random steps from a seed.
+Then the faults end, and every batch must complete.
 """
 
 import os
@@ -84,7 +84,7 @@ def test_everything_once_and_in_order(run_number: int) -> None:
 
 @pytest.mark.parametrize("run_number", range(RUNS))
 def test_refused_records_fail_alone(run_number: int) -> None:
-    """A record too large fails, its neighbours in the batch are sent without it."""
+    """A record that is too large fails. The other records of its batch are sent without it."""
     seed = FIRST_SEED + run_number
     print(f"MILLRACE_SEED={seed}")
     world, sent = run(seed, poison_rate=0.05)
@@ -111,7 +111,8 @@ def test_sequences_wrap_around(run_number: int) -> None:
 
 @pytest.mark.parametrize("run_number", range(RUNS))
 def test_with_a_delivery_timeout_nothing_is_doubled_or_reordered(run_number: int) -> None:
-    """Timed-out records may be in the log or not; all others are there, and none twice."""
+    """A record that timed out may be in the log or not. All others are in the log, and none is
+    there twice."""
     seed = FIRST_SEED + run_number
     print(f"MILLRACE_SEED={seed}")
     world, sent = run(seed, delivery_timeout_ms=60)

@@ -1,4 +1,4 @@
-"""Reassignments that a cluster lists, against a scripted broker."""
+"""The list of running reassignments, requested from a scripted broker."""
 
 from appliance.kafka.topics import with_reassignments
 from protocol.client.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Fetched records leave in order, and partitions take turns."""
+"""The consumer returns fetched records in order, and partitions take turns."""
 
 from protocol.client.fetch_core import FetchedBatch
 from protocol.client.record_buffer import RecordBuffer

@@ -1,4 +1,4 @@
-"""The status object: round trip, and refusal of other objects."""
+"""The status object: the round trip, and the refusal of other objects."""
 
 import json
 import re

@@ -42,7 +42,7 @@ def served(
 
 
 async def exchange(server: StatusServer, request: bytes) -> tuple[int, bytes, bytes]:
-    """Code, head and body of the answer to `request`."""
+    """Return the code, the head and the body of the answer to `request`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(request)
     answer = await reader.read()

@@ -1,4 +1,4 @@
-"""Our client over TLS: which brokers it believes, and the words of its errors."""
+"""Our client over TLS: which brokers it accepts, and the messages of its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def refusal(
     server: ssl.SSLContext | None,
     client: TlsSettings,
 ) -> str:
-    """The words of a client that cannot connect to a silent server with this context."""
+    """Return the error message of a client with this context that cannot connect to a silent
+    server."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if server is None:
@@ -75,7 +76,7 @@ def test_a_broker_of_another_ca_is_refused(
 def test_pitfall_28_a_broker_of_another_name_is_refused(
     authority: TestAuthority, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """An IP address is dialled, and only a host name is in the certificate."""
+    """The client connects to an IP address, and the certificate has only a host name."""
     server = server_context(authority, ("localhost",))
     said = refusal(new_loop, server, TlsSettings(ca=str(authority.file)))
     assert "the broker's certificate is refused: IP address mismatch" in said

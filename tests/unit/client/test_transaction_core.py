@@ -1,4 +1,5 @@
-"""The legal calls of a transactional producer in each state, and the effect of each error code."""
+"""The calls that a transactional producer allows in each state, and the effect of each error
+code."""
 
 import random
 

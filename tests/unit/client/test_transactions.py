@@ -1,4 +1,4 @@
-"""A transactional producer against a scripted coordinator: repeated and final errors."""
+"""A transactional producer with a scripted coordinator: retriable and fatal errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,8 @@ ZERO = TopicPartition("t", 0)
 
 
 class CoordinatorNode:
-    """One node that leads t-0 and coordinates everything; `faults` go first, per API."""
+    """One node that leads t-0 and coordinates everything. It first returns the `faults` of an
+    API."""
 
     def __init__(self) -> None:
         self.faults: dict[ApiKey, list[ErrorCode | Do]] = {}
@@ -225,8 +226,7 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_commit: bool) -> None:
-    """The request can still be in the network, but the producer has another epoch by then
-    (KIP-890)."""
+    """The lost EndTxn can still arrive, but the producer has a new epoch by then (KIP-890)."""
 
     async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
@@ -264,7 +264,7 @@ def test_an_offset_whose_answer_did_not_come_cannot_be_committed_by_the_next_one
 
 
 def test_a_commit_that_was_answered_is_not_asked_for_again_while_the_epoch_is_raised() -> None:
-    """Under the raised epoch the old one would be fenced."""
+    """EndTxn with the old epoch would be fenced after the epoch was raised."""
 
     async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()

@@ -1,4 +1,5 @@
-"""A new leader has truncated what a reader was given (KIP-320): the reader goes back."""
+"""A new leader has truncated records that a consumer already has (KIP-320): the consumer goes
+back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ TP = TopicPartition("t", 0)
 
 
 class Log:
-    """One leader; `move` lets the next epoch begin, in which the log may be another."""
+    """The log of one leader. `move` starts the next epoch, which can have another log."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -105,7 +106,7 @@ async def values(fetcher: Fetcher, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("end", [3, 8], ids=["shorter", "longer"])
 def test_a_reader_without_a_policy_hears_where_the_logs_part(end: int) -> None:
-    """If the new log is longer, no other error shows that offsets 3 and 4 changed."""
+    """If the new log is longer, no other error shows that offsets 3 and 4 have changed."""
 
     async def test(fetcher: Fetcher, log: Log) -> None:
         await values(fetcher, 5)

@@ -1,4 +1,4 @@
-"""Helpers for tests of lines and batches: blocks from bytes, and what a batch reads back as."""
+"""Helpers for tests of lines and batches: they make blocks from bytes and decode batches."""
 
 import os
 import random
@@ -9,7 +9,7 @@ from protocol.wire.records import assemble_batch, iterate_records
 
 
 def seed() -> int:
-    """The seed of this run's random tests; MILLRACE_SEED replays one."""
+    """Return the seed of this run's random tests. MILLRACE_SEED sets it, to replay a failure."""
     return int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
@@ -22,7 +22,8 @@ def blocks_of(
 def records_of(
     pieces: list[Piece],
 ) -> list[tuple[bytes | None, bytes | None, tuple[Header, ...]]]:
-    """Key, value and headers of each record, as the protocol's own reader sees the batch."""
+    """Return key, value and headers of each record, as the protocol's own decoder finds them in the
+    batch."""
     records = encode(pieces)
     batch = assemble_batch(
         records.payload,
@@ -43,7 +44,7 @@ def records_of(
 
 
 def values_of(pieces: list[Piece]) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of each record."""
+    """Return key and value of each record."""
     return [(key, value) for key, value, _ in records_of(pieces)]
 
 

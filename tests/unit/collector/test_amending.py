@@ -1,4 +1,4 @@
-"""Orders that change what is known of files: which files they mean, refusals, and effects."""
+"""Amendments of stored file states: the files that they select, the refusals, and the effects."""
 
 import gzip
 from pathlib import Path
@@ -17,7 +17,8 @@ def world(tmp_path: Path) -> World:
 
 
 def amend(world: World, wanted: str, what: Amendment) -> dict[str, str | None]:
-    """Do it to a collector that is down; the files that were meant, with what stood against it."""
+    """Amend the files of a stopped collector. Return the selected files, each with the reason
+    against it or None."""
     world.down()
     stored: list[Checkpoint] = [decode(name, value) for name, value in world.stored.items()]
     present = {seen.path: seen.file for seen in world.walker.scan().seen}

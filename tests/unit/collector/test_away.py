@@ -1,4 +1,4 @@
-"""Folders and file systems that go away and come back while a collector has their files open."""
+"""Folders and file systems that disappear and come back while a collector has their files open."""
 
 import errno
 import os
@@ -64,7 +64,7 @@ def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> 
 def test_a_handle_whose_file_system_is_gone_is_let_go(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS answers so for a file whose export is gone, and FUSE after its process has ended."""
+    """NFS returns this error if the export is gone, and FUSE if its process has ended."""
     world.write(20, "a")
     world.look()
     assert len(world.handles) == 1
@@ -119,7 +119,8 @@ def test_a_file_that_waits_for_its_topic_may_lose_its_name(tmp_path: Path) -> No
 
 
 def test_a_file_that_waits_for_room_may_lose_its_name(tmp_path: Path) -> None:
-    """The same as for a file that appears while the brokers are away and the queue is full."""
+    """The test deletes a file that was created while the brokers were away and the queue was
+    full."""
     world = World(tmp_path)
     world.limit = 10_000
     world.up()

@@ -1,4 +1,4 @@
-"""The collector's limits, met: files known, files open, folders that go and come back."""
+"""The collector's limits: known files, open files, and folders that disappear and come back."""
 
 import os
 import resource
@@ -28,7 +28,7 @@ def test_more_files_than_may_be_open_are_all_read_on(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_files_are_open_at_once_where_the_system_allows_it() -> None:
-    """Run in a process of its own, with a limit on descriptors that shells set."""
+    """The test runs in a separate process with the limit on file descriptors that shells set."""
     program = (
         "import os, resource, sys\n"
         "from collector.descriptors import room_for\n"
@@ -102,7 +102,7 @@ def test_a_recreated_folder_gives_new_lines_only_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_known(tmp_path: Path) -> None:
-    """All read once; a look at them that finds nothing new, and a start, take seconds."""
+    """All files are read once. A scan that finds nothing new takes seconds, and so does a start."""
     count = 100_000
     world = World(tmp_path)
     for number in range(count):

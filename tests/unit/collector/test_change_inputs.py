@@ -1,4 +1,4 @@
-"""Inputs that change while a collector runs: no line lost, none twice, none by wrong rules."""
+"""Inputs change while a collector runs: no line is lost, sent twice or read by the wrong rules."""
 
 import gzip
 from pathlib import Path
@@ -89,7 +89,8 @@ def test_a_file_goes_on_by_other_rules(world: World) -> None:
 def test_a_file_whose_input_says_utf_16_too_late_is_text_from_there_on(
     world: World, is_down: bool, packed: bool
 ) -> None:
-    """Read by bytes it stands behind the first byte of a line end, which has two."""
+    """In bytes, the position is behind the first byte of a line end, which has two bytes in
+    UTF-16."""
     first, second = "eins\r\nzwei\r\n".encode("utf-16"), "dröi\r\nvier\r\n".encode("utf-16-le")
     world.append("a", gzip.compress(first) if packed else first)
     world.look()

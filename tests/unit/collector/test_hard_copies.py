@@ -1,7 +1,7 @@
-"""Copies that take more than one look: too large to be compared in one, or not to be opened now.
+"""Copies that need more than one scan: too large to be compared in one, or not readable yet.
 
-A copy whose original is not known is a file of its own, and all of its lines come again; a file
-that is never judged is never read.
+A copy whose original is unknown counts as a new file, so all its lines are sent again. A file about
+which no decision is made is never read.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def look_often(world: World) -> None:
-    """Look until a further look can change nothing."""
+    """Scan and read until another scan changes nothing."""
     for _ in range(LOOKS):
         world.scan()
         world.read()
@@ -44,7 +44,7 @@ def look_often(world: World) -> None:
 
 
 def copied_and_truncated(world: World, *names: str) -> None:
-    """copytruncate, with lines behind what was read; 60 lines have been written then."""
+    """Simulate copytruncate with unread lines. The file has 60 lines then."""
     world.write(5, "a")
     for name in names:
         copy(world, "a", name)
@@ -69,7 +69,8 @@ def test_15_so_it_is_if_the_copy_takes_many_looks(world: World, is_down: bool, n
 
 @pytest.mark.usefixtures("short_looks")
 def test_of_many_candidates_each_is_compared_once(world: World) -> None:
-    """Both begin and end as what was read of the original, and only one of them is its copy."""
+    """Both candidates begin and end with the same bytes as the original, but only one of them is
+    its copy."""
     world.write(50, "a")
     world.look()
     copied_and_truncated(world, "b1", "b2")
@@ -84,7 +85,7 @@ def test_of_many_candidates_each_is_compared_once(world: World) -> None:
 
 @pytest.fixture
 def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let one of the next openings fail, as without a free descriptor."""
+    """Let one of the next attempts to open a file fail, as without a free descriptor."""
 
     def set_up(number: int) -> None:
         opened = 0
@@ -138,7 +139,7 @@ def test_nor_is_one_that_is_older_than_what_was_read(
 def test_nor_is_one_beside_its_original(
     world: World, fail_at: Callable[[int], None], number: int
 ) -> None:
-    """The file can be the copy of a copytruncate that has not truncated its original so far."""
+    """copytruncate may not have truncated the original yet."""
     world.write(50, "a")
     world.look()
     world.handles.close_all()
@@ -157,7 +158,7 @@ def test_nor_is_one_beside_its_original(
 def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tool that copies the file may give it to its reader only when it is complete."""
+    """A copying tool may set the permissions of the copy only when it is complete."""
     world.write(50, "a")
     world.look()
     copy(world, "a", "a.1")
@@ -185,7 +186,7 @@ def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
 def test_nor_is_one_whose_original_cannot_be_opened_at_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The content of the original is unknown, and the next attempt can come before its end."""
+    """The content of the original is unknown. The next attempt can come before the retries end."""
     world.write(50, "a")
     really = handles.open_file
 

@@ -1,4 +1,5 @@
-"""Files whose bytes change in place: every line once, no record of NULs, no false loss."""
+"""Files that are written in place: every line is sent once, without records of NULs or reports of
+losses."""
 
 import gzip
 import mmap
@@ -30,7 +31,7 @@ def preallocate(world: World, name: str, size: int) -> None:
 
 
 def put(world: World, name: str, offset: int, data: bytes) -> int:
-    """Write in place; returns the end."""
+    """Write in place. Return the end of the written bytes."""
     with world.path(name).open("r+b") as out:
         out.seek(offset)
         out.write(data)
@@ -39,7 +40,7 @@ def put(world: World, name: str, offset: int, data: bytes) -> int:
 
 @pytest.mark.parametrize("size", [8192, 3 << 20])
 def test_a_preallocated_file_is_written_over(world: World, size: int) -> None:
-    """Case 02 and 03: also with more NULs than the longest line has bytes."""
+    """Cases 02 and 03, also with more NULs than the maximum length of a line."""
     preallocate(world, "a", size)
     world.look()
     end = 0
@@ -257,7 +258,7 @@ def test_lines_that_were_seen_and_cut_away_are_told(world: World) -> None:
 
 
 def test_nuls_before_a_line_once_they_stood(world: World) -> None:
-    """Case 27, and that it waits no longer than it must."""
+    """Case 27. The collector waits no longer than necessary."""
     world.append("a", world.new_lines(2) + bytes(64) + world.new_lines(1))
     world.scan()
     world.read()
@@ -346,7 +347,7 @@ def test_a_long_open_line_is_replaced_by_lines(tmp_path: Path) -> None:
 
 
 def test_bytes_that_wait_are_told_from_an_open_line(world: World) -> None:
-    """The page's list of files that stand still relies on this."""
+    """The page needs this for its list of files without progress."""
     world.append("a", b"one\nhalf")
     world.look()
     (known,) = world.registry.generations.values()

@@ -1,4 +1,4 @@
-"""Files that are moved or deleted once all of them is committed."""
+"""Files that are moved or deleted once all their lines are committed."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tests.unit.collector.world import World
 
 
 class Tidy:
-    """A world whose files are put away."""
+    """A world with after-ingest actions."""
 
     def __init__(self, folder: Path, **keys: Any):
         self.world = World(folder, **keys)

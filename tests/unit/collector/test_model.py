@@ -1,9 +1,9 @@
-"""Random programs of appends, rotations, copies and deaths beside a model that knows the truth.
+"""Random programs of appends, rotations, copies and kills, compared with a model.
 
-The model: every complete line that stood in a matching file for one look is sent exactly once,
-whatever copies of it there are and whenever the collector dies; the lines of one generation come in
-order under one key; nothing is sent that was never written. A line without its end, in a file that
-has died, may be lost with a collector that dies then.
+The model: every complete line that was in a matching file during one scan is sent exactly once,
+whatever copies of the file exist and whenever the collector is killed. The lines of one generation
+are sent in order under one key. Nothing else is sent. An unfinished line at the end of a deleted
+file can be lost if the collector is killed at that moment.
 """
 
 import gzip
@@ -41,7 +41,7 @@ WRITTEN_MEANWHILE = 0.2
 
 
 class Program:
-    """One program; the names are `a`, `a.1` …, `b…`."""
+    """One random program. The files are named `a`, `a.1` …, `b…`."""
 
     def __init__(self, folder: Path, rng: random.Random, **keys: Any):
         folder.mkdir()
@@ -88,13 +88,14 @@ class Program:
         self.append("a")
 
     def make_room(self) -> None:
-        """Free the name `a.1`."""
+        """Make the name `a.1` free."""
         for index in range(5, 0, -1):
             if self.world.path(f"a.{index}").exists():
                 self.move(f"a.{index}", f"a.{index + 1}")
 
     def copytruncate(self) -> None:
-        """A copy in the making may be seen, and so may a whole one beside its original."""
+        """Run copytruncate. Scans can see a partial copy, and a complete copy beside its
+        original."""
         if not self.world.path("a").exists():
             return
         self.make_room()
@@ -116,7 +117,7 @@ class Program:
         self.look()
 
     def copytruncate_unseen(self) -> None:
-        """All of it happens while a scan goes from one name to the next."""
+        """Run copytruncate completely while a scan goes from one name to the next."""
         world, original, copy = self.world, self.world.path("a"), self.world.path("a.1")
         if not original.exists():
             return
@@ -151,7 +152,8 @@ class Program:
         self.look()
 
     def mount_anew(self) -> None:
-        """The file system comes back with another number, and may be away for a while."""
+        """Mount the file system again under another device number. It can be missing for a
+        while."""
         if self.halves:
             return
         self.look()
@@ -172,7 +174,8 @@ class Program:
         self.look()
 
     def compress(self) -> None:
-        """A rotated file becomes an archive, which may be seen half written, or beside it."""
+        """Compress a rotated file. Scans can see a partial archive, and the archive beside the
+        file."""
         names = [
             name
             for name in self.names()
@@ -204,8 +207,8 @@ class Program:
         self.look()
 
     def position(self, name: str) -> int:
-        """Return the position up to which the collector has read the file that now has this
-        name."""
+        """Return the position up to which the collector has read the file that has this name
+        now."""
         path = self.world.path(name)
         inode = path.stat().st_ino if path.exists() else None
         known = self.world.registry.generations.values()
@@ -215,7 +218,7 @@ class Program:
         )
 
     def maybe_seen(self) -> None:
-        """Let the collector look, or die, at this moment by chance."""
+        """At random, let the collector scan or be killed at this moment."""
         if self.rng.random() < 0.4:
             self.world.scan()
             self.world.read()
@@ -271,7 +274,7 @@ class Program:
         self.world.up()
 
     def look_in_part(self) -> None:
-        """A look that comes to no commit."""
+        """Scan and read a part, without a commit."""
         self.world.scan()
         for _ in range(self.rng.randint(0, 3)):
             self.world.feeder.step(self.world.now_ms)
@@ -324,7 +327,7 @@ class Program:
         world.quiet()
 
     def write_over_nuls(self) -> None:
-        """A file is preallocated, its lines come in pieces, and it is cut to its text at last."""
+        """Preallocate a file, write its lines in parts, and truncate it to its text at the end."""
         path = self.world.path(self.pick())
         if path.name in self.halves or not path.exists():
             return
@@ -348,7 +351,7 @@ class Program:
         self.look()
 
     def leave_a_hole(self) -> None:
-        """NULs that stay, as a power cut leaves them."""
+        """Write NULs that stay, as a power cut leaves them."""
         name = self.pick()
         if name in self.halves or not self.world.path(name).exists():
             return
@@ -375,7 +378,8 @@ class Program:
         self.look()
 
     def trim(self) -> None:
-        """A script keeps the last lines: enough to be known by their hash after a death, too."""
+        """Trim the log to its last lines. They are long enough to be recognised by their hash after
+        a restart."""
         name = self.pick()
         path = self.world.path(name)
         if name in self.halves or not path.exists():
@@ -403,7 +407,8 @@ class Program:
         self.unsent = []
 
     def look_while_written(self) -> None:
-        """Lines come between the turns of files: an archive may be half compared, for one."""
+        """Write lines between the turns of files, for example while an archive is being
+        compared."""
         turns = self.rng.randint(1, 12) if self.world.path("a").exists() else 0
         for _ in range(turns):
             self.append("a")
@@ -412,7 +417,7 @@ class Program:
             self.world.send()
 
     def close(self, name: str) -> None:
-        """The file dies: its unfinished line is sent as it is."""
+        """Delete the file: its unfinished line is sent as it is."""
         half = self.halves.pop(name, None)
         if half is not None:
             self.expected.append(half)
@@ -437,7 +442,7 @@ class Program:
 
     @staticmethod
     def complete(lines: list[bytes]) -> list[bytes]:
-        """Return the complete lines at the death of the file."""
+        """Return the complete lines of the file when it is deleted."""
         return sorted(line for line in lines if len(line) >= LINE_LENGTH)
 
     def check_order(self) -> None:

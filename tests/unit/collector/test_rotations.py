@@ -1,7 +1,7 @@
-"""Rotations beside a collector that is in the middle of something: a scan, a read, a comparison.
+"""Rotations while the collector is in the middle of a scan, a read or a comparison.
 
-Numbers are those of the scenarios that these are forms of. What a scan has seen at different
-moments is put together by hand.
+The numbers are those of the scenarios of which these are variants. The tests combine by hand what a
+scan saw at different moments.
 """
 
 import gzip
@@ -28,7 +28,8 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
 def test_15_so_it_is_if_all_of_it_happens_while_names_are_looked_at(
     world: World, is_down: bool, name: str, seen_bytes: int | None
 ) -> None:
-    """logrotate does this within a millisecond: the scan has seen the copy too early, or not."""
+    """logrotate does this within a millisecond. The scan saw the copy before it was complete, or
+    afterwards."""
     world.write(10, "a")
     world.look()
     world.write(10, "a")
@@ -74,7 +75,7 @@ def test_17_a_copy_waits_though_its_original_is_rewritten_while_they_are_compare
 def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
     world: World, truncated: str
 ) -> None:
-    """A scan looks at one file after the other, and a writer does not wait for it."""
+    """A scan visits one file after the other, while the writer continues."""
     world.write(20, "a")
     world.look()
     early = world.walker.scan().seen
@@ -96,12 +97,12 @@ def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file's turn comes as late as where there are hundreds of others."""
+    """Let a file's turn come as late as it would with hundreds of other files."""
     monkeypatch.setattr("collector.feeder.LIVE_TURNS", 1)
 
 
 def read_while_written(world: World, name: str, turns_before: int) -> None:
-    """Ten lines more before each turn of a file, but for the first turns."""
+    """Append ten lines before each turn of a file, except before the first turns."""
     for turn in range(40):
         if turn >= turns_before:
             world.write(10, name)
@@ -117,7 +118,7 @@ def read_while_written(world: World, name: str, turns_before: int) -> None:
 def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_original(
     world: World, turns_before: int
 ) -> None:
-    """Its name fits the new file as well, which grows while the two are compared."""
+    """The archive's name also fits the new file, which grows during the comparison."""
     world.write(100, "a")
     world.look()
     world.down()
@@ -135,7 +136,7 @@ def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_origina
 def test_36i_an_archive_is_known_though_its_original_is_read_on_past_it(
     world: World, turns_before: int
 ) -> None:
-    """`gzip -k` of a file that is written all the time."""
+    """The case is `gzip -k` of a file that is written all the time."""
     world.write(100, "a")
     world.look()
     world.write(10, "a")
@@ -147,7 +148,8 @@ def test_36i_an_archive_is_known_though_its_original_is_read_on_past_it(
 
 @pytest.mark.parametrize("ending", [None, "look", "deleted", "down"])
 def test_36e_a_compressed_copy_that_is_older_is_done(world: World, ending: str | None) -> None:
-    """copytruncate with compress, while the writer goes on between copy and truncation."""
+    """The case is copytruncate with compression, while the writer continues between copy and
+    truncation."""
     for _ in range(5):
         world.write(10, "a")
         world.look()
@@ -198,7 +200,7 @@ def test_18b_an_older_copy_is_known_though_all_was_read_in_one_go(
 
 
 def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
-    """A death while a broker refuses a partition's lines of which only the copy is left."""
+    """A broker refuses lines of which only the copy is left, and the collector is killed."""
     world.feeder._partition_of = lambda topic, key: TopicPartition(topic, len(key) % 2)
     for _ in range(3):
         world.write(10, "a")
@@ -234,7 +236,7 @@ def test_36g_an_archive_that_only_begins_like_the_file_counts(world: World) -> N
 
 
 def test_the_next_copy_may_have_the_inode_of_the_one_before(world: World) -> None:
-    """delaycompress frees the inode of `a.1`, and file systems give it to the new one at once."""
+    """delaycompress frees the inode of `a.1`, and file systems reuse it for the new `a.1`."""
     world.write(20, "a")
     world.look()
     copy(world, "a", "a.1")
@@ -288,7 +290,7 @@ def test_a_file_rewritten_and_deleted_before_a_look_is_done_with(world: World, c
 
 
 def test_lines_truncated_before_they_were_read_are_said_to_be_lost(world: World) -> None:
-    """A look had seen more than is left, though nothing that was given has changed."""
+    """A scan saw more bytes than are left, although all bytes that were sent are unchanged."""
     world.write(20, "a")
     world.scan()
     truncate(world, "a")
@@ -320,7 +322,7 @@ def test_lines_copied_before_they_were_truncated_unread_are_not_lost(world: Worl
 
 
 def test_a_copy_beside_an_original_whose_turn_has_not_come_waits_for_it(world: World) -> None:
-    """Row 17, with nothing to compare yet: both would be read."""
+    """Row 17, before anything can be compared. Otherwise both files would be read."""
     world.write(20, "a")
     world.scan_for("b")
     copy(world, "a", "a.1")

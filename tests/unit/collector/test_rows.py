@@ -1,8 +1,8 @@
-"""Each row of the decision table is needed: decision 0007 has no row too many.
+"""Each row of the decision table is needed (decision 0007).
 
-The test removes a row by its verdict, which the collector then never gets; rows with the same
-verdict are told apart by their other fields. The scenario passes with the row, as its own test
-shows, and fails without it.
+The test removes a row by its verdict, which the collector then never gets. Other fields distinguish
+rows with the same verdict. The scenario passes with the row, as its own test shows, and fails
+without it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Scenario = Callable[[World], None]
 
 
 def moved(world: World) -> None:
-    """Row 16: to another file system, say."""
+    """Row 16: the file was moved, for example to another file system."""
     world.write(20, "a")
     world.look()
     world.down()

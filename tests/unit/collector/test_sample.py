@@ -1,4 +1,4 @@
-"""The sample of a file holds the records that a collector would send of it."""
+"""The sample of a file has the records that a collector would send."""
 
 import gzip
 import io

@@ -1,9 +1,9 @@
-"""The scenarios of files that grow, move, shrink and die, on a real folder.
+"""Scenarios of files that grow, move, shrink and are deleted, in a real folder.
 
-The numbers are those of the list in the design; `tests/house/test_scenarios` sees that none is
-missing. Those of copies (14 to 19, 25, 26, 35, 36, 43) are in `test_scenarios_copies`, that of
-after-ingest actions (33) in `test_ingested`, random programs (39) in `test_model`. 13 is among the
-live tests; 40, of two collectors and of a frozen one, is among the crash tests.
+The numbers are those of the list in the design, and `tests/house/test_scenarios` checks that none
+is missing. Copies (14 to 19, 25, 26, 35, 36, 43) are in `test_scenarios_copies`, after-ingest
+actions (33) in `test_ingested`, random programs (39) in `test_model`. Number 13 is a live test.
+Number 40, two collectors and a frozen one, is a crash test.
 """
 
 import gzip

@@ -1,6 +1,6 @@
-"""The scenarios of files that are copied, cut back and compressed, on a real folder.
+"""Scenarios of files that are copied, truncated and compressed, in a real folder.
 
-Numbers are those of the list in the design.
+The numbers are those of the list in the design.
 """
 
 import gzip
@@ -263,7 +263,7 @@ def test_an_edit_before_the_position_makes_a_copy_another_file(world: World) -> 
 
 
 def read_only(world: World, count: int, name: str) -> None:
-    """Lines that are read and in memory, but in no transaction yet."""
+    """Read lines into memory without adding them to a transaction."""
     world.write(count, name)
     world.scan()
     world.feeder.step(world.now_ms)
@@ -272,7 +272,8 @@ def read_only(world: World, count: int, name: str) -> None:
 
 
 def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(world: World) -> None:
-    """Row 8b, and a death while a broker refuses lines of which the copy is all there is."""
+    """Row 8b. A broker refuses lines of which only the copy is left, and the collector is
+    killed."""
     world.write(20, "a")
     world.look()
     read_only(world, 10, "a")
@@ -292,7 +293,7 @@ def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(wor
 
 
 def test_the_copy_of_a_deleted_file_is_done_when_its_lines_are_committed(world: World) -> None:
-    """Row 18, likewise."""
+    """The case of row 18, as above."""
     world.write(20, "a")
     world.look()
     read_only(world, 10, "a")
@@ -344,7 +345,8 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
 def test_an_archives_name_is_read_however_often_its_original_restarted(
     world: World, lives: int
 ) -> None:
-    """Each life ends at a length of its own, so each has to be compared for itself."""
+    """The original was truncated several times at different lengths, so the archive is compared
+    with each of them."""
     lengths = range(11, 11 + lives)
     for length in lengths:
         world.write(length, "a")
@@ -357,7 +359,8 @@ def test_an_archives_name_is_read_however_often_its_original_restarted(
 
 
 def test_43b_a_copy_that_counts_is_named_with_its_original(tmp_path: Path) -> None:
-    """Case 23: nothing but its content shows that it is a copy, which two small files may share."""
+    """Case 23: only the content shows that it is a copy, and two small files can have equal
+    contents."""
     world = World(tmp_path)
     world.write(10, "a")
     world.look()

@@ -1,4 +1,4 @@
-"""The state of a file when the collector starts over with its handles open."""
+"""The state of a file after the collector has started over with open handles."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from tests.unit.collector.world import World
 
 
 def of_two_inputs(folder: Path) -> World:
-    """The files `b*` are those of the second input, whose records have a header."""
+    """Return a world in which the files `b*` belong to a second input, whose records have a
+    header."""
     world = World(folder, headers={"input": "one"})
     first: dict[str, object] = {
         "paths": [f"{folder}/a*"],
@@ -19,7 +20,7 @@ def of_two_inputs(folder: Path) -> World:
 
 
 def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> None:
-    """Its name no longer shows its input."""
+    """The deleted name no longer shows which input it belonged to."""
     world = of_two_inputs(tmp_path)
     world.write(3, "b")
     world.look()
@@ -32,7 +33,7 @@ def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> No
 
 
 def test_a_deleted_file_stays_open_until_its_last_lines_are_committed(tmp_path: Path) -> None:
-    """The transaction may be taken away: then they are to be read once more."""
+    """If the transaction is lost, the lines must be read again."""
     world = World(tmp_path)
     world.write(3, "a")
     world.look()
@@ -49,7 +50,7 @@ def test_a_deleted_file_stays_open_until_its_last_lines_are_committed(tmp_path: 
 
 
 def test_what_is_lost_with_a_transaction_and_its_file_is_told(tmp_path: Path) -> None:
-    """The file had been closed for want of room, and there is nothing left to read from."""
+    """The file had been closed to free a descriptor, so it cannot be read again."""
     world = World(tmp_path)
     world.write(3, "a")
     world.look()

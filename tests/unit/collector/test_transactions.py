@@ -1,6 +1,6 @@
-"""Stops, kills, aborts and taking overs: every line is committed once.
+"""Stops, kills, aborts and takeovers: every line is committed once.
 
-Beside them what was once wrong about first lines, names and links.
+The file also tests former faults with first lines, names and links.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Logs that a script trims to their last lines: counted once where the content tells."""
+"""Logs that a script trims to their last lines: lines are sent once if the content allows it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def in_place(world: World, name: str, kept: bytes) -> None:
-    """`tail f > t; cat t > f`"""
+    """Trim as `tail f > t; cat t > f` does."""
     world.path(name).write_bytes(kept)
 
 
 def by_rename(world: World, name: str, kept: bytes) -> None:
-    """`tail f > t; mv t f`"""
+    """Trim as `tail f > t; mv t f` does."""
     world.path("t").write_bytes(kept)
     world.move("t", name)
 
@@ -87,7 +87,7 @@ def test_it_is_trimmed_again_and_again(world: World, trim: Trim) -> None:
 
 @WAYS
 def test_lines_that_came_while_it_was_trimmed(world: World, trim: Trim) -> None:
-    """The collector read these lines, and the script did not keep them."""
+    """The collector has read these lines, but the script did not keep them."""
     world.write(50, "a")
     kept = last_lines(world, "a", 20)
     world.write(3, "a")
@@ -170,7 +170,7 @@ def test_to_all_of_its_lines(world: World) -> None:
 
 
 def test_the_last_line_is_taken_away(world: World) -> None:
-    """`sed -i '$d'` of a small file."""
+    """The case is `sed -i '$d'` of a small file."""
     world.write(5, "a")
     world.look()
     in_place(world, "a", world.path("a").read_bytes()[:-100])

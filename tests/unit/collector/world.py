@@ -1,5 +1,5 @@
-"""A collector on a real folder with a broker in memory: the lines sent, and the positions
-stored."""
+"""A collector on a real folder with an in-memory broker: the sent lines, and the stored
+positions."""
 
 import itertools
 import os
@@ -46,7 +46,8 @@ EVENTS: dict[str, Any] = {"multiline": {"continue": "[13579]$", "max_age": "100m
 
 
 class World:
-    """Globs `a* b* cur` of one folder, as in the list of scenarios, unless told otherwise.
+    """A collector that reads the globs `a* b* cur` of one folder by default, as in the list of
+    scenarios.
 
     `W n f` of that list is `write(n, f)`, LOOK is `look()`, DOWN and UP are `down()` and `up()`.
     """
@@ -103,7 +104,7 @@ class World:
         self.walker = Walker(plan(self.inputs, str(self.folder)))
 
     def change(self, *sections: dict[str, object]) -> None:
-        """Other inputs, for the collector that runs."""
+        """Change the inputs of the running collector."""
         self.inputs = [InputSection.model_validate(section) for section in sections]
         patterns = plan(self.inputs, str(self.folder))
         self.walker = Walker(patterns)
@@ -130,13 +131,13 @@ class World:
         return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
 
     def make_topics(self) -> None:
-        """Create the topics that templates name and files wait for."""
+        """Create the topics for which files wait."""
         for topic in self.feeder.wanted_topics:
             self.made.add(topic)
             self.feeder.topic_made(topic)
 
     def tell_progress(self, lines: int) -> None:
-        """The topic's reader has read so many of its lines."""
+        """Report that the topic's consumer has read this number of lines."""
         asked = self.feeder.windows.to_ask(self.now_ms)
         self.feeder.windows.asked(asked, self.now_ms)
         progress = ReadProgress(lines, len(self.lines))
@@ -147,12 +148,12 @@ class World:
         self.handles.close_all()
 
     def kill(self) -> None:
-        """The end without a last word: what was not committed is not known."""
+        """Kill the collector. The next one does not know anything that was not committed."""
         self.sending.clear()
         self.handles.close_all()
 
     def send(self, *, everything: bool = False) -> None:
-        """Hand over full batches, or all there are: sent and acknowledged, not committed."""
+        """Take full batches, or all batches, and acknowledge them without a commit."""
         batches = self.feeder.outbox.take(everything=everything)
         for batch in batches:
             self.feeder.outbox.acknowledged(batch)
@@ -161,7 +162,7 @@ class World:
             self.feeder.release()
 
     def commit(self) -> None:
-        """One transaction: everything handed out, with its positions."""
+        """Commit one transaction with everything that was taken, and the positions."""
         self.send(everything=True)
         records = self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
@@ -179,7 +180,8 @@ class World:
                 self.stored[name] = value
 
     def abort(self, *, is_refused: bool = False) -> None:
-        """The same, and the brokers give it up; refused, its lines wait for a trial."""
+        """Abort the transaction. With `is_refused` the brokers refused its lines, which are then
+        tried alone."""
         self.send(everything=True)
         self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
@@ -190,7 +192,7 @@ class World:
         self.positions.given_up()
 
     def start_over(self) -> None:
-        """The transaction was taken away; handles stay open."""
+        """Start over after the transaction was lost. Handles stay open."""
         self.sending.clear()
         reader = self.feeder.reader
         self.registry.start_over(decode(name, value) for name, value in self.stored.items())
@@ -201,12 +203,13 @@ class World:
         self.feeder.wake(self.feeder.reader.judge(self.walker.scan(), self.now_ms))
 
     def scan_for(self, name: str) -> None:
-        """Scan, and have the turn of one name alone come of what may be read."""
+        """Scan, and then give a turn only to the file of this name."""
         found = self.feeder.reader.judge(self.walker.scan(), self.now_ms)
         self.feeder.wake(known for known in found if known.path == str(self.path(name)))
 
     def look(self) -> None:
-        """Scan, and read to the end, all of it acknowledged; a second scan if one is asked for."""
+        """Scan, read to the end, and acknowledge everything. Scan again while the collector
+        requests it."""
         for _ in range(LOOKS_MAX):
             self.scan()
             self.read()
@@ -222,7 +225,7 @@ class World:
         self.read()
 
     def look_and_wait(self, wait_ms: int) -> None:
-        """Scan and read, and again when so much time has passed."""
+        """Scan and read, wait for this time, and do it again."""
         for _ in range(3):
             self.scan()
             self.read()
@@ -230,8 +233,8 @@ class World:
             self.read()
 
     def age(self) -> None:
-        """Let time pass until a standing event is complete, no file waits for another, and NULs
-        before text stay."""
+        """Let time pass until open events are complete, no file waits for another, and NULs before
+        text are accepted."""
         self.read()
         for _ in range(EVENT_ROUNDS):
             known = self.registry.generations.values()
@@ -255,7 +258,7 @@ class World:
                 return
 
     def quiet(self) -> None:
-        """Long enough for files without a name to be closed."""
+        """Let time pass until deleted files are closed."""
         for _ in range(2):
             self.now_ms += DRAIN_QUIET_MS
             self.look()
@@ -278,7 +281,7 @@ class World:
 
     @property
     def lines(self) -> list[bytes]:
-        """The lines of `t`, and of the topics that a template `t.…` makes."""
+        """Return the lines of topic `t`, and of the topics of a template `t.…`."""
         return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
@@ -292,8 +295,7 @@ class World:
         return {g.path.rpartition("/")[2]: g.state for g in self.registry.generations.values()}
 
     def expect(self, lines: int, **counters: int) -> None:
-        """Check that so many different lines arrived, each once and all that were written, and
-        these counters."""
+        """Check the number of lines, that each written line arrived once, and these counters."""
         assert len(self.lines) == lines
         assert len(set(self.lines)) == lines
         if self.has_events:

@@ -10,7 +10,8 @@ P1: Place = ("t", 1)
 
 
 class Story:
-    """A small history: two producers, a reader on the way and one at the end. Time is a count."""
+    """A small history with two producers, a consumer during the run, and one at the end. Time is a
+    counter."""
 
     def __init__(self) -> None:
         self.sends = [SendLog("a"), SendLog("b")]
@@ -60,7 +61,7 @@ class Story:
 
 @pytest.fixture
 def story() -> Story:
-    """Six records of two producers over two partitions, all well."""
+    """Return a correct history: six records of two producers in two partitions."""
     one = Story()
     one.send(0, b"a0", 0)
     one.send(0, b"a1", 1)
@@ -234,7 +235,8 @@ def test_a_definite_failure_is_never_read(story: Story) -> None:
 
 
 def transactional(end: Outcome, *, visible: int) -> Story:
-    """Two records in one transaction that ended so, of which a committed reader sees some."""
+    """Return two records of one transaction with this end. A read_committed consumer sees `visible`
+    of them."""
     one = Story()
     one.send(0, b"x", 0, transaction=7)
     one.send(0, b"y", 0, P1, transaction=7)

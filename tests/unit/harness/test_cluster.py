@@ -1,4 +1,4 @@
-"""The harness's cluster leaves no process behind, even if it never came up."""
+"""The test cluster leaves no process behind, even if it never became ready."""
 
 from pathlib import Path
 

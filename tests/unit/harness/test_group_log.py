@@ -1,4 +1,4 @@
-"""The soak test of groups must notice a member that got another member's share."""
+"""The soak test of groups must notice a member that got another member's assignment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.group_member import membership
 
 
 def share(*partitions: int) -> bytes:
-    """A consumer's assignment of one topic, in version 0."""
+    """Return a consumer's assignment for one topic, in version 0."""
     numbers = b"".join(one.to_bytes(4, "big") for one in partitions)
     counted = len(partitions).to_bytes(4, "big") + numbers
     return b"\0\0" + (1).to_bytes(4, "big") + b"\0\1t" + counted + b"\xff\xff\xff\xff"

@@ -37,7 +37,7 @@ def test_groups_are_modules_and_those_that_share_a_mill_or_a_session_of_spark() 
 
 
 def test_a_module_runs_in_one_process_of_two(tmp_path: Path) -> None:
-    """The test asks xdist itself, because xdist's own way to group has had no effect since pytest
+    """The test asks xdist itself, because xdist's own grouping has had no effect since pytest
     9.2."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     notes = [tmp_path / f"{name}.txt" for name in ("a", "b")]

@@ -1,4 +1,4 @@
-"""Links that fail on purpose: cut bytes wait, healed ones arrive, and a reset link ends."""
+"""Links with planned faults: delayed bytes wait, later they arrive, and a reset link ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENCE_S = 0.2
 
 
 def echo(server: socket.socket) -> None:
-    """Say to each caller what it says."""
+    """Send back to each client what it sends."""
     with suppress(OSError):
         while True:
             link, _ = server.accept()
@@ -35,8 +35,8 @@ def _echo_one(link: socket.socket) -> None:
 
 @pytest.fixture
 def links() -> Iterator[Links]:
-    """Links between two brokers: broker 2 echoes, and a client is broker 1 if its client id says
-    so."""
+    """Yield links between two brokers. Broker 2 echoes. A client whose client id says so plays
+    broker 1."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as server:
         threading.Thread(target=echo, args=(server,), daemon=True).start()
@@ -45,7 +45,7 @@ def links() -> Iterator[Links]:
 
 
 def dial(links: Links) -> socket.socket:
-    """A link of broker 1 to broker 2, on which its first request has come back."""
+    """Return a link from broker 1 to broker 2 whose first request was answered."""
     link = socket.create_connection(("127.0.0.1", links.ports[2]), 5)
     link.sendall(HEAD)
     assert hear(link, len(HEAD)) == HEAD

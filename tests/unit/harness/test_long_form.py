@@ -1,4 +1,4 @@
-"""The record of the long tests: a part without any run test has not passed."""
+"""The record of the long tests: a part of which no test ran has not passed."""
 
 from pathlib import Path
 

@@ -27,7 +27,7 @@ made.sendto(sys.argv[2].encode(), (sys.argv[1], {PORT}))
 
 
 def play() -> None:
-    """Run in a network namespace of its own; print which packets of two hosts arrive, in order."""
+    """Run in a new network namespace. Print which packets of two hosts arrive, in order."""
     with Namespaces((1, 2)) as spaces:
         ears = {
             node_id: subprocess.Popen(

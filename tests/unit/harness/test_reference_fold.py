@@ -1,4 +1,4 @@
-"""Parsed lines, typed by hand, through the fold against which the stream's is compared."""
+"""Parsed lines, written by hand, in the reference fold with which the stream's fold is compared."""
 
 from decimal import Decimal
 from typing import Any
@@ -38,7 +38,8 @@ PLAN = compile_plan(
 def judged(
     plan: FoldPlan, offset: int, *, topic: str = "logs.t", partition: int = 0, **given: Any
 ) -> list[Any]:
-    """A judged line: `given` holds columns of the line, and a metric's verdict, value or key."""
+    """Return a judged line. `given` has columns of the line, and a metric's verdict, value or
+    key."""
     values: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     values |= {"file": "t/t.log", "reason": None, "seconds": 100, "sample": None}
     values |= {name: value for name, value in given.items() if name in values}

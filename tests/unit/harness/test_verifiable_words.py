@@ -1,4 +1,4 @@
-"""A verifiable client whose library blocks: a fault in any of its threads ends it."""
+"""A verification client with a blocking library: a fault in any of its threads ends it."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Waiting ends with the condition or names it; it continues while the work makes progress."""
+"""A wait ends when the condition holds, or its error names the condition. It continues while the
+work makes progress."""
 
 import time
 from itertools import count

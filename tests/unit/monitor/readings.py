@@ -1,4 +1,4 @@
-"""Readings for the monitor's tests: a small cluster, one group, any part up or down."""
+"""Readings for the monitor's tests: a small cluster, one group, and parts that are up or down."""
 
 from monitor.api.exposition import metric_pieces
 from monitor.state.reading import (
@@ -19,12 +19,12 @@ GROUP = "millrace-stream"
 
 
 def row(partition: int, topic: str = "logs.access") -> TopicPartition:
-    """A partition of the test topic."""
+    """Return a partition of the test topic."""
     return TopicPartition(topic, partition)
 
 
 def topic_reading(name: str = "logs.access", partitions: int = 2) -> TopicReading:
-    """A topic led by node 1, all in sync."""
+    """Return a topic that node 1 leads, with all replicas in sync."""
     return TopicReading(
         name,
         "2c7f9a51-3a0f-4a64-9f0b-3f1d9b8d7e11",
@@ -46,7 +46,7 @@ def kafka_reading(
     group_id: str = GROUP,
     timestamps: dict[tuple[TopicPartition, int], int] | None = None,
 ) -> KafkaReading:
-    """One node, one group with these commits."""
+    """Return a reading of one node and one group with these commits."""
     return KafkaReading(
         at_ms=at_ms,
         cluster_id="abcdefghijklmnopqrstuv",
@@ -65,7 +65,7 @@ def kafka_reading(
 
 
 def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
-    """A part that is up and running."""
+    """Return the answer of a running part."""
     status = PartStatus(
         part=name,
         state=PartState.RUNNING,
@@ -78,16 +78,16 @@ def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
 
 
 def part_down(name: str) -> PartAnswer:
-    """A part that does not answer."""
+    """Return the result for a part that does not answer."""
     return PartAnswer(name, "127.0.0.1:8092", None, "127.0.0.1:8092: Connection refused")
 
 
 def reading(now_ms: int, kafka: KafkaReading | None, parts: tuple[PartAnswer, ...] = ()) -> Reading:
-    """A cycle's outcome; without Kafka it carries the reason."""
+    """Return the result of a cycle. Without Kafka it has the reason."""
     errors = () if kafka else (SourceError("brokers", "127.0.0.1:9092: refused"),)
     return Reading(now_ms, parts, kafka, errors)
 
 
 def metrics_of(snapshot: Snapshot) -> bytes:
-    """The text that Prometheus gets for a snapshot."""
+    """Return the text that Prometheus gets for a snapshot."""
     return b"".join(metric_pieces(snapshot))

@@ -1,7 +1,8 @@
-"""A made-up mill for tests of pages: ten minutes of readings, through the monitor's own code.
+"""A simulated mill for tests of pages: ten minutes of readings, processed by the monitor's own
+code.
 
-Nothing here draws or judges: readings go into `assemble` and the recorder as a sampler's do, so a
-page shows what it would show of a mill that said the same.
+The readings go into `assemble` and the recorder, as from a sampler. So a page shows the same as for
+a real mill with these readings.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The events of the ten minutes; steps count from 0."""
+    """The events of the ten minutes. Steps count from 0."""
 
     burst_at: int | None = None
     burst_lines: int = 0
@@ -103,7 +104,7 @@ FAILED = Story(
 
 
 class Mill:
-    """Feeds a story into the monitor's own code, one step after the other."""
+    """Passes a story to the monitor's own code, step by step."""
 
     def __init__(self, story: Story, folder: Path | None) -> None:
         self.story = story
@@ -121,7 +122,7 @@ class Mill:
         self._stages = SceneStages(STEP_MS / 1000)
 
     def run(self, steps: int = STEPS) -> Snapshot:
-        """All steps up to now."""
+        """Run all steps up to now."""
         for step in range(steps + 1):
             self.take(self.reading(step))
         assert self.snapshot is not None
@@ -213,7 +214,7 @@ class Mill:
     def _timestamps(
         self, lines: list[TopicPartition], now_ms: int
     ) -> dict[tuple[TopicPartition, int], int]:
-        """A reader that stands still has its record read."""
+        """Read the record at which a reader without progress waits."""
         if self.story.stands_from is None:
             return {}
         at_ms = BEGIN_MS + self.story.stands_from * STEP_MS
@@ -315,7 +316,7 @@ class ScriptedCounts(CountsReader):
         """Open no connection."""
 
     def close(self) -> None:
-        """Do nothing, because there is no connection."""
+        """Do nothing, because no connection is open."""
 
     def names(self) -> list[str]:
         return [metric.name for metric in METRICS]
@@ -341,7 +342,7 @@ class ScriptedCounts(CountsReader):
 
 
 class StandingStill:
-    """A source that goes on saying what the mill said last."""
+    """A source that repeats the mill's last reading."""
 
     def __init__(self, mill: Mill) -> None:
         self._last = mill.reading(STEPS)

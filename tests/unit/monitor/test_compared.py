@@ -1,4 +1,4 @@
-"""`docs/compared.md` names only existing features, and has every row of the peers."""
+"""`docs/compared.md` names only existing features, and has every row about the peers."""
 
 import re
 from collections.abc import Iterator

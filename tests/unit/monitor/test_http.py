@@ -1,4 +1,5 @@
-"""The site over a scripted source: whole without JavaScript, strict, one number everywhere."""
+"""The site with a scripted source: complete without JavaScript, with strict headers, and with equal
+numbers everywhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def client() -> Iterator[TestClient]:
 
 
 class Addresses(HTMLParser):
-    """Every address a page makes a browser ask for, and any inline code."""
+    """Collects every address that a page makes a browser request, and any inline code."""
 
     def __init__(self) -> None:
         super().__init__()

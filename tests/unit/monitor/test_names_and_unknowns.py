@@ -32,7 +32,8 @@ TOPICS = (".hidden", "...", "a.b_c-D9", "-", "_", "messages", "x" * 249)
 
 
 def ask(client: TestClient, address: str) -> Response:
-    """Ask as a browser does; the test client unquotes a path once more than a server."""
+    """Request a path as a browser does, because the test client unquotes a path once more than a
+    server."""
     path, mark, query = address.partition("?")
     answer: Response = client.get(path.replace("%25", "%2525") + mark + query)
     return answer
@@ -93,7 +94,7 @@ def test_a_sum_over_topics_is_not_narrowed_to_one_in_silence() -> None:
 
 
 def rows_of(**keys: object) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
-    """A group's row, its first partition's and its topic's, after some looks."""
+    """Return the rows of a group, its first partition and its topic, after some readings."""
     cycles = Cycles()
     for step in range(8):
         now_ms = NOW_MS + step * 2_000

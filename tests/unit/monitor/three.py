@@ -1,4 +1,4 @@
-"""Three brokers in a made-up mill: everything three times, and broker 2 may die."""
+"""Three brokers in a simulated mill: everything exists three times, and broker 2 can be down."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ REFUSED = "127.0.0.1:19093: Connection refused"
 
 
 def spread(topic: TopicReading, is_down: bool) -> TopicReading:
-    """The topic on three brokers; of the dead one another has taken over."""
+    """Return the topic on three brokers. If one is down, another broker leads its partitions."""
 
     def partition(one: PartitionReading) -> PartitionReading:
         first = one.topic_partition.partition % 3
@@ -29,7 +29,7 @@ def spread(topic: TopicReading, is_down: bool) -> TopicReading:
 
 
 def quorum(now_ms: int, is_down: bool) -> QuorumView:
-    """A quorum led by broker 1, and each voter's offset."""
+    """Return a quorum led by broker 1, with each voter's offset."""
     rows = [QuorumReplicaView(1, "leader", 81_204, 0, 0, 0)]
     for node in (2, 3):
         lag, ago_ms = (17, 9_000) if is_down and node == DEAD else (0, 120)
@@ -38,13 +38,13 @@ def quorum(now_ms: int, is_down: bool) -> QuorumView:
 
 
 def alone(now_ms: int) -> QuorumView:
-    """A quorum of one."""
+    """Return a quorum with one voter."""
     return QuorumView(now_ms, 1, 17, 81_204, (QuorumReplicaView(1, "leader", 81_204, 0, 0, 0),))
 
 
 def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
-    """Turn a reading of one broker into one of three. The metadata no longer name the dead
-    broker."""
+    """Turn a reading of one broker into one of three. The metadata no longer contain a broker that
+    is down."""
     nodes = [NodeReading(node, f"127.0.0.1:{19_091 + node}", None) for node in (1, 2, 3)]
     if is_down:
         nodes[1] = NodeReading(DEAD, "address unknown", REFUSED, is_listed=False)
@@ -57,7 +57,7 @@ def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
 
 
 def followers_of(kafka: KafkaReading, node: int, is_down: bool) -> list[dict[str, object]]:
-    """The partitions that a broker leads, as its `/status` lists them."""
+    """Return the partitions that a broker leads, as in its `/status`."""
     return [
         {
             "topic": one.topic_partition.topic,
@@ -81,7 +81,7 @@ def followers_of(kafka: KafkaReading, node: int, is_down: bool) -> list[dict[str
 
 
 def brokers(kafka: KafkaReading, is_down: bool) -> tuple[PartAnswer, ...]:
-    """The parts broker-1 to broker-3, of which the dead one does not answer."""
+    """Return the parts broker-1 to broker-3. A broker that is down does not answer."""
     return tuple(
         part_down(f"broker-{node}")
         if is_down and node == DEAD

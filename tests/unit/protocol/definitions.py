@@ -1,4 +1,4 @@
-"""Our declarations against Kafka's own definitions of its messages, field by field."""
+"""Our declarations, compared with Kafka's own definitions of its messages, field by field."""
 
 import re
 from typing import Any
@@ -61,16 +61,16 @@ OUR_DEFAULTS: dict[str, Any] = {
 
 
 def assert_declared_alike(cls: type[Message], definition: Any) -> None:
-    """A class of ours carries what Kafka's definition of the same name says.
+    """Check that our class equals Kafka's definition of the same name.
 
-    In every version that both know: an older definition ends earlier.
+    The check covers every version that both have, because an older definition has fewer versions.
     """
     assert definition["apiKey"] == cls.api_key
     assert_fields_alike(cls, definition)
 
 
 def assert_fields_alike(cls: type[Message], definition: Any) -> None:
-    """The same for what is no API's body."""
+    """Check the fields of a message that is not the body of an API."""
     assert parse_range(definition["flexibleVersions"])[0] == cls.flexible_from
     least, most = parse_range(definition["validVersions"])
     assert least <= cls.valid_versions[0] or cls.api_key == 0
@@ -80,12 +80,12 @@ def assert_fields_alike(cls: type[Message], definition: Any) -> None:
 
 
 def knows(definition: Any, cls: type[Message]) -> bool:
-    """Return True if Kafka's definition has the versions of a class, or at least the first."""
+    """Return True if Kafka's definition has all versions of a class, or at least the first."""
     return bool(parse_range(definition["validVersions"])[1] >= cls.valid_versions[0])
 
 
 def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -> None:
-    """Every field of Kafka's that our versions have, in order, with all its properties."""
+    """Check that our fields equal Kafka's in order and in all properties, for these versions."""
     inside = [d for d in definitions if overlaps(parse_range(d["versions"]), (first, last))]
     fields = [
         f for f in cls.fields if overlaps((f.since, f.until), (first, last)) and not is_added(f)
@@ -96,7 +96,7 @@ def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -
 
 
 def is_added(field: Field) -> bool:
-    """Return True if Kafka's message has this field only among our brokers."""
+    """Return True if Kafka's message has this field only in our protocol between brokers."""
     return field.tag is not None and field.tag >= OUR_TAGS
 
 

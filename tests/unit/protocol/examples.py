@@ -1,4 +1,4 @@
-"""Random messages of any class and version, from a seed that replays them."""
+"""Random messages of any class and version, from a seed that can be replayed."""
 
 import os
 import random
@@ -17,23 +17,23 @@ TEXTS = ("", "a", "logs.access", "größe", "日本", "x" * 126, "x" * 127, "ü"
 
 
 def seeded_random(seed: int = SEED) -> random.Random:
-    """Chance that can be replayed: pytest shows the line printed here when the test fails."""
+    """Return random numbers from a printed seed. pytest shows the seed when the test fails."""
     print(f"replay with MILLRACE_SEED={seed}")
     return random.Random(seed)
 
 
 def message_classes() -> list[type[Message]]:
-    """Every request and response that is declared."""
+    """Yield every declared request and response."""
     return [of(key) for key in DECLARED for of in (request_class, response_class)]
 
 
 def kafkas_classes() -> list[type[Message]]:
-    """All of them but those of messages that are ours alone."""
+    """Yield all of them except the messages that only we have."""
     return [cls for cls in message_classes() if cls.api_key != ApiKey.REPLICA_REPORT]
 
 
 def classes_and_versions() -> Iterator[tuple[type[Message], int]]:
-    """Every class with every version it can read and write."""
+    """Yield every class with every version that it can read and write."""
     for cls in message_classes():
         for version in cls.valid_versions:
             yield cls, version
@@ -46,11 +46,12 @@ class Examples:
         self.random = seeded_random(seed)
 
     def message(self, cls: type[Message], version: int) -> Any:
-        """Return a message whose fields are random in this version, otherwise at their default."""
+        """Return a message with random values in the fields of this version, and defaults in the
+        others."""
         return self.struct(cls, version)
 
     def struct(self, cls: type[Struct], version: int) -> Any:
-        """A random struct."""
+        """Return a random struct."""
         value = cls()
         for field in cls.fields:
             if field.since <= version <= field.until and self.random.random() < 0.9:
@@ -58,7 +59,7 @@ class Examples:
         return value
 
     def value(self, field: Field, version: int) -> Any:
-        """A random value that the field may have in this version, null included."""
+        """Return a random value that the field can have in this version, including null."""
         nullable = field.nullable is not None and version >= field.nullable
         if nullable and self.random.random() < 0.2:
             return None
@@ -71,20 +72,21 @@ class Examples:
         return self.simple(field.kind)
 
     def count(self, field: Field) -> int:
-        """Mostly few; long arrays only of simple values."""
+        """Return the length of an array: mostly small, and large only for arrays of simple
+        values."""
         few = self.random.choice((0, 1, 1, 2, 3))
         if not isinstance(field.element, type) and self.random.random() < 0.1:
             return self.random.choice((15, 16, 17, 126, 127, 128, 200))
         return few
 
     def element(self, element: Any, version: int) -> Any:
-        """One element of an array, or a nested struct."""
+        """Return one element of an array, or a nested struct."""
         if isinstance(element, type):
             return self.struct(element, version)
         return self.simple(element.kind)
 
     def simple(self, kind: str) -> Any:
-        """A random value of a simple kind, extremes included."""
+        """Return a random value of a simple kind, including its extremes."""
         pick = self.random
         if kind == "bool":
             return pick.random() < 0.5
@@ -100,7 +102,7 @@ class Examples:
         return pick.choice((0, 1, -1, half - 1, -half, pick.randrange(-half, half)))
 
     def unknown_tags(self) -> dict[int, bytes]:
-        """Tagged fields that no version defines."""
+        """Return tagged fields that no version defines."""
         count = self.random.choice((0, 0, 1, 3))
         return {
             self.random.randrange(100, 2**31): self.random.randbytes(self.random.randrange(200))

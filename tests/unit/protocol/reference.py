@@ -1,7 +1,8 @@
-"""A second encoder, slow and plain, that walks the field tables: what the generated one must equal.
+"""A second, slow and simple encoder that walks the field tables. The generated encoder must equal
+it.
 
-It shares nothing with `protocol.wire.writer` but the declarations. It can also put unknown tagged
-fields into every struct, and yields its pieces with the name of what they are, for the vectors.
+It shares only the declarations with `protocol.wire.writer`. It can also add unknown tagged fields
+to every struct, and it yields its parts with their names, for the vectors.
 """
 
 import struct
@@ -26,7 +27,7 @@ UnknownTags = Callable[[], dict[int, bytes]]
 
 
 def uvarint(value: int) -> bytes:
-    """Seven bits a byte, lowest first."""
+    """Encode an unsigned varint: seven bits per byte, lowest first."""
     out = b""
     while True:
         value, low = value >> 7, value & 0x7F
@@ -36,12 +37,12 @@ def uvarint(value: int) -> bytes:
 
 
 def encode(message: Message, version: int, unknown_tags: UnknownTags = dict) -> bytes:
-    """The body of a message; `unknown_tags` is asked once per struct for tags to add."""
+    """Encode the body of a message. `unknown_tags` is called once per struct for tags to add."""
     return b"".join(piece for piece, _ in pieces(message, version, unknown_tags))
 
 
 def pieces(message: Message, version: int, unknown_tags: UnknownTags = dict) -> Iterator[Piece]:
-    """The body field by field, with a comment on each."""
+    """Yield the body field by field, with a comment on each."""
     flexible = version >= message.flexible_from
     yield from _struct(message, version, flexible, type(message).__name__, unknown_tags)
 

@@ -1,4 +1,5 @@
-"""Codecs: there and back, in foreign dialects, cut, damaged and explosive."""
+"""Codecs: round trips, the formats of other libraries, and truncated, damaged or very large
+payloads."""
 
 import gzip
 import random

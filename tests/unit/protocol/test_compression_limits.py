@@ -1,4 +1,4 @@
-"""We accept what every reader of a codec accepts by default, and no more (decision 0119)."""
+"""We accept exactly what every consumer accepts by default (decision 0119)."""
 
 import gzip
 import itertools
@@ -21,7 +21,8 @@ XERIAL_HEADER_BYTES = 16
 
 
 def zstd_frame(window_log: int, data: bytes = TEXT, **options: int) -> bytes:
-    """A frame as a stream writes it: without a content size, so that the window counts."""
+    """Return a frame as a streaming encoder writes it: without a content size, so its window
+    counts."""
     parameters = zstandard.ZstdCompressionParameters(
         window_log=window_log, compression_level=3, **options
     )

@@ -1,4 +1,4 @@
-"""Error codes, their flags, and the trees of exceptions."""
+"""Error codes with their flags, and the trees of exceptions."""
 
 from protocol import errors
 from protocol.errors import TEXT_CHARS_MAX, ApiError, ErrorCode, WireError

@@ -1,4 +1,4 @@
-"""Frames out of chunks of any size, and how much memory that takes."""
+"""Frames from chunks of any size, and the memory that this takes."""
 
 import random
 
@@ -10,12 +10,13 @@ from tests.unit.protocol.examples import SEED, seeded_random
 
 
 def framed(*frames: bytes) -> bytes:
-    """Frames as they stand on the wire."""
+    """Return frames as they are sent, with their lengths."""
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
 def feed(buffer: FrameBuffer, data: bytes) -> list[bytes]:
-    """Hand over `data` in as many reads as it takes; copies of the frames that came out."""
+    """Pass `data` to the buffer in as many reads as needed. Return copies of the complete
+    frames."""
     found = []
     while data:
         room = buffer.get_buffer()
@@ -53,7 +54,7 @@ def test_any_cutting(read_bytes: int) -> None:
 
 
 def run_program(pick: random.Random, buffer: FrameBuffer, frames: list[bytes]) -> list[bytes]:
-    """Random reads and early stops; the views of a read stay as they are until the next."""
+    """Run random reads and early stops. Views of a read must not change before the next read."""
     stream = framed(*frames)
     found: list[bytes] = []
     while stream:

@@ -1,4 +1,4 @@
-"""Request and response headers, whole and broken."""
+"""Request and response headers, whole and malformed."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Every message in every version: there and back, against a second encoder, and broken."""
+"""Every message in every version: round trips, the comparison with a second encoder, and malformed
+bytes."""
 
 import typing
 from typing import Any
@@ -245,7 +246,7 @@ def test_structs_are_plain_data() -> None:
 
 def test_chunks_keep_regions_and_large_records_apart() -> None:
     class Region:
-        """A part of a file, known only by its length."""
+        """A part of a file of which only the length matters."""
 
         def __len__(self) -> int:
             return 5000
@@ -335,7 +336,7 @@ def test_a_tagged_struct_at_its_defaults_is_left_out() -> None:
 
 def test_tags_are_written_in_ascending_order_however_they_are_declared() -> None:
     class Disorder(Message, api_key=-1, versions=(0, 0), flexible=0):
-        """A message whose tags are declared backwards."""
+        """A message whose tags are declared in reverse order."""
 
         last: int = int8(tag=9)
         first: int = int8(tag=2)

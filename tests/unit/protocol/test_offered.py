@@ -1,4 +1,4 @@
-"""ApiVersions lists the ranges of the fact sheet, each with a handler, and nothing else."""
+"""ApiVersions lists exactly the version ranges of the fact sheet, and each API has a handler."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_brokers_offer_each_other_what_the_fact_sheet_lists_and_nothing_of_it_to
 
 
 def test_our_client_asks_for_no_version_that_clients_are_not_offered() -> None:
-    """A real Kafka offers Fetch 18: by topic ids, of which the client knows nothing."""
+    """Kafka itself offers Fetch 18, which uses topic ids that our client does not support."""
     everything = Versions("kafka", {int(key): range(100) for key in ApiKey})
     for key in SERVED:
         assert everything.choose(key) == OFFERED[key][1]
@@ -84,7 +84,8 @@ def test_no_version_between_the_first_and_the_last_lacks_its_codec(key: int) -> 
 
 
 def test_the_switches_that_change_clients_are_off() -> None:
-    """Fact sheet §1.4: transactions V2 begins with EndTxn 5, KIP-848 with key 68."""
+    """Fact sheet §1.4: EndTxn 5 would switch on transactions V2, and API key 68 would switch on
+    KIP-848."""
     assert SERVED[ApiKey.END_TXN][-1] < 5
     assert SERVED[ApiKey.TXN_OFFSET_COMMIT][-1] < 5
     assert SERVED[ApiKey.PRODUCE][-1] < 12

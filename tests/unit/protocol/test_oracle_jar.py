@@ -1,9 +1,9 @@
-"""The JSON definitions inside kafka-clients jars, which are Kafka's own word, against our tables.
+"""The JSON definitions inside kafka-clients jars, which are Kafka's own, compared with our tables.
 
-The jar of Spark's connector comes with the set-up; that of the Kafka we measure ourselves by is
-there once a test against it has fetched it. Where neither is, the comparison with kafka-python's
-copy remains. Newer releases are not looked at: they rename fields (4.4: GenerationIdOrMemberEpoch)
-that stay as they are on the wire.
+The jar of Spark's connector is part of the set-up. The jar of the Kafka version with which we
+compare ourselves exists once a test has fetched it. Without both, only the comparison with
+kafka-python's copy runs. Newer releases are not compared, because they rename fields whose bytes
+stay the same (4.4: GenerationIdOrMemberEpoch).
 """
 
 import json
@@ -35,7 +35,8 @@ NEWER_THAN_3 = {"ListConfigResourcesRequest", "ListConfigResourcesResponse"}
 
 @cache
 def definitions(jar: Path) -> dict[str, Any]:
-    """Every definition by its message's name, structs used twice put where they are used."""
+    """Return every definition by the name of its message. Common structs are inserted where they
+    are used."""
     found = {}
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():

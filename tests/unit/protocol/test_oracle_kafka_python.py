@@ -1,6 +1,7 @@
-"""kafka-python 3 as the oracle: its schemas, its encoder and its decoder against ours.
+"""Our schemas, encoder and decoder, compared with those of kafka-python 3.
 
-It compiles Kafka's own JSON definitions at import, so agreement here is agreement with Kafka.
+kafka-python compiles Kafka's own JSON definitions at import, so agreement with it is agreement with
+Kafka.
 """
 
 import warnings
@@ -47,7 +48,7 @@ NAMES = [cls.__name__ for cls in CLASSES]
 
 
 def their_class(cls: type[Message]) -> Any:
-    """kafka-python's class of the same name."""
+    """Return kafka-python's class of the same name."""
     found = find_their_class(cls)
     assert found is not None, f"kafka-python has no {cls.__name__}"
     return found
@@ -61,7 +62,8 @@ def find_their_class(cls: type[Message]) -> Any:
 
 
 def is_bits(field: Field, holder: type) -> bool:
-    """Authorised operations are a number to us and mostly a set of bits to kafka-python."""
+    """Return True for authorised operations: we use a number, and kafka-python mostly uses a set of
+    bits."""
     return (
         field.name.endswith("authorized_operations")
         and field.kind == "int32"
@@ -70,17 +72,17 @@ def is_bits(field: Field, holder: type) -> bool:
 
 
 def bits(value: int) -> set[int] | None:
-    """The set it has for such a number; None for "not asked for"."""
+    """Return kafka-python's set for such a number, or None if the operations were not requested."""
     return {bit for bit in range(32) if value >> bit & 1} if value != -(2**31) else None
 
 
 def their_name(field: Field, holder: type) -> str:
-    """The name of a field in kafka-python."""
+    """Return the name of a field in kafka-python."""
     return "authorized_operations" if is_bits(field, holder) else field.name
 
 
 def to_theirs(value: Struct, target: Any, version: int) -> Any:
-    """The same values in kafka-python's containers."""
+    """Return the same values in kafka-python's containers."""
     values = {}
     for field in value.fields:
         if not field.since <= version <= field.until:
@@ -100,7 +102,7 @@ def to_theirs(value: Struct, target: Any, version: int) -> Any:
 
 
 def assert_same(ours: Struct, theirs: Any, version: int, path: str) -> None:
-    """Compare a message of ours with what kafka-python made of its bytes."""
+    """Compare our message with what kafka-python decoded from its bytes."""
     for field in ours.fields:
         if not field.since <= version <= field.until:
             continue

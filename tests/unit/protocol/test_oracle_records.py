@@ -1,4 +1,5 @@
-"""Record batches against the builders and readers of kafka-python and aiokafka, both ways."""
+"""Record batches, compared with the builders and readers of kafka-python and aiokafka, in both
+directions."""
 
 from typing import Any
 
@@ -31,13 +32,14 @@ PEERS = {
 
 
 def skip_without(peer: str, codec: Codec) -> None:
-    """kafka-python wants a snappy library of its own, which is not among our requirements."""
+    """Skip the test without the snappy library that kafka-python needs. It is not among our
+    requirements."""
     if peer == "kafka-python" and codec == Codec.SNAPPY and not codecs.has_snappy():
         pytest.skip("kafka-python has no snappy library here")
 
 
 def build_theirs(builder: Any, codec: Codec) -> bytes:
-    """The same records by a peer's builder."""
+    """Build the same records with the other library."""
     theirs = builder(
         magic=2,
         compression_type=int(codec),
@@ -59,7 +61,7 @@ def build_theirs(builder: Any, codec: Codec) -> bytes:
 
 
 def build_ours(codec: Codec, leader_epoch: int = -1) -> bytearray:
-    """The same records by our builder."""
+    """Build the same records with our builder."""
     return build_batch(
         RECORDS,
         codec=codec,

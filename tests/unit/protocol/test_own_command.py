@@ -1,4 +1,4 @@
-"""Commands of the mill that a part runs: output, faults, and a time limit."""
+"""Commands of the mill that a part runs: output, errors, and a time limit."""
 
 import asyncio
 import sys

@@ -1,9 +1,9 @@
-"""The pitfalls of a new broker in the protocol layer, by their number in the fact sheet.
+"""The pitfalls of a new broker in the protocol layer, by their numbers in the fact sheet.
 
-Those of other layers stand beside what they are about, under the same names: `test_pitfall_NN`.
-12 and 43 are about SCRAM, whose keys (50 and 51) are not offered yet.
-Number 9, the codes that old clients know, is decided by the transactions' handlers and tested with
-them: tests/unit/broker/shards/test_transactions.py.
+Other files test the pitfalls of other layers, with the same names: `test_pitfall_NN`. Numbers 12
+and 43 are about SCRAM, whose API keys 50 and 51 are not offered yet. Number 9, the error codes that
+old clients know, is tested with the transactions' handlers in
+tests/unit/broker/shards/test_transactions.py.
 """
 
 import pytest

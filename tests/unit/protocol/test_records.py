@@ -1,4 +1,4 @@
-"""Record batches: built, read, patched, stamped and broken."""
+"""Record batches: built, read, patched, stamped and malformed."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ TIME_MS = 1_785_571_200_000
 
 
 def some_records(count: int = 5) -> list[NewRecord]:
-    """Records with every kind of null, and times that go back and forth."""
+    """Return records with every kind of null, and timestamps that go back and forth."""
     return [
         NewRecord(
             key=None if n % 3 == 0 else b"key-%d" % n,

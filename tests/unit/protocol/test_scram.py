@@ -1,4 +1,4 @@
-"""SCRAM: the vectors of the RFCs, both sides against each other, and everything that is refused."""
+"""SCRAM: the vectors of the RFCs, both sides together, and everything that is refused."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def credential(
 
 
 class Login:
-    """One login, whose messages a test can change on their way."""
+    """One login. A test can change its messages before they arrive."""
 
     def __init__(self, user: str = "shop", password: str = "secret") -> None:
         self.client = ClientExchange(user, "sha512", RANDOM)
@@ -98,7 +98,7 @@ class Login:
         return self.client.first()
 
     def last(self, first: bytes) -> bytes:
-        """The client's last message, after the server has taken this first one."""
+        """Return the client's last message, after the server has received this first message."""
         self.server.first(first)
         challenge = self.client.challenged(self.server.challenge(credential(), RANDOM[::-1]))
         salted = salted_password(self._password, challenge.salt, challenge.iterations, "sha512")
@@ -153,7 +153,8 @@ def test_wrong_first_messages(message: bytes, why: str) -> None:
 
 
 def test_pitfall_5_the_rights_of_another_user_are_refused() -> None:
-    """An authzid (CVE-2017-12610). Empty, or the same name with its escapes, is no other user."""
+    """The case is an authzid (CVE-2017-12610). An empty authzid, or the user's own name with
+    escapes, is allowed."""
     assert "rights of another user" in refused_first(b"n,a=admin,n=shop,r=b")
     assert ServerExchange("sha512").first(b"n,a=shop,n=shop,r=b") == "shop"
     assert ServerExchange("sha512").first(b"n,a=a=2Cb,n=a=2Cb,r=b") == "a,b"
@@ -175,7 +176,8 @@ def test_pitfall_5_the_channel_binding_must_be_that_of_the_first_message() -> No
 
 
 def test_pitfall_4_the_nonce_must_be_that_of_this_login() -> None:
-    """CVE-2024-56128. The old form of librdkafka, with its nonce twice, is the only other one."""
+    """CVE-2024-56128. librdkafka's old form, with its nonce twice, is the only other form that is
+    accepted."""
     ours = b64encode(RANDOM)
     login = Login()
     last = login.last(login.first())
@@ -248,7 +250,8 @@ def test_wrong_last_messages(change, why: str) -> None:  # type: ignore[no-untyp
 def test_pitfall_10_a_server_cannot_make_our_client_compute_without_end(
     message: bytes, why: str
 ) -> None:
-    """Iterations without a bound freeze the client: the server's first message is checked."""
+    """An unlimited number of iterations would block the client, so it checks the server's first
+    message."""
     client = ClientExchange("shop", "sha512", RANDOM)
     with pytest.raises(ScramError, match=why):
         client.challenged(message.replace(b"{}", b64encode(RANDOM)))
@@ -272,7 +275,7 @@ def test_nothing_prints_its_keys() -> None:
 
 
 def garbled(chance: random.Random, message: bytes) -> bytes:
-    """A message with a few random changes, made of the characters that matter."""
+    """Return a message with a few random changes, made with the characters that have a meaning."""
     found = bytearray(message)
     for _ in range(chance.randrange(1, 5)):
         at = chance.randrange(len(found) + 1)
@@ -288,7 +291,8 @@ def garbled(chance: random.Random, message: bytes) -> bytes:
 
 @pytest.mark.parametrize("rounds", [300, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_pitfall_8_odd_texts_raise_scram_errors_only(rounds: int) -> None:
-    """Redpanda #12042: odd texts ended the process. A login with a changed message fails."""
+    """Redpanda #12042: malformed texts ended the process. A login with a changed message must
+    fail."""
     chance = seeded("odd SCRAM texts")
     known = credential()
     salted = salted_password("secret", SALT, 4_096, "sha512")
@@ -312,7 +316,8 @@ def test_pitfall_8_odd_texts_raise_scram_errors_only(rounds: int) -> None:
 
 
 def test_pitfall_6_secrets_are_compared_by_one_function() -> None:
-    """CVE-2021-38153. Both comparisons of secrets go through `is_same`, and it takes any length."""
+    """CVE-2021-38153. Both comparisons of secrets use `is_same`, which accepts texts of any
+    length."""
     code = inspect.getsource(scram)
     assert code.count("compare_digest(") == 1 and code.count("is_same(") == 3
     assert scram.is_same(b"one", b"one")

@@ -1,4 +1,4 @@
-"""Ids as text, and partitions as keys."""
+"""The text form of ids, and partitions as dictionary keys."""
 
 import uuid
 

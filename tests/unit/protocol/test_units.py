@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes in the form that people write."""
 
 import pytest
 from hypothesis import given

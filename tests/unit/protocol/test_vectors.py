@@ -1,4 +1,5 @@
-"""Frames that real clients sent, and answers by another encoder, read and written byte for byte."""
+"""Frames that real clients sent, and responses of another encoder: decoded and encoded byte for
+byte."""
 
 import uuid
 
@@ -303,7 +304,7 @@ def test_responses(name: str) -> None:
 
 
 def produced_batch(name: str) -> memoryview:
-    """The one batch of a Produce frame, after a round trip of the whole frame."""
+    """Return the only batch of a Produce frame, after a round trip of the whole frame."""
     frame = bytearray(vectors.load(name))
     header, position = headers.decode_request_header(frame, 4)
     cls = request_class(header.request_api_key)

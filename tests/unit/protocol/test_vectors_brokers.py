@@ -1,4 +1,4 @@
-"""Frames between brokers, as Kafka 4.4.0's own classes write them, and one of ours."""
+"""Frames between brokers as Kafka 4.4.0's own classes write them, and one of our own."""
 
 import uuid
 

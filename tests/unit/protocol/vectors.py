@@ -6,11 +6,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 
 
 def names() -> list[str]:
-    """Every vector there is."""
+    """Return the names of all vectors."""
     return sorted(path.stem for path in FOLDER.glob("*.hex"))
 
 
 def load(name: str) -> bytes:
-    """The bytes of one vector; what stands behind a # is for people."""
+    """Return the bytes of a vector. Text behind a # is a comment."""
     lines = (FOLDER / f"{name}.hex").read_text().splitlines()
     return bytes.fromhex("".join(line.partition("#")[0] for line in lines))

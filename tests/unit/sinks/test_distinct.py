@@ -1,4 +1,4 @@
-"""Distinct values: exact up to the limit, and above it the registers that DataSketches makes."""
+"""Distinct values: exact up to the limit, and above it the registers of DataSketches."""
 
 import datasketches
 import pytest

@@ -1,4 +1,4 @@
-"""From when on windows older than their `keep` are deleted."""
+"""The times from which windows older than their `keep` are deleted."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_what_nobody_has_taken_over_yet_is_said_as_that() -> None:
 
 
 def test_no_notice_holds_for_a_metric_that_is_not_configured() -> None:
-    """Nothing of it is deleted, so no notice may say that it is."""
+    """Nothing of such a metric is deleted, so no notice may announce it."""
     terms = {place: Term(*place, DAY_S, NOW_S + 1, 5) for place in (MINUTES, ("gone", 60))}
     assert waiting(terms, [DEFINITION], NOW_S) == (terms[MINUTES],)
     assert waiting(terms, [DEFINITION], NOW_S + 1) == ()

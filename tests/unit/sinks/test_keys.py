@@ -1,4 +1,4 @@
-"""Keys are told apart by their full values, whatever they look like when shown."""
+"""Keys are compared by their full values, even if they look the same when shown."""
 
 import itertools
 from hashlib import sha256

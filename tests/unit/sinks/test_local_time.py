@@ -1,4 +1,4 @@
-"""Windows by the clock of a place, beside the time zone database asked moment by moment."""
+"""Windows in local time, compared with the time zone database moment by moment."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -22,7 +22,7 @@ def utc(text: str) -> int:
 
 
 def days(name: str, first: str, count: int) -> list[str]:
-    """The starts of local days in UTC, from the window that holds a moment on."""
+    """Return the starts of local days in UTC, from the window that contains a moment on."""
     zone = local_zone(name)
     at_s, found = utc(first), []
     for _ in range(count):

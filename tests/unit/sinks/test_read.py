@@ -1,5 +1,5 @@
-"""The health of the sinks is read once: every caller waits for the answer of a server that
-hangs."""
+"""The sinks' health is read only once at a time: all callers wait for the answer of a hanging
+server."""
 
 import pytest
 

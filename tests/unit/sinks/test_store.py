@@ -1,4 +1,4 @@
-"""The sinks of a driver without any server: what is refused, and what is said."""
+"""The sinks of a driver without any server: the refusals, and the messages."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ BATCH = Batch("q", 0, [], [], RANGES, 9, 1_000)
 
 
 class Emptied:
-    """A connection to a database that holds no table."""
+    """A connection to a database that has no tables."""
 
     def cursor(self, cursor: Any = None) -> "Emptied":
         return self

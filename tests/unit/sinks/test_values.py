@@ -1,4 +1,4 @@
-"""Merging is exact and does not depend on its order; values follow the documented rules."""
+"""Merging is exact and independent of the order. Values follow the documented rules."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Shared helpers of the storage tests: batches made by hand, a node on a simulated disk."""
+"""Helpers of the storage tests: hand-made batches, and a broker's logs on a simulated disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def batch(
     codec: int = 0,
     is_transactional: bool = False,
 ) -> memoryview:
-    """A client's batch; `producer` is id, epoch and base sequence."""
+    """Return a client's batch. `producer` is its producer id, epoch and base sequence."""
     stamps = timestamps or [timestamp_ms] * len(values)
     names: Sequence[bytes | None] = keys or [key] * len(values)
     rows = zip(names, values, stamps, strict=True)
@@ -74,7 +74,7 @@ def batch(
 
 
 def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
-    """Append one batch, after a look at its records where that is wanted."""
+    """Append one batch. Check its records first if this is wanted."""
     header = read_header(view)
     try:
         return log.append(view, header, leader_epoch, now_ms)
@@ -83,7 +83,7 @@ def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> Append
 
 
 def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
-    """A look at all records of a batch, in one go."""
+    """Check all records of a batch in one step."""
     steps = look_at_records(view, config, now_ms)
     while True:
         try:
@@ -94,7 +94,8 @@ def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
 
 
 class Node:
-    """A node with one log on a disk; `reopen` starts it again, `crash` pulls the plug first."""
+    """The logs of a broker with one log on a disk. `reopen` starts them again, `crash` cuts the
+    power first."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Node:
         return self.config.log_config(self.topic)
 
     def reopen(self, now_ms: int = NOW) -> OpenReport:
-        """Start again over what is on the disk, without a clean stop."""
+        """Start again with the data on the disk, without a clean stop."""
         self.manager.release()
         self.manager = LogManager(self.disk, self.config, DIRECTORY_ID)
         report = self.manager.open_all(now_ms)
@@ -133,7 +134,7 @@ class Node:
         return self.reopen(now_ms)
 
     def crash(self, chance: random.Random, now_ms: int = NOW) -> OpenReport:
-        """The power goes, then it comes back."""
+        """Cut the power and start again."""
         self.sim.crash(chance)
         return self.reopen(now_ms)
 
@@ -161,7 +162,7 @@ class Node:
             self.log.truncated(truncation.perform())
 
     def reset(self, offset: int) -> None:
-        """Drop everything and go on at an offset."""
+        """Drop all records and continue at an offset."""
         self.log.truncated(self.manager.begin_reset(self.log, offset, NOW).perform())
 
     def flush(self) -> int:
@@ -174,7 +175,7 @@ class Node:
 
 
 def retain(node: Node, now_ms: int) -> DroppedFiles | None:
-    """Retention as the broker does it: the new start is on the disk before files are dropped."""
+    """Apply retention as the broker does: the new log start is durable before files are deleted."""
     if not expire(node.log, now_ms):
         return None
     start_offset = node.log.log_start_offset
@@ -183,7 +184,8 @@ def retain(node: Node, now_ms: int) -> DroppedFiles | None:
 
 
 def compact(node: Node) -> None:
-    """Cleaning as the broker does it: what a start must know of it is on the disk before it is."""
+    """Compact as the broker does: what a start needs to know is durable before the cleaned
+    segments."""
     job = plan_cleaning(node.log, NOW, MAP_BYTES)
     assert job is not None, "nothing to clean"
     while not node.manager.clean(node.log, job):
@@ -192,7 +194,7 @@ def compact(node: Node) -> None:
 
 
 def batches_of(log: Log, offset: int | None = None, max_bytes: int = EVERYTHING) -> list[bytes]:
-    """Every whole batch from an offset on, read as a consumer would."""
+    """Return every whole batch from an offset on, as a consumer reads them."""
     at = log.log_start_offset if offset is None else offset
     found: list[bytes] = []
     while True:

@@ -1,4 +1,4 @@
-"""The small files beside the logs, as Kafka writes them."""
+"""The checkpoint files of the logs, in Kafka's format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compaction: which records go, which stay, when it is worth while, and that readers notice
-nothing."""
+"""Compaction: which records are removed, which stay, when it is worth doing, and that readers
+notice nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def end(node: Node, producer: int, *, is_commit: bool) -> int:
 
 
 def roll(node: Node) -> None:
-    """Close the active segment behind a large record of its own."""
+    """Close the active segment with a large record at its end."""
     put(node, ("filler", "f" * 560))
     put(node, ("filler", "f" * 560))
     node.flush()
@@ -296,7 +296,7 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
 
 
 def test_a_commit_after_an_abort_in_a_clean_segment_counts() -> None:
-    """The marker lies in a segment that the first pass does not read again."""
+    """The first pass does not read the segment with the marker again."""
     node = node_with(delete_retention_ms="1000")
     put(node, ("K", "old"))
     put(node, ("x", "a"), producer=(5, 0, 0), is_transactional=True)
@@ -334,7 +334,7 @@ def test_the_last_sequence_of_a_producer_survives_without_its_records() -> None:
 
 
 def test_readers_cross_a_gap_at_the_end_of_a_segment() -> None:
-    """Pitfall 21: whatever lies at or behind the offset asked for is found."""
+    """Pitfall 21: a read finds records at or after the requested offset."""
     node = node_with()
     put(node, ("keep", "1"))
     for number in range(20):

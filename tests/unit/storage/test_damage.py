@@ -25,7 +25,7 @@ def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:
 
 
 def with_batches() -> tuple[Node, list[int]]:
-    """A log, and where its batches begin."""
+    """Return a log, and the positions of its batches."""
     node = Node()
     begins = []
     for number, size_bytes in enumerate(SIZES):
@@ -80,7 +80,8 @@ def test_what_is_damage(error: Exception, expected: bool) -> None:
 
 @pytest.mark.parametrize("is_marked", [False, True])
 def test_without_its_recovery_points_a_start_takes_no_gap_for_a_torn_tail(is_marked: bool) -> None:
-    """The error asks for the removal of a damaged file: then every batch is checked, and kept."""
+    """The error asks the administrator to remove a damaged file. Then every batch is checked and
+    kept."""
     node = Node(topic={"cleanup.policy": "compact", "segment.bytes": "300"})
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"b", b"d", b"b"]):
         node.put(batch(b"%03d" % number * 10, key=key))

@@ -1,4 +1,4 @@
-"""A process without a free descriptor loses no log, and takes none for damaged."""
+"""A process without a free file descriptor loses no log and treats no log as damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPENING = ("open", "read")
 
 
 def many_segments(count: int, batches_each: int = 1) -> Node:
-    """A log of so many segments."""
+    """Return a log with this number of segments."""
     node = Node(topic={"segment.bytes": f"{150 * batches_each}"})
     for number in range(count * batches_each):
         node.put(batch(f"{number}".encode() * 60))
@@ -55,7 +55,7 @@ def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path:
 
 
 def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
-    """It would be reported as offline for the life of the process, and set aside if another broker
+    """Otherwise the log would be offline as long as the process runs, and renamed if another broker
     leads."""
     node = many_segments(3)
     node.flush()
@@ -78,7 +78,7 @@ def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
 def test_an_index_that_could_not_be_opened_is_not_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rebuild would read the whole segment in the loop."""
+    """A rebuild would read the whole segment in the event loop."""
     node = many_segments(WARM_SEGMENTS_MAX + 3)
     node.restart()
     node.sim.refusal = errno.EMFILE
@@ -127,7 +127,7 @@ def test_a_flush_that_was_refused_leaves_its_snapshots_to_the_next() -> None:
 
 
 def test_folders_are_out_of_the_way_though_their_folder_could_not_be_synced() -> None:
-    """A folder created in its place is synced with it."""
+    """The next folder that is created in the same place syncs the parent folder as well."""
     node = many_segments(1)
     removal = node.manager.begin_removal([TP], DAMAGED_SUFFIX)
     assert removal is not None

@@ -1,4 +1,5 @@
-"""The owner of a data folder: another owner is refused by name, and an id identifies the folder."""
+"""The owner of a data folder: another owner is refused with a message, and an id identifies the
+folder."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: 
 
 
 def test_a_folders_id_is_made_on_its_disk_and_stays_there() -> None:
-    """A wiped disk must not return under the id of the disk with the data: it would vote, and
-    count."""
+    """A wiped disk must not return with the id of its former data, because it would vote and count
+    as a replica."""
     disk = SimDisk()
 
     def started(disk: SimDisk) -> uuid.UUID:

@@ -1,4 +1,4 @@
-"""Index files after a power cut: a start believes only the batches."""
+"""Index files after a power cut: a start trusts only the batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = {"log.index.interval.bytes": 100, "log.segment.bytes": 1_500}
 
 
 def put_at_random_times(node: Node, chance: random.Random, count: int) -> None:
-    """Append batches whose newest timestamp is anywhere in a segment, as from late senders."""
+    """Append batches with random newest timestamps within a segment, as from late senders."""
     for _ in range(count):
         node.put(batch(b"x" * 60, timestamp_ms=NOW + chance.randrange(1_000)))
         if chance.random() < 0.3:
@@ -22,7 +22,7 @@ def put_at_random_times(node: Node, chance: random.Random, count: int) -> None:
 
 
 def newest_times(node: Node) -> list[int]:
-    """The largest timestamp of each segment, from its batches."""
+    """Return the largest timestamp of each segment, from its batches."""
     return [
         max(
             (header.max_timestamp for header in BatchWalk(one.file, 0, one.size_bytes)),
@@ -49,7 +49,7 @@ def test_times_are_right_after_a_power_cut(seed: int, is_clean: bool) -> None:
 
 
 def lose_of_time_indexes_only(node: Node, chance: random.Random) -> None:
-    """The power goes, and nothing had not reached the disk but what time indexes had unsynced."""
+    """Cut the power. Only unsynced data of time indexes is lost."""
     for name in node.names():
         if not name.endswith(".timeindex"):
             node.disk.open(node.path(name)).datasync()

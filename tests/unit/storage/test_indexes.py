@@ -1,4 +1,4 @@
-"""The two sparse indexes: their files byte by byte, and what a lookup answers."""
+"""The two sparse indexes: their files byte by byte, and the results of lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs: what each lookup and each cut leaves."""
+"""Leader epochs: the results of lookups and truncations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All logs of a node: identity, lock, checkpoints, creation and deletion."""
+"""All logs of a broker: identity, lock, checkpoints, creation and deletion."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def test_a_namesake_of_a_deleted_partition_starts_empty() -> None:
 
 
 def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
-    """The namesake's first checkpoint must not name the old log; only a dead disk ends the
-    broker."""
+    """The first checkpoint of the new topic must not contain the deleted log. Only a failed disk
+    ends the broker."""
     node = Node()
     node.put(batch(b"a"))
     node.flush()
@@ -271,7 +271,7 @@ def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
 
 
 def test_a_partition_that_comes_back_from_offline_starts_where_it_did() -> None:
-    """The checkpoint keeps its start, because otherwise its first segments would seem missing for
+    """The checkpoint keeps its log start. Otherwise its first segments would seem missing for
     ever."""
     node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
     for number in range(8):
@@ -435,7 +435,8 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
 
 
 def test_aborted_transactions_that_do_not_fit_are_written_by_a_later_flush() -> None:
-    """A start finds them by walking; without room for their file they are known all the same."""
+    """A start finds them by reading the batches. Without space for their file they are in memory
+    all the same."""
     node = Node()
     node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
     node.log.append_marker(9, 0, False, 0, 0, NOW)

@@ -1,4 +1,4 @@
-"""Records found by their time, to the record, beside a search through everything."""
+"""Records found by timestamp, exactly to the record, compared with a full search."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def test_records_without_time_are_passed_over() -> None:
 
 
 def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
-    """Pitfalls 10 and 11: the search is exact to the record, and finds none if all are older."""
+    """Pitfalls 10 and 11: the search is exact to the record, and finds nothing if all records are
+    older."""
     chance = seeded("any time and limit")
     node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
     for _ in range(80):
@@ -163,7 +164,7 @@ def test_the_newest_record_below_a_limit_costs_the_same_in_any_part_of_a_segment
 
 @pytest.mark.parametrize("length", [16 << 20, 100_000, 1_000])
 def test_a_batch_that_ends_behind_its_segment_is_damage(length: int) -> None:
-    """An answer that announced more bytes than the file has would never be filled."""
+    """A response that announced more bytes than the file has would never be complete."""
     node = Node(topic={"flush.messages": str(2**63 - 1)})
     for number in range(3):
         node.put(batch(b"%d" % number * 100))
@@ -189,7 +190,7 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
 
 
 def unreadable(view: memoryview, first_byte: int) -> memoryview:
-    """Write bytes that no codec reads from there on, under a right CRC, as a client can have stored
+    """Write bytes that no codec can decompress, with a right CRC, as a client can have stored
     them."""
     view[first_byte:] = b"\xff" * (len(view) - first_byte)
     pack_into(">I", view, 17, crc32c(view[21:]))
@@ -242,7 +243,7 @@ def test_the_records_before_the_place_that_cannot_be_read_are_known() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
-    """Damage on disk is no fault of the client, and the header can be damaged as well."""
+    """Damage on disk is not the client's fault, and it can affect the header as well."""
     node = Node()
     for number in range(3):
         node.put(batch(b"x" * 50, timestamp_ms=NOW + number, codec=codec))

@@ -95,8 +95,7 @@ def test_a_failed_write_is_forgotten_as_if_it_had_not_been() -> None:
 
 
 def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> None:
-    """No producer sends the older epoch's batch again, so waiting for it would keep nothing in
-    order."""
+    """No producer sends the batch of the older epoch again, so waiting for it would be useless."""
     state = ProducerStateManager(1000, MANY)
     for one in (header(3), header(0, epoch=1), header(1, epoch=1), header(4)):
         state.await_first(one.producer_id, one.producer_epoch, one.base_sequence)
@@ -107,11 +106,11 @@ def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> Non
 
 
 def test_what_is_sent_behind_a_refused_batch_has_to_wait_and_has_made_no_mistake() -> None:
-    """After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would number its whole queue again."""
+    """After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would renumber its whole queue."""
     state = state_with(header(0), header(1))
 
     def refuse(sequence: int) -> ErrorCode:
-        """Check it as a broker does for a repeated request with an unchanged log."""
+        """Check the batch as a broker does for a repeated request while the log is unchanged."""
         code = refusal(state, header(sequence))
         if code is ErrorCode.NOT_ENOUGH_REPLICAS:
             state.note_refused(7, 0, sequence)

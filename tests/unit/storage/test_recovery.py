@@ -1,4 +1,4 @@
-"""Opening a log after a clean stop, after a crash, and with damage in every place."""
+"""Opening a log after a clean stop, after a crash, and with damage in any place."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch() -> None:
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_what_a_refused_write_left_below_a_refused_segment_is_checked(is_whole: bool) -> None:
-    """A full disk refused a batch, in part, and then a new segment for it. Neither the cut of the
-    one nor the end of the other was on the disk when the power went."""
+    """A full disk refused a part of a batch, and then the new segment for it. After the power cut
+    neither the truncation of the old segment nor the removal of the new one is on the disk."""
     node = filled(3, {})
     node.flush()
     node.manager.checkpoint().perform()
@@ -441,8 +441,8 @@ def test_headers_say_what_was_stored() -> None:
 
 
 def test_what_a_refused_write_left_in_a_segment_that_was_closed_then_does_not_come_back() -> None:
-    """The first batch of a write fits in its segment, the second needs another and is refused; so
-    both are taken back, and what comes next begins a segment where the first of them stood."""
+    """The first batch of a write fits into the segment, but the second needs a new one and is
+    refused. Both are removed, and the next write begins a segment at the offset of the first."""
     for seed in range(SEED, SEED + 40):
         node = Node(topic={"segment.bytes": "400"})
         node.put(batch(b"a" * 200))

@@ -1,4 +1,4 @@
-"""Retention by age, by size and below the log start, and the segments that always stay."""
+"""Retention by age, by size and below the log start, and the segments that are always kept."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def run_restarted(node: Node, now_ms: int, *, is_restarted: bool) -> None:
 def test_records_without_time_are_as_old_as_their_arrival(
     *, has_old: bool, is_restarted: bool
 ) -> None:
-    """Neither the segment's age counts, which can be any, nor the age of an older record before
-    them."""
+    """Neither the segment's age counts, which can be anything, nor the age of an older record
+    before them."""
     node = Node(topic={"retention.ms": str(HOUR)})
     first_ms = NOW - 5 * HOUR if has_old else -1
     node.put(batch(b"first", timestamp_ms=first_ms), now_ms=NOW)

@@ -1,4 +1,4 @@
-"""segment.jitter.ms: logs made at once do not roll at once."""
+"""segment.jitter.ms: logs that are created together do not roll together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEGMENTS = 30
 
 
 def fill(log: Log, count: int, first: int = 0) -> None:
-    """One record per millisecond."""
+    """Append one record per millisecond."""
     for number in range(first, first + count):
         view = batch(b"x", timestamp_ms=NOW + number)
         log.append(view, read_header(view), 0, NOW)

@@ -1,4 +1,4 @@
-"""Producer snapshots and transaction indexes: written, trusted, doubted, rebuilt."""
+"""Producer snapshots and transaction indexes: written, trusted, rejected and rebuilt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def packed(*entries: SnapshotEntry) -> bytes:
 
 
 def lived(node: Node, count: int = 40) -> None:
-    """Two idempotent producers, and a third whose transactions commit, abort and stay open."""
+    """Return a log with two idempotent producers, and a third whose transactions commit, abort and
+    stay open."""
     for number in range(count):
         value = b"%03d" % number * 10
         node.put(batch(value, producer=(number % 2, 0, number // 2)))
@@ -221,7 +222,8 @@ def test_snapshots_go_with_their_segments_and_strays_at_the_next_start() -> None
 
 
 def test_a_snapshot_below_the_first_segment_is_not_believed() -> None:
-    """Markers may have gone with the segments between the two."""
+    """The deleted segments may have contained markers between the snapshot and the first
+    segment."""
     node = Node(SMALL, topic={"retention.bytes": "1500", "file.delete.delay.ms": "0"})
     node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
     for number in range(20):
@@ -273,7 +275,8 @@ def test_producers_of_a_failed_roll_are_not_remembered() -> None:
 
 
 def test_an_index_that_cannot_be_written_is_not_trusted() -> None:
-    """The disk is full for the transaction index: no snapshot says it were there."""
+    """The disk is full when the transaction index is written, so no snapshot may claim that it
+    exists."""
     node = Node(SMALL)
     node.sim.refuses = lambda path, operation: operation == "write" and "txnindex" in path
     lived(node)
@@ -301,7 +304,7 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
 
 
 def test_what_retention_has_dropped_is_not_waited_for() -> None:
-    """The transaction index of a dropped segment, or a snapshot below the start, belongs to no
+    """The transaction index of a deleted segment, or a snapshot below the log start, belongs to no
     segment."""
     node = Node(SMALL, topic={"retention.bytes": "0"})
     node.sim.refuses = lambda path, operation: ".txnindex" in path

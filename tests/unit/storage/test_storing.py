@@ -1,4 +1,4 @@
-"""A topic with a codec of its own: whatever a producer sends is stored in that codec."""
+"""A topic with its own codec: batches are stored in that codec, whatever a producer sends."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_only_a_topic_with_a_codec_of_its_own_asks_for_it() -> None:
 
 
 def test_the_largest_timestamp_is_that_of_the_records() -> None:
-    """A producer may have written another into the header."""
+    """A producer may have written another timestamp into the header."""
     view = sent(Codec.NONE)
     pack_into(">q", view, 35, NOW + 1)
     pack_into(">I", view, 17, crc32c(view[21:]))
@@ -134,7 +134,7 @@ def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
 
 @pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)])
 def test_the_log_holds_the_topics_codec_alone(producer: tuple[int, int, int]) -> None:
-    """A repeated batch is still recognised, and the sequence continues after it."""
+    """A repeated batch is recognised, and the sequence continues after it."""
     node = Node(topic={"compression.type": "lz4"})
     node.put(batch(b"a", b"b", codec=Codec.GZIP, producer=producer))
     if producer[0] >= 0:
@@ -163,7 +163,7 @@ def test_a_topic_that_stamps_stamps_what_it_has_repacked() -> None:
 
 
 def test_a_transaction_and_its_marker() -> None:
-    """The data is repacked, the marker is the broker's own and stays as it is."""
+    """The data is compressed again. The marker is written by the broker and stays unchanged."""
     node = Node(topic={"compression.type": "gzip"})
     node.put(batch(b"a", producer=(7, 0, 0), is_transactional=True))
     node.log.append_marker(7, 0, True, 0, 0, NOW)
@@ -186,7 +186,7 @@ def test_the_brokers_default_is_that_of_topics_without_their_own() -> None:
 def test_zstd_of_javas_highest_levels_is_stored_and_read(
     topic: dict[str, str], window_log: int
 ) -> None:
-    """Levels 20 to 22 announce windows of 32 to 128 MiB, whatever the batch holds."""
+    """The levels 20 to 22 declare windows of 32 to 128 MiB, whatever the size of the batch."""
     plain = build_batch([NewRecord(b"k", b"v", NOW)])
     header = read_header(plain)
     parameters = zstandard.ZstdCompressionParameters(window_log=window_log)

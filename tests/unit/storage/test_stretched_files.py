@@ -1,4 +1,4 @@
-"""Files that are longer than their contents, so that a sync need not wait for their size."""
+"""Log files that are longer than their contents, so that a sync does not update the file size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def file_bytes(node: Node, base_offset: int = 0) -> int:
 
 
 def synced(count: int, topic: dict[str, str] | None = None) -> Node:
-    """Return a running node whose batches are all below the recovery point."""
+    """Return a running broker whose batches are all below the recovery point."""
     node = Node(topic=topic)
     for number in range(count):
         node.put(batch(b"%03d" % number * 10, producer=(7, 0, number)))
@@ -156,13 +156,13 @@ def test_a_disk_that_refuses_to_cut_zeros_off_does_not_hold_up_a_clean_stop() ->
 
 @pytest.mark.parametrize("rolls", [False, True])
 def test_a_stop_over_half_a_batch_that_cannot_be_cut_off_is_not_clean(*, rolls: bool) -> None:
-    """A start that believed the file would find the batch whole: zeros stand where it ends."""
+    """If a start trusted the file, it would accept the batch as whole, with zeros at its end."""
     node = synced(3, SMALL if rolls else None)
     values = values_of(node.log)
     half_written: list[str] = []
 
     def refuses(path: str, operation: str) -> bool:
-        """The first write, and then whatever would undo it."""
+        """Refuse the first write, and then every operation that would undo it."""
         if operation == "write" and path.endswith(".log"):
             half_written.append(path)
         is_undone = operation in ("truncate", "unlink") and path in half_written

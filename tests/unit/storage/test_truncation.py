@@ -1,4 +1,4 @@
-"""Truncating a log, and restarting it at a later offset: no truncated record comes back."""
+"""Truncating a log, and resetting it to a later offset: no truncated record comes back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ POWER_CUTS = 12
 
 
 def filled(count: int, topic: dict[str, str] | None = None) -> Node:
-    """A log of so many batches of one record, all of it on the disk and checkpointed."""
+    """Return a log with this number of batches of one record, all of them durable and
+    checkpointed."""
     node = Node(topic=topic)
     for number in range(count):
         value, key = b"%03d" % number * 10, b"%d" % (number % 3)
@@ -79,7 +80,7 @@ def test_what_was_cut_does_not_come_back(target: int, topic: dict[str, str] | No
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
-    """After a death at any call no partition goes offline, and no record below the target is
+    """After a crash at any call no partition goes offline, and no record below the target is
     lost."""
     for call in count(1):
         node = filled(8, SMALL)
@@ -112,7 +113,8 @@ def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
 
 
 def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
-    """Housekeeping goes on during the truncation; its checkpoint follows that of the truncation."""
+    """Housekeeping continues during the truncation, and its checkpoint follows that of the
+    truncation."""
     node = filled(10)
     truncation = node.manager.begin_truncation(node.log, 5, NOW)
     assert truncation is not None
@@ -139,7 +141,7 @@ def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() 
 
 
 def test_a_cleaning_is_given_up() -> None:
-    """Its output must not replace the truncated log, not even after a restart."""
+    """The output of the compaction must not replace the truncated log, not even after a restart."""
     node = filled(12, {**SMALL, "cleanup.policy": "compact"})
     job = plan_cleaning(node.log, NOW, 1 << 20)
     assert job is not None
@@ -155,7 +157,7 @@ def test_a_cleaning_is_given_up() -> None:
 
 @pytest.mark.parametrize("target", [0, 2])
 def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> None:
-    """The new start is on the disk, and what was there is not removed yet."""
+    """The new log start is durable, but the old segments are not deleted yet."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(7)
         node.reset(50)
@@ -171,8 +173,8 @@ def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> Non
 
 @pytest.mark.parametrize("topic", [None, SMALL])
 def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | None) -> None:
-    """Their file is written before the start is. By what it lacks a follower's log that parts
-    below would be taken for the same."""
+    """The file of leader epochs is written before the log start. Without the missing epochs, a
+    follower's log that diverges below would seem equal."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(12, topic)
         node.log.advance_log_start(9)
@@ -186,8 +188,8 @@ def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | Non
 
 
 def cleaned() -> Node:
-    """A log of two segments: the closed one was cleaned and has gaps, nothing of the other is
-    committed."""
+    """Return a log of two segments: the closed one was compacted and has gaps, and no record of the
+    other is committed."""
     node = Node(topic={**COMPACT, "segment.bytes": "300"})
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"c", b"c"]):
         node.put(batch(b"%03d" % number * 10, key=key))
@@ -201,7 +203,7 @@ def cleaned() -> Node:
 
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> None:
-    """A deposed leader of a compacted topic gives up just what its last segment has."""
+    """A deposed leader of a compacted topic truncates exactly the records of its last segment."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()
         truncation = node.manager.begin_truncation(node.log, 3, NOW)
@@ -226,8 +228,8 @@ def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> 
 def test_a_cut_into_a_cleaned_segment_is_no_damage(
     offset: int, kept: list[int], is_finished: bool
 ) -> None:
-    """After an unclean election a replica truncates below the cleaned part: gaps are no torn tail,
-    neither when the log is opened again nor at a start after a power cut."""
+    """After an unclean election a replica truncates below the compacted part. When the log is
+    opened again, or started after a power cut, its gaps must not count as a torn tail."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()
         truncation = node.manager.begin_truncation(node.log, offset, NOW)
@@ -265,9 +267,10 @@ def test_a_reset_goes_on_at_any_offset() -> None:
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 15))
 def test_nothing_of_the_cut_history_is_told_of_the_next(seed: int) -> None:
-    """Other producers and transactions follow; snapshots and indexes know only of them.
+    """Other producers and transactions follow the truncation. Snapshots and indexes contain only
+    those.
 
-    What the batches that are left tell a log which has never seen others is what is right.
+    The expected state is that of a log which has never had other batches.
     """
     chance = random.Random(seed)
     where = f"MILLRACE_SEED={seed}"
@@ -298,7 +301,7 @@ def test_nothing_of_the_cut_history_is_told_of_the_next(seed: int) -> None:
 
 
 def go_on(node: Node, chance: random.Random, epoch: int) -> None:
-    """One more batch of a transaction, or its end."""
+    """Append another batch of a transaction, or its end."""
     state = node.log.producer_state
     producer = 10 * epoch + chance.randint(0, 2)
     if producer in state.transactions.open and chance.random() < 0.4:
@@ -353,7 +356,8 @@ class Refusal:
 
 
 def test_a_newer_checkpoint_that_was_refused_does_not_stand_for_the_lowered_one() -> None:
-    """A full disk refuses the truncation, and another checkpoint behind it; then there is room."""
+    """A full disk refuses the truncation and another checkpoint after it. Then the disk has space
+    again."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(10, SMALL)
         truncation = node.manager.begin_truncation(node.log, 5, NOW)

@@ -1,4 +1,4 @@
-"""The faults for which a client's batch is refused, and the code of each."""
+"""The faults for which a client's batch is refused, and the error code of each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accept(view: memoryview, **topic: str) -> None:
 
 
 def check(view: memoryview, config: LogConfig) -> None:
-    """All checks of a client's batch, those of its records where they are wanted."""
+    """Perform all checks of a client's batch, with its records if this is wanted."""
     header = read_header(view)
     try:
         check_client_batch(view, header, config, NOW)
@@ -38,7 +38,7 @@ def check(view: memoryview, config: LogConfig) -> None:
 
 
 def changed(at: int, layout: str, value: int) -> memoryview:
-    """A good batch with one field overwritten and its checksum made right again."""
+    """Return a good batch with one changed field and a correct checksum."""
     view = batch(b"a", b"b", producer=(7, 0, 0))
     pack_into(layout, view, at, value)
     pack_into(">I", view, 17, crc32c(view[21:]))
@@ -57,13 +57,14 @@ def test_a_wrong_checksum_is_corrupt() -> None:
 
 
 def test_a_cut_batch_is_invalid() -> None:
-    """Kafka refuses it too, because it finds no batch in it: such a client cuts every batch."""
+    """Kafka also refuses it, because it finds no batch in it: such a client truncates every
+    batch."""
     assert refusal(batch(b"abc")[:-1]).code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("bits", [5, 6, 7])
 def test_an_unknown_codec_is_refused(bits: int) -> None:
-    """No reader could decompress it, and the log could not search its timestamps."""
+    """No consumer could decompress it, and the log could not search its timestamps."""
     view = changed(21, ">h", bits)
     assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -148,7 +149,7 @@ def test_the_older_bound_holds_for_the_past_too() -> None:
 
 
 def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader:
-    """Return the batch as appended when its header gives this largest timestamp."""
+    """Return the batch as appended if its header has this largest timestamp."""
     pack_into(">q", view, 35, max_timestamp)
     pack_into(">I", view, 17, crc32c(view[21:]))
     before = bytes(view)
@@ -172,7 +173,7 @@ def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader
 def test_a_largest_timestamp_that_cannot_be_is_looked_for_in_the_records(
     told: int, codec: Codec
 ) -> None:
-    """Sarama has never set it before 1.45.1; searches by time, and retention, go by it."""
+    """Sarama before 1.45.1 never sets it. Searches by time and retention need it."""
     view = batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 20, NOW + 10], codec=codec)
     assert restamped(view, told).max_timestamp == NOW + 20
 

@@ -1,4 +1,4 @@
-"""The offsets of a batch against the lines that were in it."""
+"""The offsets of a batch, compared with the lines that it contained."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The driver's end, with a JVM that is played."""
+"""The driver's end, with a double of the JVM."""
 
 import logging
 import threading
@@ -39,7 +39,8 @@ def settings_in(folder: Path) -> StreamSettings:
 def test_a_driver_that_crashed_lets_nothing_wait_any_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch in hand is offered to a sink that is away until the driver stops: this is a stop."""
+    """The driver retries the current batch at an unavailable sink until it stops, and a crash
+    counts as a stop."""
 
     def gone(*_: object, **__: object) -> NoReturn:
         raise JvmGone("as far as this is played")
@@ -55,7 +56,7 @@ def test_a_driver_that_crashed_lets_nothing_wait_any_longer(
 def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The committer's waits in a pool, for which a process does not exit."""
+    """The committer's thread is in a pool, and a process waits for such threads when it exits."""
 
     def gone(*_: object) -> NoReturn:
         raise ConnectionRefusedError("as far as this is played")
@@ -73,7 +74,7 @@ def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
 def test_a_query_that_ended_is_told_with_where_it_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark's own words of it are left out of the log, for it ends by every change of metrics."""
+    """Spark's own message is not logged, because every change of metrics ends the query."""
     failure = ArithmeticError("as far as this is played")
     writer = SimpleNamespace(failure=failure, has_applied=False)
     stop = threading.Event()
@@ -103,7 +104,7 @@ def test_a_query_that_ended_is_told_with_where_it_happened(
 def test_lines_that_retention_took_after_they_were_counted_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver died between the sinks and Spark's log, and stayed away for long."""
+    """The driver died between the sinks and Spark's log, and was down for long."""
     made(tmp_path, range(3), range(2))
     ledger = {("logs.a", 0): 30, ("logs.a", 1): 5}
     held = TopicOffsets(

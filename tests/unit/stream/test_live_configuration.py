@@ -1,4 +1,4 @@
-"""Inputs and metrics that Spark cannot run are stopped, and everything else goes on."""
+"""Inputs and metrics that Spark cannot run are stopped, and everything else continues."""
 
 import threading
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_an_input_is_stopped_with_what_reads_it(
 def test_what_fails_later_is_stopped_beside_what_is_stopped(
     configuration: LiveConfiguration, state: StreamState
 ) -> None:
-    """The places of faults are those of what is counted by then."""
+    """The positions in the faults refer to the metrics that are still counted at that time."""
     for _ in range(2):
         assert configuration.stop([Fault(("stream", "metrics", 0), "no plan", "a plan")])
     assert configuration.now.names == ["all_lines", "paths"]
@@ -122,7 +122,7 @@ def test_nothing_is_stopped_where_nothing_would_be_left(configuration: LiveConfi
 def test_a_metric_whose_meaning_changed_is_stopped(
     configuration: LiveConfiguration, state: StreamState
 ) -> None:
-    """The sinks refuse it at the start; until now that ended the stream."""
+    """The sinks refuse such a metric at the start, which once ended the stream."""
     error = DefinitionChanged(["paths"])
     assert configuration.can_go_on(error.names, str(error))
     assert configuration.now.names == ["statuses", "levels", "all_lines"]
@@ -133,7 +133,7 @@ def test_a_metric_whose_meaning_changed_is_stopped(
 def played_job(
     folder: Path, monkeypatch: pytest.MonkeyPatch, bad: set[str], failures: list[str]
 ) -> tuple[StreamJob, StreamState, list[list[str]]]:
-    """A job whose queries end while they count a bad metric, and what each query counts."""
+    """Return a job whose queries end while they count a bad metric, and what each query counts."""
     ran: list[list[str]] = []
     stop = threading.Event()
     state = StreamState("stream", [], 100)

@@ -1,4 +1,4 @@
-"""The lock of a data folder: one driver at a time, and the next one when it has ended."""
+"""The lock of a data folder: one driver at a time, and the next one after it has ended."""
 
 import os
 from pathlib import Path

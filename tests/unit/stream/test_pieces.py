@@ -1,4 +1,4 @@
-"""The pieces of a large batch, and work that is done one piece behind."""
+"""The pieces of a large batch, and work that runs one piece behind."""
 
 import subprocess
 import sys

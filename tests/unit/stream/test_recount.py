@@ -20,7 +20,7 @@ GAP = [OffsetRange("t", 0, 0, 9)]
 
 
 class PlayedRecounter:
-    """A recounter over sinks that are played; `looks` is what each look at them finds."""
+    """A recounter with doubles of the sinks. `looks` are the results of its queries."""
 
     def __init__(self, *looks: Any, may_count: bool = True) -> None:
         self.stop = threading.Event()

@@ -1,4 +1,4 @@
-"""The stream calls itself healthy only when it counts."""
+"""The stream reports itself healthy only while it counts."""
 
 import re
 from typing import Any

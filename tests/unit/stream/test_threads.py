@@ -1,4 +1,4 @@
-"""Threads of the driver: the cause of an end is reported, and the work starts again."""
+"""Threads of the driver: the reason of an end is reported, and the work starts again."""
 
 import threading
 

@@ -1,4 +1,5 @@
-"""A cluster's metadata to try the controller on: one broker, orders decided and replayed."""
+"""The metadata of a cluster with one broker, for tests of the controller: decisions are
+replayed."""
 
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from protocol.types import Uuid
 
 
 def broker_config(**settings: object) -> BrokerConfig:
-    """A node's configuration; keys with `_` for `.`."""
+    """Return a broker's configuration. Keys have `_` in place of `.`."""
     return BrokerConfig.from_json(
         {
             "part": "broker-1",
@@ -38,7 +39,7 @@ def broker_config(**settings: object) -> BrokerConfig:
 def registration(
     node_id: int, listener: str = "HOST", host: str = "h", port: int = 9092, *, incarnation: int = 0
 ) -> Registration:
-    """A broker begins its life, in service at once."""
+    """Register a broker and put it in service."""
     return Registration(
         BrokerRegistrationRequest(
             broker_id=node_id,
@@ -49,7 +50,8 @@ def registration(
 
 
 class Cluster:
-    """Keeps the image as a metadata log would give it: every record goes through its encoding."""
+    """A cluster that updates its image as a metadata log does: every record is encoded and
+    decoded."""
 
     def __init__(self, brokers: tuple[int, ...] = (1,), **settings: object) -> None:
         self.config = broker_config(**settings)
@@ -59,7 +61,7 @@ class Cluster:
             self.submit(registration(node_id))
 
     def decide(self, order: ControllerInput) -> ControllerDecision[Any]:
-        """What the controller says, without any effect."""
+        """Return the controller's decision without applying it."""
         return self.controller.handle(order, self.image, 0)
 
     def submit(self, order: ControllerInput) -> Any:
@@ -69,19 +71,19 @@ class Cluster:
         return outcome.reply
 
     def replay(self, records: Any) -> None:
-        """Take records in as the log would give them back."""
+        """Replay records after a round trip through their encoding."""
         read: list[MetadataRecord] = [decode_record(encode_record(one)) for one in records]
         end_offset = self.image.end_offset + len(read)
         self.image = MetadataDelta(self.image).replay_all(read).image(end_offset)
 
     def create(self, name: str, partitions: int = 1, **settings: str) -> Any:
-        """Make a topic; returns its part of the answer."""
+        """Create a topic. Return its part of the response."""
         reply = self.submit(create_request(name, partitions, **settings))
         return reply.topics[0]
 
 
 def create_request(name: str, partitions: int = 1, **settings: str) -> CreateTopicsRequest:
-    """A CreateTopics of one topic; keys of settings with `_` for `.`."""
+    """Return a CreateTopics request for one topic. Keys of settings have `_` in place of `.`."""
     configs = [
         CreatableTopicConfig(name=key.replace("_", "."), value=value)
         for key, value in settings.items()

@@ -1,4 +1,4 @@
-"""One broker's part in a birth, event by event."""
+"""How one broker takes part in the creation of a cluster, event by event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def named(node_id: int, voters: tuple[ReplicaKey, ...] = ALL) -> BrokerReport:
 
 
 class Broker:
-    """A broker with an empty disk, and the questions it has asked."""
+    """A broker with an empty disk, and the requests it has sent."""
 
     def __init__(self, node_id: int) -> None:
         self.birth = Birth(DiskReport(empty(node_id)))

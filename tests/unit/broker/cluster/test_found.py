@@ -1,4 +1,4 @@
-"""What a broker may go on with that it finds on its own disk."""
+"""Which data that a broker finds on its disk allow it to start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ PARTITION = ReportedReplica(Uuid(int=5), 1, 3, 70)
 
 @pytest.mark.parametrize("vote_epoch", [None, 1])
 def test_an_empty_disk_must_ask(vote_epoch: int | None) -> None:
-    """Also one whose birth was cut short behind the vote file."""
+    """This includes a disk on which the creation of the cluster was interrupted after the vote
+    file."""
     assert voters_found(DiskReport(EMPTY, vote_epoch)) == ()
 
 

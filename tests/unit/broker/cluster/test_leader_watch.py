@@ -1,4 +1,4 @@
-"""When a voter takes its leader for dead."""
+"""When a voter decides that its leader is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The controller's side of membership: whose connection ends, who is probed, who is fenced when."""
+"""The controller's side of membership: closed connections, probes, and the times at which brokers
+are fenced."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ from tests.unit.broker.controller.kit import (
 
 
 class Decisions:
-    """In place of the controller: heartbeats are heard, all else is answered by the test."""
+    """A double of the controller: it decides heartbeats, and the test answers all other orders."""
 
     def __init__(self) -> None:
         self.keeper: Any = None
@@ -67,7 +68,7 @@ class Decisions:
 
 
 class Tried:
-    """Replaces the probes: it records their targets, and the test sets the verdicts."""
+    """A double of the probes: it records their targets, and the test sets the results."""
 
     def __init__(self) -> None:
         self.under_way: list[tuple[Address | None, VerdictCallback]] = []
@@ -93,7 +94,8 @@ class Connected:
 
 
 class Scene:
-    """The controller's node is broker 1; all three are in service, 2 and 3 connected."""
+    """The controller runs on broker 1. All three brokers are in service, and brokers 2 and 3 are
+    connected."""
 
     def __init__(self, voters: tuple[int, ...] = NODES) -> None:
         self.world = SimWorld("liveness")
@@ -296,7 +298,8 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
 
 
 def test_who_asks_while_another_is_being_registered_under_its_id_asks_again() -> None:
-    """A killed process' last request may be read behind its successor's, in the same turn."""
+    """The last request of a killed process can be read in the same turn of the loop, after that of
+    its successor."""
     scene = Scene()
     scene.begin()
     scene.connections[TWO].end()

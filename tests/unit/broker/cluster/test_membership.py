@@ -1,4 +1,4 @@
-"""A broker's own view of its place: what it asks when, and when it may answer reads."""
+"""A broker's own view of its membership: its requests, and when it may answer reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EPOCH = 40
 
 
 class Scene:
-    """A broker, its clock, and what it asks; the metadata are moved by hand."""
+    """A broker, its clock and its requests. The test changes the metadata."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -67,7 +67,7 @@ class Scene:
         self.note(self.core.tick(self.now_ms))
 
     def message(self) -> Any:
-        """What is asked, and takes it off."""
+        """Remove the next request and return it."""
         assert self.asked is not None, "nothing is asked"
         return self.asked.message
 
@@ -97,7 +97,8 @@ class Scene:
     def replays(
         self, *, fenced: bool, epoch: int = EPOCH, stopping: int = 0, others: int = 2
     ) -> None:
-        """`others` are in service besides; the first `stopping` of them are about to stop."""
+        """Replay metadata in which `others` are in service too. The first `stopping` of them are
+        shutting down."""
         self.end_offset += 1
         own = BrokerImage(NODE, INCARNATION, epoch, {}, None, is_fenced=fenced)
         known = [
@@ -126,7 +127,7 @@ class Scene:
 
 
 def in_service() -> Scene:
-    """A broker that is in service and has reported so."""
+    """Return a broker that is in service and has reported this."""
     scene = Scene()
     scene.follows()
     scene.registers()
@@ -300,7 +301,8 @@ def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
 
 
 def test_a_controller_that_does_not_answer_holds_no_id() -> None:
-    """It may stand still: then the session of the process before does not run out either."""
+    """The controller may be stalled. Then the session of the former process does not expire
+    either."""
     scene = Scene()
     scene.follows()
     held = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)

@@ -1,4 +1,5 @@
-"""Commits of the metadata log, in order, and answers that wait for what they rest on."""
+"""The order of commits in the metadata log. A response is sent when the records on which it depends
+are committed."""
 
 import errno
 import random
@@ -45,7 +46,8 @@ def rig() -> Iterator[Rig]:
 
 
 def order_ids(rig: Rig, count: int) -> tuple[list[object], list[ApiError]]:
-    """Order that many blocks of producer ids; the replies, as they come, and the refusals."""
+    """Order this number of producer id blocks. Return the list of replies, which grows, and the
+    list of refusals."""
     metadata = rig.broker.parts.metadata
     node_id = rig.broker.config.node_id
     order = AllocateProducerIds(node_id, metadata.image.brokers[node_id].broker_epoch)
@@ -122,7 +124,7 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> None:
-    """Its partitions would be served forever, from folders that are gone."""
+    """Otherwise the broker would serve its partitions for ever, although their folders are gone."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     services = rig.broker.parts
@@ -171,7 +173,7 @@ def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
 
 
 def restart(rig: Rig) -> None:
-    """Begin again with what is on the disk."""
+    """Restart with the data on the disk."""
     rig.flusher.sync()
     rig.power_cut(random.Random(0))
 
@@ -189,7 +191,7 @@ def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_onc
 
 
 def impossible_records() -> list[MetadataRecord]:
-    """One record of each kind that names a topic, of an unknown topic."""
+    """Return one record of each kind that names a topic. The topic does not exist."""
     setting = ConfigRecord(
         resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
     )

@@ -1,4 +1,4 @@
-"""A voter alone: elected, deciding, surviving a power cut and a full disk, by the quorum's core."""
+"""A single voter: it is elected, decides, and survives a power cut and a full disk."""
 
 import errno
 import random
@@ -50,7 +50,7 @@ LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)
 
 
 class Quiet:
-    """A publisher with nothing to bring into service."""
+    """A publisher that has nothing to apply."""
 
     def apply(self, delta: Any, image: Any, done: Any) -> None:
         done()
@@ -60,7 +60,7 @@ class Quiet:
 
 
 class NoPeers:
-    """A messenger without peers: a single voter asks no other, and no other asks it."""
+    """A messenger without peers, because a single voter sends and receives no requests."""
 
     def send(self, send: Send) -> None:
         raise AssertionError(f"a voter alone asks node {send.node_id}")
@@ -72,7 +72,7 @@ class NoPeers:
 def started(
     disk: SimDisk, world: SimWorld, limits: SnapshotLimits | None = None
 ) -> tuple[Metadata, int]:
-    """The metadata of one node on that disk, and the node's broker epoch."""
+    """Start the metadata of one node on that disk. Return them with the node's broker epoch."""
     config = broker_config()
     logs = LogManager(disk, config, DIRECTORY_ID)
     logs.open_all(NOW)
@@ -141,7 +141,8 @@ def test_orders_are_answered_once_they_are_durable_and_one_that_is_not_written_i
 
 
 def test_a_snapshot_takes_the_place_of_the_image_in_one_step() -> None:
-    """What it lacks is removed, what it has otherwise is touched, and the log goes on behind it."""
+    """Objects that the snapshot lacks are removed, and changed objects are updated. The log
+    continues behind the snapshot."""
     world = SimWorld(1, NOW, 1_000)
     metadata, _ = started(SimDisk(), world)
     loader = metadata.loader
@@ -208,7 +209,7 @@ def test_whoever_waits_too_long_is_told_and_the_decision_stands() -> None:
 
 
 def give(metadata: Metadata, world: SimWorld, broker_epoch: int, count: int) -> None:
-    """So many blocks of producer ids, one after the other."""
+    """Allocate this number of producer id blocks, one after the other."""
     for _ in range(count):
         metadata.submit(AllocateProducerIds(1, broker_epoch), lambda block: None, print)
         world.settle()
@@ -219,7 +220,7 @@ def ends(metadata: Metadata) -> list[int]:
 
 
 class Trimmed:
-    """Notes what could be deleted, and deletes nothing."""
+    """A log that records which segments could be deleted, and deletes none."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -300,8 +301,11 @@ OF_A_SEGMENT = ".index", ".log"
 
 
 def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
-    """Metadata whose log rolls with every order, on a disk that refuses these operations on what
-    ends so as long as `disk.refuses` stands, for want of a descriptor."""
+    """Start metadata whose log rolls a segment for every order.
+
+    The disk refuses these operations on files with these name endings, for want of a descriptor,
+    while `disk.refuses` is set.
+    """
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
     metadata, broker_epoch = started(disk, world)
     metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=120)

@@ -1,4 +1,4 @@
-"""Orders on their way to the active controller."""
+"""Orders that are forwarded to the active controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MADE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", configs=[])])
 
 
 class Scene:
-    """Broker 1, which passes its orders on to broker 2, and what becomes of them."""
+    """Broker 1, which forwards its orders to broker 2, and their results."""
 
     def __init__(self, **settings: object) -> None:
         self.world = SimWorld(1)
@@ -58,7 +58,7 @@ class Scene:
         )
 
     def submit(self, order: Any, waiter: OrderWaiter) -> None:
-        """The controller of this broker, once it is active."""
+        """Submit an order to this broker's own controller, once it is active."""
         self.decided.append(order)
         if self.is_deposed:
             self.is_active = False
@@ -86,7 +86,7 @@ class Scene:
 
 
 def unwrapped(envelope: Any) -> Any:
-    """The request in an envelope."""
+    """Return the request that is inside an envelope."""
     header, position = decode_request_header(envelope.request_data)
     cls = request_class(header.request_api_key)
     return cls.decode(envelope.request_data, header.request_api_version, position)[0]
@@ -105,14 +105,14 @@ def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
 
 @pytest.mark.parametrize("key", FORWARDED.values(), ids=lambda key: key.name)
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
-    """Clients speak older versions than brokers among themselves."""
+    """Clients use older versions than brokers use among themselves."""
     old = fields_before(request_class(key), key.valid_versions[-1])
     # Both are said in the words of the last version (`OrderForwarder`, `handlers/quorum`).
     assert old <= {"topic_names", "allow_downgrade"}, "no field of an older version is forgotten"
 
 
 def fields_before(cls: type[Struct], version: int) -> set[str]:
-    """The fields anywhere in a request that end before this version."""
+    """Yield all fields of a request, at any depth, that end before this version."""
     found = {field.name for field in cls.fields if field.until < version}
     for field in cls.fields:
         if isinstance(field.element, type) and issubclass(field.element, Struct):
@@ -151,7 +151,7 @@ def test_an_order_waits_no_longer_than_its_client(asked_ms: int, waited_ms: int)
 
 
 def test_an_order_of_no_time_at_all_is_decided_all_the_same() -> None:
-    """librdkafka asks so unless told otherwise, and Kafka decides it."""
+    """librdkafka sends a timeout of 0 by default, and Kafka decides such requests."""
     scene = Scene()
     scene.leader_id = NO_NODE
     scene.give(CreateTopicsRequest(topics=MAKING.topics, timeout_ms=0))
@@ -174,7 +174,7 @@ def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
 
 @pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
 def test_what_may_have_been_done_is_given_to_the_next_controller(end: End) -> None:
-    """As in Kafka, the next leader has replayed the completed orders, and says so."""
+    """As in Kafka, the next leader has replayed the completed orders and answers accordingly."""
     scene = Scene()
     scene.give(MAKING)
     scene.asked.pop().failed(end)

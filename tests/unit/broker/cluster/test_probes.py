@@ -1,4 +1,4 @@
-"""The result of a dial to a broker's listener."""
+"""The results of connecting to a broker's listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TWO = Address("two", PORT)
 
 
 class Silent:
-    """Accepts and says nothing."""
+    """A server that accepts connections and sends nothing."""
 
     def __init__(self) -> None:
         self.ends: list[End] = []
@@ -36,7 +36,7 @@ class Silent:
 
 
 class Scene:
-    """Broker 1 probes broker 2, whose name has been looked up."""
+    """Broker 1 probes broker 2, whose host name is already resolved."""
 
     def __init__(self) -> None:
         self.network = Network(1)

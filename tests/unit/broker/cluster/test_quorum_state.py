@@ -1,4 +1,4 @@
-"""What a disk says of the quorum is believed when it is whole, and refused when it is not."""
+"""The quorum's files on disk: they are used if they are complete, and refused otherwise."""
 
 import random
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def opened(disk: SimDisk) -> MetadataLog:
 
 
 def recovered(disk: SimDisk, me: ReplicaKey = ME) -> quorum_state.QuorumState:
-    """As a broker does that is configured alone."""
+    """Recover the quorum's state as a broker does that is the only configured voter."""
     logs, log = opened_with_logs(disk)
     identity = quorum_state.Identity(broker_config().cluster_id, (me.node_id,))
     found, state = quorum_state.look(disk, logs, log, me, identity)
@@ -53,7 +53,7 @@ def recovered(disk: SimDisk, me: ReplicaKey = ME) -> quorum_state.QuorumState:
 
 
 def again(disk: SimDisk) -> SimDisk:
-    """The disk behind a power cut that has taken nothing which was synced."""
+    """Return the disk after a power cut that lost no synced data."""
     disk.crash(random.Random(1))
     return disk
 

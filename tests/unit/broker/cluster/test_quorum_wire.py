@@ -1,4 +1,4 @@
-"""What the quorum's cores say to each other arrives as it was said, in Kafka's messages."""
+"""The messages between the quorum's cores survive the round trip through Kafka's messages."""
 
 import random
 from typing import Any
@@ -53,7 +53,7 @@ def snapshot_id(chance: random.Random) -> SnapshotId:
 
 
 def requests(chance: random.Random) -> list[Request]:
-    """One of each."""
+    """Return one request of each kind."""
     epoch, offset = chance.randrange(EPOCHS), chance.randrange(OFFSETS)
     size = chance.randrange(EPOCHS)
     return [
@@ -71,7 +71,7 @@ def batch(chance: random.Random) -> bytes:
 
 
 def answers(chance: random.Random) -> list[Answer]:
-    """One of each, those of a Fetch with everything they may tell."""
+    """Return one response of each kind. Those of Fetch have all their optional fields."""
     error = chance.choice(list(ErrorCode))
     leader = (error, chance.randint(-1, 9), chance.randint(-1, EPOCHS - 1))
     offsets = (chance.randint(-1, OFFSETS), chance.randint(-1, OFFSETS))
@@ -89,7 +89,7 @@ def answers(chance: random.Random) -> list[Answer]:
 
 
 def sent(message: Message, version: int) -> Message:
-    """A request as it arrives on the listener of brokers."""
+    """Return a request as the brokers' listener decodes it."""
     assert version in BETWEEN_BROKERS[ApiKey(message.api_key)]
     arrived, _ = request_class(message.api_key).decode(message.encode(version), version)
     return arrived

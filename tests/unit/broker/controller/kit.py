@@ -1,4 +1,4 @@
-"""A cluster of three brokers and a topic, made of records, and short words for changes."""
+"""A cluster of three brokers and a topic, built from records, and helpers that change it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broker(node_id: int, *, fenced: bool = False, stopping: bool = False) -> Bro
 
 
 def brokers(*active: int) -> dict[int, BrokerImage]:
-    """All three, of which only these are in service."""
+    """Return all three brokers. Only these are in service."""
     return {node_id: broker(node_id, fenced=node_id not in active) for node_id in NODES}
 
 
@@ -84,7 +84,8 @@ def image_of(
     settings: dict[str, str] | None = None,
     nodes: Sequence[int] = NODES,
 ) -> MetadataImage:
-    """One topic `logs` with these partitions; brokers have the epochs 0, 1, 2 and so on."""
+    """Return an image with a topic `logs` that has these partitions. The brokers have the epochs 0,
+    1, 2 and so on."""
     records: list[MetadataRecord] = [
         RegisterBrokerRecord(
             broker_id=node_id,

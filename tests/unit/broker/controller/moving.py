@@ -1,4 +1,4 @@
-"""Five brokers and a topic whose partition moves between them, in short words."""
+"""Five brokers and a topic whose partition is reassigned, and helpers that change it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ FIVE = (1, 2, 3, 4, 5)
 def request_to(
     *targets: Sequence[int] | None, may_resize: bool = True, topic: str = "logs"
 ) -> AlterPartitionReassignmentsRequest:
-    """Move partition 0 to the first target, partition 1 to the second, and so on; None cancels."""
+    """Return a request that moves partition 0 to the first target, partition 1 to the second, and
+    so on. None cancels a reassignment."""
     return AlterPartitionReassignmentsRequest(
         allow_replication_factor_change=may_resize,
         topics=[
@@ -50,7 +51,7 @@ def request_to(
 
 
 class Mover:
-    """The metadata, and the answer to the newest request."""
+    """The metadata, and the response to the newest request."""
 
     def __init__(
         self, *partitions: PartitionImage, min_isr: int = 2, active: Sequence[int] = FIVE
@@ -69,7 +70,7 @@ class Mover:
         return ErrorCode(self.answer.error_code)
 
     def sets(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        """The replicas, those that are added, and those that are removed."""
+        """Return the replicas, the adding replicas and the removing replicas."""
         return self.one.replicas, self.one.adding_replicas, self.one.removing_replicas
 
     def replay(self, records: Sequence[MetadataRecord]) -> PartitionImage:
@@ -78,13 +79,13 @@ class Mover:
         return self.one
 
     def move(self, target: Sequence[int] | None, *, may_resize: bool = True) -> PartitionImage:
-        """Ask for another target, or cancel, and return the partition afterwards."""
+        """Request another target, or cancel. Return the partition afterwards."""
         outcome = alter_reassignments(request_to(target, may_resize=may_resize), self.image, CONFIG)
         (self.answer,) = outcome.reply.responses[0].partitions
         return self.replay(outcome.records)
 
     def propose(self, *members: int) -> ErrorCode:
-        """The leader proposes in-sync replicas; return the answer."""
+        """Let the leader propose these in-sync replicas. Return the response."""
         one = self.one
         epochs = {node_id: broker.broker_epoch for node_id, broker in self.image.brokers.items()}
         proposal = AlterPartitionRequestPartition(
@@ -111,7 +112,7 @@ class Mover:
         return self.replay(unfence(node_id, self.image, CONFIG))
 
     def look(self) -> PartitionImage:
-        """The controller looks for reassignments that are complete."""
+        """Let the controller complete the reassignments that are ready."""
         return self.replay(
             complete_reassignments(CompleteReassignments(), self.image, CONFIG).records
         )

@@ -35,7 +35,8 @@ LATER = 1_000
 
 
 def asked(*members: int, epochs: dict[int, int] | None = None, **changes: Any) -> Any:
-    """A proposal of partition 0; `epochs` are broker epochs other than those in `image_of`."""
+    """Return a leader's proposal for partition 0. `epochs` are the broker epochs that differ from
+    those in `image_of`."""
     known = {node_id: node_id - 1 for node_id in (*NODES, 4)} | (epochs or {})
     return AlterPartitionRequestPartition(
         **{
@@ -166,7 +167,8 @@ def test_checks_in_their_order(order: AlterPartitionRequest, expected: ErrorCode
 
 
 def test_what_a_later_controller_knows_is_not_judged_here() -> None:
-    """One member is of a registration that this log lacks, another is fenced: no verdict."""
+    """One member has a registration that is not in this log yet, and another is fenced: the
+    controller decides nothing."""
     image = image_of(partition(isr=(ONE,)), active=(ONE, TWO))
     order = request(asked(*NODES, epochs={TWO: LATER}))
     assert code(order, image) == ErrorCode.NOT_CONTROLLER

@@ -1,5 +1,5 @@
-"""A `min.insync.replicas` that falls, wherever it is set, and the replicas that may lead then
-(guard 20)."""
+"""A `min.insync.replicas` that is lowered, at any level, and the replicas that are eligible as
+leaders then (guard 20)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def setting(kind: int, name: str, value: str | None) -> ConfigRecord:
 
 
 def weakened(**settings: str) -> MetadataImage:
-    """Return such a partition, with these minima for its topic, `logs`, and for all nodes,
-    `all`."""
+    """Return a partition after its minimum was lowered. `topic`, `logs` and `all` are the minima of
+    the topic, the topic logs and all nodes."""
     image = image_of(partition(isr=SETS[0], elr=SETS[1], known=SETS[2]))
     records = [setting(TOPIC_RESOURCE, "logs", settings.get("logs"))]
     if "all" in settings:

@@ -1,7 +1,7 @@
-"""Random lives of one partition, against a model of its disks, with and without rules.
+"""Random histories of one partition and a model of its disks, with each rule and without it.
 
-The model commits a record whenever enough replicas are in sync, on all of them, on those which can
-be in sync without the leader's knowledge (decision 0029), and on no other. Replay a seed by
+The model commits a record when enough replicas are in sync. Then all in-sync replicas have it, and
+all replicas that can be in sync without the leader's knowledge (decision 0029). Replay a seed with
 `history(SEED)`.
 """
 
@@ -99,7 +99,8 @@ class Model:
             assert one.leader_epoch > self.led.get(one.leader, -1), "two histories in one epoch"
 
     def write(self) -> None:
-        """The leader appends; it commits if all in sync and enough of them."""
+        """Let the leader append. The record is committed if enough replicas are in sync and all of
+        them have it."""
         one = self.partition
         if one.leader == NO_NODE or len(one.in_sync_replicas) < self.min_isr:
             return
@@ -139,7 +140,7 @@ class Model:
             self.replay(unfence(node_id, self.image, CONFIG))
 
     def restart(self) -> None:
-        """A new life: after a clean stop, a crash, or with an empty disk."""
+        """Restart a broker after a clean stop, after a crash, or with an empty disk."""
         node_id = self.chance.choice(NODES)
         known = self.image.brokers[node_id]
         request = request_of(node_id, directories=known.directory_ids)
@@ -159,7 +160,8 @@ class Model:
         self.replay(register(request, self.image, CONFIG, ANYTHING).records)
 
     def propose(self) -> None:
-        """The leader proposes a set; members catch up first. It arrives now, or later too."""
+        """Let members catch up and the leader propose them. The proposal arrives immediately or
+        later."""
         one = self.partition
         if one.leader == NO_NODE:
             return
@@ -219,7 +221,7 @@ class Model:
         self.replay([record, *leadership.lowered_min_isr(self.image, topic, self.min_isr)])
 
     def choose(self) -> None:
-        """A person orders an unclean election; what the new leader lacks is given up."""
+        """Order an unclean election. The records that the new leader lacks are lost."""
         chosen = self.chance.choice(NODES)
         topic = self.image.topics["logs"]
         try:
@@ -297,7 +299,7 @@ def anybody(one: PartitionImage, node_id: int, brokers: Any) -> bool:
 
 
 def unchecked(*epochs: str) -> Callable[..., None]:
-    """The check of proposals without these of its epochs."""
+    """Return a check of proposals that ignores these epochs."""
 
     def check(asked: AlterPartitionRequestPartition, sender: int, one: PartitionImage) -> None:
         believed = copy(asked)
@@ -335,9 +337,11 @@ def test_without_a_rule_some_history_goes_wrong(
 
 
 def former_life_is_proposed() -> None:
-    """Broker 3 catches up and is proposed; before that arrives, a power cut takes its page cache.
+    """Broker 3 catches up and is proposed. Before the proposal arrives, a power cut loses its page
+    cache.
 
-    It was neither in sync nor eligible, so nothing but its broker epoch tells of the new life.
+    The broker was neither in sync nor eligible, so only its broker epoch shows that it has
+    restarted.
     """
     model = Model(random.Random(0), is_flushed=False, min_isr=2)
     model.deliver(model.proposal([ONE, TWO]))
@@ -351,7 +355,7 @@ def former_life_is_proposed() -> None:
 
 
 def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard 13: KIP-903. Random histories meet this too seldom."""
+    """Guard 13, KIP-903. Random histories rarely produce this case."""
     former_life_is_proposed()
     monkeypatch.setattr(altering, "_is_eligible", any_member_in_service)
     with pytest.raises(AssertionError, match="3 lacks"):
@@ -359,7 +363,8 @@ def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again() -> None:
-    """Broker 3 had all there was when it was proposed, and not what another leader has added."""
+    """Broker 3 had all records when it was proposed, but not those that another leader has appended
+    since."""
     model = Model(random.Random(0), is_flushed=True, min_isr=1)
     model.deliver(model.proposal([ONE, TWO]))
     late = model.proposal([ONE, TWO, THREE])

@@ -109,8 +109,8 @@ def test_an_unclean_choice_is_skipped_where_a_replica_is_eligible() -> None:
 
 
 def test_who_leaves_is_eligible_only_when_too_few_remain() -> None:
-    """In-sync {1, 2, 3} can lose one and still commit: the replica that left lacks later
-    records."""
+    """The in-sync replicas {1, 2, 3} can lose one and still commit, so a replica that left lacks
+    later records."""
     after = changed(partition(), WantedChange((ONE, TWO)), *NODES)
     assert sets(after) == ((ONE, TWO), (), ())
     after = changed(after, WantedChange((ONE,)), *NODES)

@@ -1,5 +1,5 @@
-"""The controller fences dead brokers; times are lived ms, and broker 1's node has the
-controller."""
+"""The controller fences dead brokers. Times are in ms of running time, and the controller is on
+broker 1."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,8 @@ LINK = 1
 
 
 class Scene:
-    """The controller on broker 1, and brokers that talk to it; probes are answered by hand."""
+    """The controller on broker 1, and brokers that send requests to it. The test answers the
+    probes."""
 
     def __init__(self, image: MetadataImage | None = None) -> None:
         self.now_ms = 0
@@ -214,11 +215,12 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
 
 
 def test_a_new_controller_holds_the_id_of_who_has_registered_but_is_not_in_service_yet() -> None:
-    """Otherwise a request of a killed process, read by the new controller, takes the id from its
-    successor.
+    """Otherwise a request of a killed process, read by the new controller, could take the id from
+    its successor.
 
-    A refused probe frees the id at once, and a probe without an answer frees it after the usual
-    time."""
+    A refused probe frees the id immediately. A probe without an answer frees it after the usual
+    time.
+    """
     scene = Scene(image_of(partition(), active=(ONE, TWO)))
     assert scene.liveness.is_live(THREE, RECONNECT_MS - 1)
     assert not scene.liveness.is_live(THREE, RECONNECT_MS)
@@ -271,8 +273,8 @@ def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration()
 
 
 def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
-    """The request can have left before the broker was ready, and would take it out of service
-    again."""
+    """The broker can have sent the request before it was ready. The request would take it out of
+    service again."""
     scene = connected_scene()
     old = scene.links[TWO]
     scene.connected(TWO)

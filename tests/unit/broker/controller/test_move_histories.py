@@ -1,8 +1,9 @@
-"""Random lives of one partition that moves between five brokers, with and without rules.
+"""Random histories of one partition that is reassigned between five brokers, with each rule and
+without it.
 
-The model knows how many records each replica holds. A replica that leaves the assignment loses its
-records, because its folder is deleted. The leader commits a record when enough replicas are in
-sync, on all of them. Replicas fetch, and a fetch can reach the leader late. Replay a seed by
+The model knows how many records each replica has. A replica that leaves the assignment loses its
+records, because its folder is deleted. The leader commits a record when enough replicas are in sync
+and all of them have it. Replicas fetch, and a fetch can reach the leader late. Replay a seed with
 `history(SEED)`.
 """
 
@@ -45,7 +46,8 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class SentFetch:
-    """A fetch on its way: its sender has everything below `end` in the epoch that it names."""
+    """A fetch that has not arrived yet. Its sender has all records below `end` in the epoch that it
+    names."""
 
     node_id: int
     leader_epoch: int
@@ -53,7 +55,7 @@ class SentFetch:
 
 
 class Model(Mover):
-    """The metadata, and how many records each replica holds."""
+    """The metadata, and the number of records of each replica."""
 
     def __init__(self, chance: random.Random, min_isr: int) -> None:
         super().__init__(partition(), min_isr=min_isr)
@@ -79,7 +81,7 @@ class Model(Mover):
         return one
 
     def check_completion(self, before: PartitionImage, one: PartitionImage) -> None:
-        """I16, and what a reassignment is for: its replicas have the records."""
+        """Check I16: after a reassignment its target replicas have all committed records."""
         assert set(before.adding_replicas) <= set(one.in_sync_replicas), "an empty copy was kept"
         assert len(one.in_sync_replicas) >= min(self.min_isr, len(one.replicas)), "too few are left"
         assert not one.eligible_leader_replicas
@@ -107,7 +109,7 @@ class Model(Mover):
             assert self.epochs_seen.setdefault(one.leader_epoch, one.leader) == one.leader
 
     def least(self) -> int:
-        """The replicas that a commit needs: what the leader counts (guard 48)."""
+        """Return the number of replicas that a commit needs (guard 48)."""
         return effective_min_isr(self.min_isr, self.one.replicas, self.one.adding_replicas)
 
     def write(self) -> None:
@@ -120,7 +122,8 @@ class Model(Mover):
         self.check()
 
     def copy(self) -> None:
-        """A replica that is not in sync copies everything, and tells the leader; or it will."""
+        """Let a replica that is not in sync copy all records. Its fetch reaches the leader now or
+        later."""
         one = self.one
         others = [node_id for node_id in one.replicas if node_id not in one.in_sync_replicas]
         others = [node_id for node_id in others if self.image.brokers[node_id].is_active]
@@ -135,7 +138,7 @@ class Model(Mover):
             self.fetches.append(fetch)
 
     def fetched(self, fetch: SentFetch) -> None:
-        """The leader believes a fetch of its own epoch, and proposes its sender."""
+        """Let the leader accept a fetch of its own epoch and propose the follower."""
         one = self.one
         if (
             one.leader != NO_NODE
@@ -164,7 +167,7 @@ class Model(Mover):
             self.replay(self.chance.choice([fence, stop])(node_id, self.image, CONFIG))
 
     def return_(self) -> None:
-        """A broker comes back to the disk that it had; a broker that had stopped registers."""
+        """Start a stopped broker with its old disk. It registers again if it had stopped."""
         node_id = self.chance.choice(FIVE)
         broker = self.image.brokers[node_id]
         if broker.is_stopping:
@@ -205,7 +208,7 @@ class Model(Mover):
         self.replay([record, *lowered_min_isr(self.image, self.image.topics["logs"], self.min_isr)])
 
     def grow(self) -> None:
-        """New partitions have as many replicas as the original ones are."""
+        """Add partitions. They get as many replicas as the original ones have."""
         count = len(self.image.topics["logs"].partitions) + 1
         wanted = CreatePartitionsTopic(name="logs", count=count, assignments=None)
         outcome = create_partitions(CreatePartitionsRequest(topics=[wanted]), self.image, CONFIG)
@@ -215,7 +218,7 @@ class Model(Mover):
             assert len(self.image.topics["logs"].partitions[-1].replicas) == factor
 
     def heal(self) -> None:
-        """I25: with all brokers back, what moves ends."""
+        """I25: when all brokers are back, every reassignment completes."""
         for _ in range(2):
             for node_id in FIVE:
                 if self.image.brokers[node_id].is_stopping:
@@ -333,7 +336,7 @@ def test_without_a_rule_some_history_goes_wrong(
 
 
 def a_fetch_of_a_cancelled_copy_comes_when_the_replica_is_added_again() -> None:
-    """Broker 4 had everything before the cancellation deleted its copy."""
+    """Broker 4 had all records before the cancellation deleted its copy."""
     model = Model(random.Random(0), min_isr=2)
     model.write()
     model.move((4, 1, 2))

@@ -1,4 +1,4 @@
-"""Requests of brokers to the controller: decided in order, and never delayed."""
+"""Requests of brokers to the controller are decided in order, and are never delayed."""
 
 from random import Random
 

@@ -1,4 +1,5 @@
-"""New replicas: which brokers get them, by rack, cordon and service."""
+"""The brokers that get new replicas: the rules for racks, cordoned brokers and brokers out of
+service."""
 
 from collections import Counter
 from dataclasses import replace

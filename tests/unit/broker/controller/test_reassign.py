@@ -1,4 +1,4 @@
-"""Every row of the table of reassignments: what starts, replaces, completes and cancels one."""
+"""Every row of the table of reassignments: start, replacement, completion and cancellation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUCK = partition((1, 4), replicas=(4, 3, 1), adding=(4,), removing=(1,))
 
 
 def epochs(one: PartitionImage) -> tuple[int, int]:
-    """The leader epoch and the partition epoch, from which every test begins at 5 and 7."""
+    """Return the leader epoch and the partition epoch. Every test starts with 5 and 7."""
     return one.leader_epoch, one.partition_epoch
 
 
@@ -60,7 +60,7 @@ def test_the_present_assignment_is_no_change() -> None:
 
 
 def test_the_target_of_a_running_reassignment_is_no_change() -> None:
-    """So the next controller can get the same request again."""
+    """So a client can repeat the request at the next controller."""
     mover = Mover(ON_TWO)
     mover.move((3, 1))
     mover.move((3, 1))
@@ -82,7 +82,7 @@ def test_a_broker_out_of_service_is_accepted_and_waited_for() -> None:
 
 
 def test_directories_stay_unknown_if_an_older_record_did_not_name_them() -> None:
-    """With a broker that is gone, or one replica's directory would be a guess."""
+    """Otherwise the directory of a replica would be a guess, for example if its broker is gone."""
     mover = Mover(replace(partition((1,), replicas=(1, 9)), directories=()))
     one = mover.move((1, 3))
     assert (mover.sets(), one.directories) == (((1, 3, 9), (3,), (9,)), ())
@@ -127,7 +127,7 @@ def test_completion_waits_for_all_added_replicas() -> None:
 
 
 def test_completion_waits_for_the_minimum_without_the_removed_replicas() -> None:
-    """Guard 50: in sync are two, of which one would be left."""
+    """Guard 50: two replicas are in sync, but only one of them stays."""
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=2)
     mover.move((4, 3, 5))
     mover.fence(5)
@@ -166,7 +166,8 @@ def test_an_eligible_replica_is_not_in_sync_and_completes_nothing() -> None:
 
 
 def test_a_leader_that_is_removed_is_followed_by_the_first_of_the_target() -> None:
-    """Trap 7, KAFKA-12803: the former leader learns that its proposal completed the move."""
+    """Trap 7, KAFKA-12803: the former leader learns from the response that its proposal completed
+    the reassignment."""
     mover = Mover(ON_TWO)
     mover.move((3, 2))
     assert mover.propose(1, 2, 3) is ErrorCode.NEW_LEADER_ELECTED
@@ -182,7 +183,7 @@ def test_trap_01_a_target_below_the_minimum_completes() -> None:
 
 
 def test_trap_02_a_shrink_waits_for_all_that_stay() -> None:
-    """KAFKA-16218: no replica in sync is given up for a lagging one."""
+    """KAFKA-16218: no replica in sync is removed in favour of a lagging one."""
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=1)
     mover.move((3, 1))
     assert mover.sets() == ((3, 1, 2), (), (2,))
@@ -200,7 +201,7 @@ def test_trap_02_a_shrink_to_the_lagging_replica_waits() -> None:
 
 
 def test_trap_06_a_new_controller_completes_what_no_record_completed() -> None:
-    """KAFKA-4214: the minimum was lowered in the brokers' files, and no record says so."""
+    """KAFKA-4214: the minimum was lowered in the brokers' files, so no record shows it."""
     mover = Mover(STUCK, min_isr=2)
     mover.look()
     assert mover.one.is_moving
@@ -253,7 +254,7 @@ def test_another_target_that_drops_no_replica_keeps_the_leader_epoch() -> None:
 
 
 def test_a_half_copied_replica_stays_an_added_one() -> None:
-    """Kafka would count a replica that was added before as an original one."""
+    """Kafka would treat a replica that was added by an earlier reassignment as an original one."""
     mover = Mover(ON_TWO)
     mover.move((3, 1))
     mover.move((3, 2))
@@ -276,7 +277,7 @@ def test_the_original_replicas_as_target_end_the_reassignment_in_the_order_that_
 
 
 def test_a_cancellation_takes_the_added_replicas_away() -> None:
-    """Trap 3, KAFKA-13972: they leave the in-sync replicas, and the leader epoch rises."""
+    """Trap 3, KAFKA-13972: they leave the in-sync replicas, and the leader epoch is raised."""
     mover = Mover(ON_TWO)
     mover.move((3, 4))
     mover.propose(1, 2, 3)
@@ -287,7 +288,8 @@ def test_a_cancellation_takes_the_added_replicas_away() -> None:
 
 
 def test_trap_05_a_cancellation_keeps_the_order_that_the_reassignment_made() -> None:
-    """As in Kafka: [1,2,3] to [4,2,1] and back is [2,1,3], with another preferred leader."""
+    """As in Kafka: a move from [1,2,3] to [4,2,1] and its cancellation give [2,1,3], with another
+    preferred leader."""
     mover = Mover(partition())
     mover.move((4, 2, 1))
     mover.move(None)
@@ -321,7 +323,7 @@ def test_a_cancellation_of_a_shrink_raises_the_leader_epoch_too() -> None:
 
 
 def test_trap_04_a_cancellation_never_empties_the_in_sync_replicas() -> None:
-    """KAFKA-14424, guard 53: it would be an unclean election in disguise."""
+    """KAFKA-14424, guard 53: it would be an unclean election that no user asked for."""
     mover = Mover(ON_TWO, min_isr=1)
     mover.move((3, 4))
     mover.propose(1, 2, 3)
@@ -354,7 +356,7 @@ def test_added_replicas_lead_last_and_removed_ones_before_them() -> None:
 
 
 def test_leadership_does_not_return_to_an_added_replica_by_itself() -> None:
-    """KAFKA-10149: and one such partition does not stop the others."""
+    """KAFKA-10149. One such partition does not stop the others."""
     mover = Mover(
         partition((1, 2, 3), replicas=(3, 4, 1, 2), adding=(3, 4), removing=(1, 2)),
         partition((1, 2), replicas=(2, 1)),

@@ -1,4 +1,4 @@
-"""What a request for a reassignment is refused for, and which partitions are known to move."""
+"""The reasons to refuse a reassignment, and the list of partitions that are being reassigned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker comes, is fenced, stops and goes, and what becomes of its partitions with it."""
+"""A broker registers, is fenced, stops and is unregistered: the effects on its partitions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -168,7 +168,7 @@ def test_what_a_returning_disk_is_believed(
 
 
 def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
-    """A replica named as damaged is never trusted, whatever else speaks for it."""
+    """A replica that is reported as damaged is never trusted, whatever other evidence there is."""
     request = registration(ONE, previous_broker_epoch=0, damaged={"logs": [0, 7], "gone": [1]})
     eligible = partition(isr=(), elr=(ONE, TWO), leader=NO_NODE)
     image = image_of(partition(isr=(ONE,)), partition(isr=(ONE,)), partition())

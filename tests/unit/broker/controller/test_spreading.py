@@ -1,7 +1,7 @@
-"""New partitions are spread over racks and brokers: the properties P1 to P7 of placement.
+"""New partitions are spread over racks and brokers: properties P1 to P7 of the placement.
 
-The fast form samples the numbers of partitions, the slow form tries all of them. `case` names one
-input in the message of a failure.
+The fast form samples the numbers of partitions, and the slow form tries all of them. `case`
+identifies an input in the message of a failure.
 """
 
 import os
@@ -24,7 +24,7 @@ RANDOM_COUNT = 1_000_000
 
 
 def layouts() -> Iterator[tuple[int, ...]]:
-    """The sizes of up to five racks with together up to seven brokers."""
+    """Yield the sizes of up to five racks with up to seven brokers in total."""
     for count in range(1, RACKS_MAX + 1):
         for sizes in combinations_with_replacement(range(1, BROKERS_MAX + 1), count):
             if sum(sizes) <= BROKERS_MAX:
@@ -96,7 +96,7 @@ def test_every_layout_for_every_number_of_partitions() -> None:
 
 
 def check_random(chance: Random) -> None:
-    """Place a topic, then more partitions of it, beside other topics."""
+    """Create a topic and then more partitions of it, while other topics exist."""
     racks = racks_of([chance.randint(1, 3) for _ in range(chance.randint(1, 4))])
     if chance.random() < 0.5:
         racks = racks_of([chance.randint(1, 3)] * chance.randint(1, 4))
@@ -119,10 +119,10 @@ def check_random(chance: Random) -> None:
 
 
 def can_level_leaders(racks: Racks, topic: PlacementCounts, new: Sequence[Sequence[int]]) -> bool:
-    """Whether other leaders of the new partitions could be more level with the existing ones, which
-    stay.
+    """Return True if other leaders of the new partitions would be spread more evenly. The existing
+    leaders stay.
 
-    Leadership can move from a broker along a chain of partitions, each from its leader to one of
+    Leadership can move from a broker along a chain of partitions, from the leader of each to one of
     its other replicas.
     """
     for source in racks:

@@ -1,8 +1,9 @@
-"""Random lives of members against the promises a group makes, whatever they and the disk do.
+"""Random histories of group members, with faults of clients, disk and broker. The promises of a
+group always hold.
 
-A client here behaves like a real one: it joins, shares out when it leads, asks for its share, sends
-heartbeats, and does what an answer tells it. Chance lets it die, leave, start again, change its
-subscription, be slow; lets the disk hold writes back and refuse them, and the broker start again.
+A client behaves like a real one: it joins, computes the assignment if it is the leader, syncs,
+sends heartbeats and follows the responses. At random a client dies, leaves, restarts, changes its
+subscription or is slow. The disk delays or refuses writes, and the broker restarts.
 """
 
 from random import Random
@@ -25,7 +26,7 @@ FORGET_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
 class Actor:
-    """One client's program."""
+    """One simulated client."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -41,7 +42,7 @@ class Actor:
 
 
 class World:
-    """A group, its actors, and what has been promised to them."""
+    """A group, its clients, and the promises made to them."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -101,7 +102,7 @@ class World:
                 self._act(actor)
 
     def heal(self) -> None:
-        """End all faults: before long every member has a stable share."""
+        """End all faults. Soon every member has a stable assignment."""
         self.scene.is_held = False
         while self.scene.held:
             self.scene.let_store()
@@ -150,7 +151,7 @@ class World:
         self._settle(actor)
 
     def _settle(self, actor: Actor) -> None:
-        """Take an answer in, if there is one."""
+        """Process a response if there is one."""
         if actor.asked is None or actor.asked.reply is None:
             return
         reply, actor.asked = actor.asked.reply, None
@@ -232,7 +233,7 @@ def test_a_group_keeps_its_promises(name: str) -> None:
 
 
 def test_the_lives_are_lively() -> None:
-    """The model would prove nothing if its groups never came to anything."""
+    """The model would prove nothing if its groups never became stable."""
     worlds = [lives(Random(seed), 600) for seed in range(10)]
     assert sum(world.rebalances for world in worlds) > 100
     assert sum(world.shares for world in worlds) > 150

@@ -1,4 +1,4 @@
-"""Groups over a broker that was stopped for a while, and over timeouts of zero."""
+"""Groups after the broker's process was stopped for a while, and with timeouts of zero."""
 
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.membership import HEARING_MS, STOPPED_MS_MIN
@@ -8,14 +8,15 @@ from tests.unit.broker.group_scene import Client, Scene
 
 
 def ring_after_a_stop(scene: Scene, now_ms: int) -> None:
-    """The broker was stopped: no deadline on the way was looked at."""
+    """Continue after the process was stopped. No deadline was handled in the meantime."""
     scene.now_ms = now_ms
     scene.shard.members.ring(scene.moment)
     scene._perform()
 
 
 def test_members_outlive_a_broker_that_was_stopped() -> None:
-    """Their heartbeats lie in sockets unread when the broker looks at its deadlines again."""
+    """When the broker handles its deadlines again, the members' heartbeats are still unread in the
+    sockets."""
     client = Client("a")
     scene = stable(client)
     ring_after_a_stop(scene, 60_000)
@@ -53,7 +54,7 @@ def test_a_rebalance_waits_a_little_longer_after_a_stop() -> None:
 
 
 def test_absent_static_members_without_a_rebalance_timeout_keep_no_loop_busy() -> None:
-    """Each look at the group set the next deadline to now, until the member's session ended."""
+    """Each check of the group set the next deadline to now, until the member's session ended."""
     stays = Client("s", instance="i", rebalance_ms=0)
     goes = Client("d", rebalance_ms=0)
     scene = stable(stays, goes)

@@ -31,7 +31,7 @@ SCRIPTS = sorted((Path(__file__).parents[3] / "scripts").glob("*.txt"))
 
 
 class Player:
-    """Plays one script and writes down what comes of every line."""
+    """Plays a script and writes down the effects of each line."""
 
     def __init__(self) -> None:
         self.scene = Scene()
@@ -41,7 +41,7 @@ class Player:
         self.waiting: list[tuple[str, Asked]] = []
 
     def play(self, line: str) -> list[str]:
-        """Do what a line says; returns the lines that come of it."""
+        """Execute a line. Return the lines with its effects."""
         words = line.split()
         if words[0] == "config":
             known = dict(word.split("=") for word in words[1:])
@@ -65,7 +65,8 @@ class Player:
         return [INDENT + (text if at_ms == time_ms else f"{at_ms} {text}") for at_ms, text in told]
 
     def _client(self, name: str, words: list[str]) -> Client:
-        """The client of that name, itself again if it has been there before."""
+        """Return the client of this name, with its earlier member id and generation if it has
+        any."""
         known = dict(word.split("=") for word in words)
         before = self.clients.get(name, Client(name))
         return Client(

@@ -70,7 +70,7 @@ def test_a_generation_is_read_in_every_version_kafka_has_written(version: int) -
 
 
 def test_a_group_of_an_old_log_goes_on_too() -> None:
-    """Version 0 knows no rebalance time-out: the session's is taken."""
+    """Version 0 has no rebalance timeout, so the session timeout is used."""
     scene = Scene()
     key = encode_group_record(GROUP, VALUE).key
     scene.log.append(CoordinatorRecord(key, b"\x00\x00" + VALUE.encode(0)))
@@ -101,7 +101,8 @@ def test_topics_are_found_in_subscriptions_and_nowhere_else() -> None:
 
 
 def forget(scene: Scene, now_ms: int) -> int:
-    """Remove what has expired at this time; returns how many records that took."""
+    """Remove everything that has expired at this time. Return the number of records that this
+    wrote."""
     scene.now_ms = now_ms
     tombstones = scene.shard.expiry.tombstones(scene.shard.expiry.due(now_ms), now_ms)
     scene.write(*tombstones)
@@ -167,7 +168,7 @@ def test_nothing_expires_while_a_group_rebalances() -> None:
 
 
 def test_an_offset_that_is_set_in_an_old_empty_group_gets_its_full_time() -> None:
-    """Kafka would take it with the next sweep, for the group has been empty for long."""
+    """Kafka would remove it at the next sweep, because the group has been empty for long."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.leave(a)
@@ -202,7 +203,7 @@ def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> 
 
 
 def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
-    """One turn finds expired offsets, and later turns write the tombstones."""
+    """One turn of the loop finds the expired offsets, and later turns write the tombstones."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.sync(a)
@@ -223,7 +224,7 @@ def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
 
 
 def written(scene: Scene, offset: int, base_offset: int, producer_id: int | None = None) -> None:
-    """A batch with one commit of partition 0, plain or in a producer's transaction."""
+    """Return a batch with one commit for partition 0, with or without a transaction."""
     committed = CommittedOffset(offset, 3, "note", 10)
     record = CoordinatorRecord(encode_offset_key(GROUP, *T0), encode_offset_value(committed))
     scene.shard.replay_batch(header(base_offset, producer_id), [record])
@@ -246,7 +247,7 @@ def ended(scene: Scene, producer_id: int, *, is_commit: bool) -> None:
 
 
 def seen(scene: Scene) -> tuple[int | None, bool]:
-    """The committed offset, and True if it can still change without a request."""
+    """Return the committed offset, and True if a pending transaction can still change it."""
     found = scene.shard.committed(GROUP, T0)
     return None if found is None else found.offset, scene.shard.offsets.is_unstable(GROUP, T0)
 
@@ -305,7 +306,8 @@ def test_deleting_takes_what_a_transaction_holds_too() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_tombstone_takes_nothing_that_was_written_behind_it(is_commit: bool) -> None:
-    """A transaction's offsets are replayed when they are written, a tombstone once it is safe."""
+    """The offsets of a transaction are replayed when they are written, but a tombstone only when it
+    is committed."""
     scene = Scene()
     written(scene, 5, 0)
     written(scene, 6, 1, producer_id=1000)
@@ -344,7 +346,7 @@ def judged(shard: GroupShard, request: TxnOffsetCommitRequest) -> ErrorCode:
 
 
 def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
-    """KIP-447; without a member and a generation nothing is compared, as before version 3."""
+    """KIP-447. Without a member id and a generation nothing is checked, as before version 3."""
     scene, a = Scene(), Client("a", instance="i1")
     stranger = Client("x", member_id="stranger", generation=1)
     assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
@@ -361,7 +363,8 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
 
 
 def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generation() -> None:
-    """A reader that assigns its partitions itself may still have an instance id (Java does)."""
+    """A consumer that assigns its partitions itself can still have an instance id, for example in
+    Java."""
     scene, a = Scene(), Client("a")
     alone = Client("x", instance="i1", member_id="x", generation=-1)
     assert judged(scene.shard, transactional(alone)) is ErrorCode.NONE
@@ -375,7 +378,8 @@ def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generat
 def test_a_static_member_that_could_not_be_stored_leaves_the_others_what_they_agreed_on(
     is_complete: bool,
 ) -> None:
-    """A member that joined in the meantime was admitted by the protocols it came back with."""
+    """A member that joined in the meantime was admitted because of the protocols of the returning
+    member."""
     a = Client("a", instance="i1", protocols=("range",), session_ms=60_000)
     b = Client("b", protocols=("range", "sticky"))
     scene = Scene()

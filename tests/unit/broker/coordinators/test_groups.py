@@ -1,4 +1,4 @@
-"""Groups with members: what each request is refused with, and what a member may rely on."""
+"""Groups with members: the refusal of each request, and the promises to members."""
 
 from typing import Any
 
@@ -11,7 +11,8 @@ from tests.unit.broker.group_scene import GROUP, Asked, Client, Scene, subscript
 
 
 def stable(*clients: Client, scene: Scene | None = None) -> Scene:
-    """A group of these clients, the first of which leads, each with a share named after it."""
+    """Return a stable group of these clients. The first one leads. Each has an assignment with its
+    name."""
     scene = scene or Scene()
     for client in clients:
         scene.join(client)
@@ -79,7 +80,7 @@ def test_a_refused_join_disturbs_no_member(client: Client, code: ErrorCode) -> N
 
 
 def test_a_member_id_is_given_out_once_and_kept_for_one_session() -> None:
-    """KIP-394: a client that loses the answer does not leave a member behind."""
+    """KIP-394: a client that loses the response leaves no unused member in the group."""
     scene = Scene()
     client = Client("a", session_ms=5_000)
     assert error(scene.join(client, needs_id=True)) is ErrorCode.MEMBER_ID_REQUIRED
@@ -95,7 +96,8 @@ def test_static_members_are_not_asked_to_come_twice() -> None:
 
 
 def test_a_static_member_has_its_place_in_a_full_group_when_it_starts_again() -> None:
-    """Kafka refuses it, which ends the consumer, until the session of what it was is over."""
+    """Kafka refuses it until the session of its former member has expired, which ends the
+    consumer."""
     a, b = Client("a", instance="i1"), Client("b", instance="i2")
     scene = stable(a, b, scene=Scene(size_max=2))
     again = scene.join(Client("a", instance="i1"))
@@ -148,7 +150,7 @@ def test_a_second_join_of_a_waiting_member_answers_the_first() -> None:
 
 
 def test_pitfall_36_members_that_join_all_at_once_all_get_a_share() -> None:
-    """No live member becomes unknown or gets an empty assignment, however their requests mix."""
+    """No live member becomes unknown or gets an empty assignment, in any order of the requests."""
     clients = [Client(f"c{number}") for number in range(20)]
     scene = Scene(delay_ms=3_000)
     asked = [scene.join(client) for client in clients]

@@ -86,7 +86,7 @@ def request(
 
 
 def commit(shard: GroupShard, wanted: OffsetCommitRequest, now_ms: int = 100) -> ErrorCode:
-    """Judge, and replay what would be written."""
+    """Validate a commit, and replay the records that it writes."""
     try:
         outcome = shard.commit(wanted, at(now_ms), topic_with)
     except ApiError as error:
@@ -187,14 +187,15 @@ def test_groups_that_only_a_transaction_knows_count_for_the_limit() -> None:
 
 
 class OneByOne(OffsetTable):
-    """Refuses to be gone through as a whole."""
+    """A table that fails if all of it is iterated."""
 
     def places(self) -> Iterator[GroupPartition]:
         raise AssertionError("all places are looked at for the sake of one group")
 
 
 def test_deleting_a_group_does_not_look_at_the_others() -> None:
-    """A request may delete every group of a shard, and would look at all for each of them."""
+    """A request can delete every group of a shard. A search through all groups for each of them
+    would be slow."""
     shard = new_shard()
     shard.offsets = OneByOne()
     commit(shard, request(partition=1))
@@ -241,8 +242,8 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
 
 
 def test_what_was_under_way_behind_an_older_tombstone_goes_with_its_topic() -> None:
-    """An offset was deleted and committed again, and its topic was deleted before that was on
-    disk."""
+    """An offset was deleted and committed again. Then its topic was deleted before the commit was
+    on disk."""
     shard = new_shard()
     (record,) = shard.commit(request(), at(100), topic_with).records
     tombstone = CoordinatorRecord(record.key, None)
@@ -325,7 +326,7 @@ def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
 def test_offsets_of_a_topic_that_went_are_none_of_its_namesakes(
     committed_for: UUID | None, pending_for: UUID | None, left: int | None, is_empty: bool
 ) -> None:
-    """One written before topics' ids were is believed."""
+    """A committed offset without a topic id, as written by old versions, is accepted."""
     table, place = OffsetTable(), GroupPartition("g", TopicPartition("logs", 0))
     if committed_for is not None:
         table.put(place, CommittedOffset(5, 2, "", 1, topic_id=committed_for, log_offset=1))

@@ -22,7 +22,7 @@ def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) ->
 
 
 def test_a_groups_place_is_worked_out_once() -> None:
-    """One request asks for it some times over, and names may be long."""
+    """One request needs the partition of a group several times, and names can be long."""
     shard_of.cache_clear()
     assert {shard_of("x" * 32_000, 50) for _ in range(3)} == {2}
     assert shard_of.cache_info().misses == 1

@@ -70,7 +70,7 @@ def test_nothing_joins_while_markers_are_written(state: TxnState) -> None:
 
 
 def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
-    """All operations of a producer, and those on its behalf."""
+    """Return all operations of a producer, and those that others do for it."""
     shard = ledger.shard
     return {
         "add": lambda one: shard.add_partitions(*identity(one), [A], 1),
@@ -126,7 +126,8 @@ def test_a_move_that_could_not_be_written_has_not_happened() -> None:
 
 
 def test_a_move_without_a_record_has_not_happened() -> None:
-    """No later request would end it, so the id would be pending until the next start."""
+    """No later request would end the transaction, so its id would be pending until the next
+    start."""
     ledger = Ledger()
     for _ in range(2):
         with pytest.raises(EncodeError):
@@ -292,7 +293,7 @@ LOADED_MS = 7_000
 
 
 def moved(ledger: Ledger) -> TxnShard:
-    """The shard, when another node has it."""
+    """Return the shard after it has moved to another node."""
     ledger.reload()
     ledger.shard.begin(LOADED_MS)
     return ledger.shard
@@ -341,7 +342,7 @@ LOOK_MS = 10_000
 
 
 def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
-    """The time in ms after which an abandoned transaction is aborted, while the machine's clock
+    """Return the time in ms after which an abandoned transaction is aborted if the machine's clock
     jumps by `jump_ms`."""
     opened_ms = ledger.in_state(TxnState.ONGOING).start_ms
     shard, left_ms = ledger.shard, LOOK_MS // 2
@@ -358,7 +359,8 @@ def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
 def test_a_clock_that_is_set_neither_aborts_a_transaction_nor_keeps_it_open(
     jump_ms: int, jump_at_ms: int
 ) -> None:
-    """The transaction is aborted at its timeout, up to one look early or two looks late."""
+    """The transaction is aborted at its timeout, at most one check too early or two checks too
+    late."""
     aborted_ms = looked_after(Ledger(), jump_ms, jump_at_ms)
     assert -LOOK_MS <= aborted_ms - TIMEOUT_MS <= 2 * LOOK_MS
 
@@ -408,7 +410,7 @@ def test_an_id_with_something_open_never_expires(state: TxnState) -> None:
 
 
 def test_an_id_that_is_used_again_does_not_expire() -> None:
-    """The ids are found in one turn, and given up in later ones."""
+    """One turn of the loop finds the ids, and later turns remove them."""
     ledger = Ledger()
     for name in ("used", "pending", "old"):
         ledger.begin(transactional_id=name)
@@ -456,7 +458,7 @@ class Filters(list[int]):
 
 
 def test_listing_does_not_search_long_filters_for_each_transaction() -> None:
-    """A hundred thousand of each would hold the loop for minutes."""
+    """A hundred thousand filters and as many transactions would block the loop for minutes."""
     ledger = Ledger()
     for name in ("a", "b", "c"):
         ledger.begin(transactional_id=name)

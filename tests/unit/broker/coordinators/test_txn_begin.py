@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: fencing, resuming, and epochs that run out."""
+"""InitProducerId with a transactional id: fencing, resuming, and exhausted epochs."""
 
 from dataclasses import replace
 
@@ -130,7 +130,7 @@ def test_an_id_that_expired_is_resumed_under_a_new_producer_id() -> None:
 
 
 def test_a_producer_that_aborts_by_init_gets_its_next_epoch() -> None:
-    """librdkafka does so when it has to give up a transaction and wants a new epoch."""
+    """librdkafka does this when it must give up a transaction and needs a new epoch."""
     ledger = Ledger()
     before = ledger.in_state(TxnState.ONGOING)
     known = (before.producer_id, before.producer_epoch)

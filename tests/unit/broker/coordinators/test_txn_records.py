@@ -1,4 +1,5 @@
-"""The transaction log's records, against bytes laid out by hand after Kafka's definitions."""
+"""Records of the transaction log, compared with bytes that were written by hand from Kafka's
+definitions."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""When a Fetch is answered: at once, with enough, early for another request, or in time."""
+"""When a Fetch is answered: immediately, with enough data, early because of another request, or at
+its time limit."""
 
 from collections.abc import Iterator
 
@@ -36,14 +37,14 @@ def park(rig: Rig, offset: int = 0, *, min_bytes: int = 1, listener: str = "HOST
 
 
 def listing(topic: str = "t", partition: int = 0) -> bytes:
-    """A ListOffsets, as it waits behind a fetch."""
+    """Return a ListOffsets request that waits behind a fetch."""
     request = list_request(topic, LATEST_TIMESTAMP)
     request.topics[0].partitions[0].partition_index = partition
     return Asked(request, 7, "HOST").frame.tobytes()
 
 
 def clean(rig: Rig, log: Log) -> None:
-    """Clean once, as far as can be."""
+    """Compact once, as far as possible."""
     job = plan_cleaning(log, rig.clock.now_ms(), MAP_BYTES)
     assert job is not None
     while not rig.broker.parts.replicas.logs.clean(log, job):
@@ -73,7 +74,8 @@ def test_a_fetch_that_wants_more_goes_on_waiting(rig: Rig) -> None:
 
 @pytest.mark.parametrize("is_cleaned", [False, True])
 def test_a_reader_in_a_closed_segment_does_not_wait(*, is_cleaned: bool) -> None:
-    """One answer never has more than the rest of a segment, however much lies behind it."""
+    """A response never has more than the rest of a segment, even if later segments have more
+    data."""
     rig = Rig(log_cleaner_min_cleanable_ratio=0)
     rig.create("t", segment_bytes="300", cleanup_policy="compact" if is_cleaned else "delete")
     for number in range(12):
@@ -344,7 +346,7 @@ def test_a_deleted_topic_is_news_to_a_session(rig: Rig) -> None:
 
 
 def test_readers_that_do_not_know_zstd_are_told_so_by_a_topic_of_that_codec(rig: Rig) -> None:
-    """As in Kafka, it is the topic's setting that decides, not what its batches hold."""
+    """As in Kafka, the topic's setting decides, and not the codec of its batches."""
     rig.create("z", compression_type="zstd")
     rig.ask(produce_request("z", batch_of([b"x"])), 9)
     wanted = {4: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 9: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

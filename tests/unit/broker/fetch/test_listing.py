@@ -1,4 +1,5 @@
-"""ListOffsets by time: searches are done in turns of the loop, and everything else at once."""
+"""ListOffsets by time: searches are spread over turns of the loop, and everything else is answered
+immediately."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ SEARCH_NS = 15_000_000
 
 
 class Searches:
-    """What the logs are asked for, each search taking its time, and in which turn of the loop."""
+    """Records each search of a log and the turn of the loop in which it ran. Each search takes some
+    time."""
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
@@ -65,7 +67,7 @@ def rig() -> Iterator[Rig]:
 
 
 def listed(*timestamps: int) -> ListOffsetsRequest:
-    """Each partition in turn, asked for a time of its own."""
+    """List an offset of each partition, for a different time each."""
     partitions = [
         ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         for index, timestamp in enumerate(timestamps)
@@ -117,7 +119,7 @@ def test_the_ends_of_logs_are_told_at_once_and_in_their_place(rig: Rig) -> None:
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
-    """Kafka notes an epoch when it begins, not with its first record."""
+    """Kafka records an epoch when it begins, and not with its first record."""
     rig = Rig()
     rig.create("t")
     if is_deleted:
@@ -139,7 +141,7 @@ def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
 
 
 def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
-    """Decision 0015: only its header was judged."""
+    """Decision 0015: the broker had validated only the header of the batch."""
     damaged = batch_of([b"b" * 100], timestamp_ms=NOW + 10, codec=Codec.GZIP)
     damaged[HEADER_BYTES:] = bytes(len(damaged) - HEADER_BYTES)
     stamp_max_timestamp(damaged, NOW + 10)

@@ -1,4 +1,4 @@
-"""Pitfalls of a new broker on the reading side that have no file of their own."""
+"""Pitfalls of a new broker in reading that have no other file of tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rig() -> Iterator[Rig]:
 
 
 def produce(rig: Rig, *times: int, size: int = 1) -> None:
-    """One batch with a record per time."""
+    """Produce one batch with a record for each timestamp."""
     batch = build_batch([NewRecord(None, b"v" * size, time) for time in times])
     data = TopicProduceData(
         name="logs", partition_data=[PartitionProduceData(index=0, records=batch)]
@@ -82,7 +82,7 @@ def offset_at(rig: Rig, time: int, topic: str = "logs", *, version: int = 7, **o
 
 
 def register(rig: Rig, node_id: int, host: str, port: int) -> None:
-    """A broker of the cluster, as it is known on the clients' listener."""
+    """Register a broker with its address on the clients' listener."""
     order = registration(node_id, "HOST", host, port)
     rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
@@ -138,7 +138,7 @@ def test_pitfall_37_a_partition_that_lies_elsewhere_is_not_an_unknown_one(rig: R
 def test_pitfall_38_a_disk_that_fails_a_read_is_a_retriable_code(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception, version: int, wanted: ErrorCode
 ) -> None:
-    """Clients of versions below 6 do not know the code for it."""
+    """Clients with versions below 6 do not know the error code for it."""
     produce(rig, NOW)
 
     def broken(*_: object, **__: object) -> None:
@@ -167,7 +167,8 @@ def test_pitfall_38_a_disk_that_fails_a_look_up_is_a_retriable_code(
 def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
     rig: Rig, time: int, version: int
 ) -> None:
-    """Else a client that missed a change of leaders would begin at another log's offsets."""
+    """Otherwise a client that missed a change of leaders would start at an offset of another
+    log."""
     produce(rig, NOW)
     rig.power_cut(random.Random(1))
     epoch = rig.broker.parts.replicas.find("logs", 0).leader_epoch
@@ -192,7 +193,7 @@ def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
 def test_offsets_are_listed_whatever_the_client_says_it_is(
     rig: Rig, replica_id: int, listener: str
 ) -> None:
-    """As in Kafka; a development version of kafka-python says 0, and would ask forever."""
+    """As in Kafka. A development version of kafka-python sends 0, and would retry for ever."""
     produce(rig, NOW, NOW + 10)
     # Written and not committed: no client on a client listener learns of it.
     rig.send(produce_request("logs", batch_of([b"x"], timestamp_ms=NOW + 20)), 9)
@@ -214,7 +215,7 @@ def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() 
 
 
 def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens() -> None:
-    """No name is looked up or made up: librdkafka might try one by IPv6 first."""
+    """No name is resolved or invented, because librdkafka might try such a name by IPv6 first."""
     # Port 0 is any that is free: a mill may be running beside the tests.
     bound = {"host": "0.0.0.0", "port": 0}
     outside = bound | {"advertised_host": "192.0.2.7", "advertised_port": 19092}

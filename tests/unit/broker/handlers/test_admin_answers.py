@@ -1,4 +1,4 @@
-"""The answers of the administrative APIs in every version: results, and the codes of refusals."""
+"""Responses of the administrative APIs in every version: results and error codes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
 
 
 def test_a_deletion_of_records_that_cannot_be_made_durable_is_no_success(rig: Rig) -> None:
-    """A crash could bring the records back, and the client must know that they can be there."""
+    """The records could come back after a crash, and the client must know this."""
     fill(rig, 5)
     rig.disk.refuses = lambda path, operation: operation == "write" and "checkpoint" in path
     answer = delete_records(rig, "logs", 0, 3)

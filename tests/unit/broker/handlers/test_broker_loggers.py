@@ -1,4 +1,4 @@
-"""Resource type 8: how much each logger of the broker says, seen and changed while it runs."""
+"""Resource type 8: the levels of the broker's loggers, described and changed at run time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ DYNAMIC_BROKER_LOGGER = 6
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    """The loggers are the process's, so what a test has set is taken back."""
+    """Yield a broker. Afterwards restore the levels, because loggers belong to the whole
+    process."""
     names = ("root", *logging.root.manager.loggerDict)
     levels = {name: logging.getLogger(name).level for name in names if name != "root"}
     root_level = logging.root.level
@@ -173,8 +174,8 @@ def test_a_logger_resource_named_twice_is_refused_each_time(rig: Rig) -> None:
 
 
 def test_the_older_request_does_not_know_loggers(rig: Rig) -> None:
-    """As in Kafka: the older request would reset unnamed loggers to a default that they do not
-    have."""
+    """As in Kafka. The older request would reset each logger that it does not name to a default,
+    but loggers have none."""
     resource = AlterConfigsRequestResource(resource_type=LOGGER, resource_name=SELF)
     answer = rig.ask(AlterConfigsRequest(resources=[resource]), 2).responses[0]
     assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""Settings: what holds, where it comes from, and how it changes."""
+"""Settings: their values, their sources, and their changes."""
 
 from dataclasses import replace
 from typing import Any
@@ -72,7 +72,8 @@ def cluster() -> Cluster:
 
 
 def test_all_settings_are_described_where_none_is_named(cluster: Cluster) -> None:
-    """Null and the empty list mean the same; some clients send the one, some the other."""
+    """Null and the empty list mean the same, because some clients send null and others an empty
+    list."""
     everything = entries(describe(cluster, keys=None))
     assert len(everything) > 20
     assert entries(describe(cluster, keys=[])).keys() == everything.keys()
@@ -116,7 +117,7 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
 
 
 def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
-    """Tools look these keys up; no client can set them."""
+    """Tools read these keys, and no client can set them."""
     one, other = (
         Listener(host=host, port=port, advertised_host=name, advertised_port=port)
         for host, port, name in (("0.0.0.0", 9092, "broker-1"), ("::1", 9192, "::1"))

@@ -21,7 +21,7 @@ WITHOUT_MEMBER_ID, WITH_MEMBER_ID = 3, 4
 
 
 def prepared(**settings: Any) -> Rig:
-    """A broker with one shard of each kind, whose groups do not wait for more members."""
+    """Return a broker with one shard of each kind, whose groups do not wait for more members."""
     rig = Rig(
         None,
         group_initial_rebalance_delay_ms=0,

@@ -39,7 +39,7 @@ def upsertion(
 def altered(
     rig: Rig, *changes: ScramCredentialDeletion | ScramCredentialUpsertion
 ) -> list[tuple[str, int]]:
-    """The error codes by user."""
+    """Return the error codes by user."""
     request = AlterUserScramCredentialsRequest(
         deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
         upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
@@ -107,7 +107,8 @@ def test_credentials_that_are_refused(
 
 @pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "User:shop", "é", "n" * 65, "a\n", "*"])
 def test_pitfall_9_a_name_that_could_not_log_in_is_refused(name: str) -> None:
-    """Redpanda #9567, #15253: such users were created, and no client could use them."""
+    """Redpanda #9567, #15253: such users could be created, but no client could log in as one of
+    them."""
     assert altered(Rig(), upsertion(name)) == [(name, ErrorCode.UNACCEPTABLE_CREDENTIAL)]
 
 

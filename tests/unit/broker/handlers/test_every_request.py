@@ -1,4 +1,5 @@
-"""Every API in every version: absent objects have their code, and broken requests do no harm."""
+"""Every API in every version: missing objects get the right error code, and malformed requests do
+no harm."""
 
 from __future__ import annotations
 
@@ -302,7 +303,8 @@ NAMELESS = {
 
 
 def spoken(key: ApiKey) -> range:
-    """The versions with a format; those of Produce below 3 are offered and refused (pitfall 1)."""
+    """Return the versions that have a format. Produce versions below 3 are advertised but refused
+    (pitfall 1)."""
     return client_versions(key)
 
 
@@ -317,7 +319,7 @@ def rig() -> Iterator[Rig]:
 
 
 def codes(value: object) -> set[ErrorCode]:
-    """Every error code anywhere in an answer."""
+    """Yield every error code anywhere in a response."""
     if isinstance(value, list):
         return set().union(*(codes(one) for one in value))
     if not isinstance(value, Struct):
@@ -364,9 +366,9 @@ def test_a_cut_request_closes_its_connection_and_nothing_else(rig: Rig, key: Api
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name.lower())
 def test_pitfall_07_wild_requests_are_answered_parked_or_refused(rig: Rig, key: ApiKey) -> None:
-    """Random values everywhere: whatever comes back can be read in the version of the request.
+    """All values are random, and every response can be decoded in the version of the request.
 
-    `Asked.answer` looks for arrays that are null, here and in every other test of the rig.
+    `Asked.answer` also checks for null arrays, in every test that uses the rig.
     """
     examples = Examples(1000 + int(key))
     for version in spoken(key):
@@ -382,7 +384,7 @@ def test_pitfall_07_wild_requests_are_answered_parked_or_refused(rig: Rig, key: 
 
 
 def settle(rig: Rig, asked: Asked) -> None:
-    """Write, sync and replay whatever the request has set going."""
+    """Write, sync and replay everything that the request has started."""
     if asked.session.has_staged:
         asked.session.has_staged = False
         rig.broker.parts.produces.settle()

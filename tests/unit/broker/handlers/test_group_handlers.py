@@ -1,4 +1,4 @@
-"""Groups by way of the whole broker: every version of every request, restarts, and the stop."""
+"""Group requests to a whole broker: every version of every request, restarts, and the stop."""
 
 import random
 from collections.abc import Iterator
@@ -132,7 +132,7 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
 def test_a_member_id_is_a_text_that_every_answer_can_carry(
     rig: Rig, instance_id: str | None
 ) -> None:
-    """The member id is the client's own name with a suffix."""
+    """The member id is the client's name with a suffix."""
     request = joining(group_instance_id=instance_id)
     asked = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
     rig.start_request(asked)
@@ -218,7 +218,7 @@ def test_every_version_of_describe(rig: Rig, version: int) -> None:
 
 
 def test_what_is_asked_for_again_and_again_is_answered_once(rig: Rig) -> None:
-    """Otherwise a request of some kilobytes would have an answer of gigabytes."""
+    """Otherwise a request of some kilobytes could have a response of gigabytes."""
     commit(rig, 5)
     described = rig.ask(DescribeGroupsRequest(groups=["g"] * 1_000 + ["h"]), 5).groups
     assert [one.group_id for one in described] == ["g", "h"]
@@ -266,7 +266,7 @@ def test_every_version_of_delete(rig: Rig, version: int) -> None:
 
 
 def live_longer_than_offsets(rig: Rig) -> None:
-    """Offset 5 is committed by a member that stays for longer than 10 minutes, and leaves."""
+    """A member stays for more than 10 minutes, commits offset 5, and leaves."""
     joined = join(rig)
     sync(rig, joined)
     commit(rig, 5, joined)
@@ -278,8 +278,9 @@ def live_longer_than_offsets(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", ApiKey.OFFSET_FETCH.valid_versions)
 def test_who_has_not_heard_of_the_offsets_topic_is_no_coordinator(version: int) -> None:
-    """A client was sent here by a broker that has. Kafka has no other code for OffsetFetch: with
-    COORDINATOR_NOT_AVAILABLE aiokafka gives up, and its application gets the error."""
+    """A broker that knows the offsets topic has sent the client here. Kafka has no other error code
+    for OffsetFetch: after COORDINATOR_NOT_AVAILABLE aiokafka gives up, and its application gets the
+    error."""
     if version >= 8:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
         code = Rig().ask(asked, version).groups[0].error_code
@@ -362,7 +363,7 @@ def stored(rig: Rig) -> dict[str, int]:
 
 
 def test_in_doubt_no_offset_is_said_to_be_deleted(rig: Rig) -> None:
-    """The next coordinator can have an offset; this one writes nothing and waits for nothing."""
+    """The next coordinator can have an offset, but this one writes and waits for nothing."""
     assert commit(rig, 1) is ErrorCode.NONE
     place = OffsetDeleteRequestPartition(partition_index=1)
     topic = OffsetDeleteRequestTopic(name="logs", partitions=[place])
@@ -399,7 +400,8 @@ def test_pitfall_08_every_version_of_fetch_knows_nothing_of_an_unknown_group(
 def test_a_refused_fetch_of_offsets_never_looks_like_nothing_committed(
     rig: Rig, version: int
 ) -> None:
-    """A reader that takes a refusal for "nothing" begins again at an end of the log."""
+    """A consumer that reads a refusal as "no committed offset" would start at one end of the
+    log."""
     commit(rig, 5)
     rig.broker.parts.groups.find("g").shard = None
     wanted = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -419,7 +421,7 @@ def test_a_refused_fetch_of_offsets_never_looks_like_nothing_committed(
 
 
 def test_a_commit_too_large_for_the_log_says_so() -> None:
-    """Notes within their limit, but together more than a batch may hold."""
+    """Each metadata text is within its limit, but together they exceed the size of a batch."""
     rig = undelayed(message_max_bytes=1_000)
     partitions = [
         OffsetCommitRequestPartition(
@@ -452,7 +454,8 @@ def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
 
 
 def test_a_parked_join_delays_no_other_group(rig: Rig) -> None:
-    """Heartbeats of others are answered while one waits: they come on other connections."""
+    """Heartbeats of other groups are answered while a join waits, because they use other
+    connections."""
     first = join(rig)
     sync(rig, first)
     second = rig.ask(joining(), 9)

@@ -1,4 +1,4 @@
-"""Requests that are wrong in a way Kafka has an answer of its own for, which tools look at."""
+"""Invalid requests for which Kafka has special responses that tools check."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.unit.broker.rig import Rig
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
 def test_a_wrong_timeout_is_said_before_there_is_any_coordinator(timeout_ms: int) -> None:
-    """A retriable code would have the client ask for a coordinator forever."""
+    """A retriable error code would make the client look for a coordinator for ever."""
     request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=timeout_ms)
     assert Rig().ask(request, 4).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
@@ -66,7 +66,7 @@ def test_of_a_setting_given_twice_the_last_value_holds() -> None:
 def test_a_marker_comes_from_a_coordinator_that_can_be(
     coordinator_epoch: int, code: ErrorCode
 ) -> None:
-    """-1 is what DescribeProducers shows of a producer without a marker, so tools may send it."""
+    """DescribeProducers reports -1 for a producer without a marker, so tools may send -1."""
     rig = Rig()
     rig.create("t")
     topic = WritableTxnMarkerTopic(name="t", partition_indexes=[0])

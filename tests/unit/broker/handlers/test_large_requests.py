@@ -1,7 +1,8 @@
-"""The cost of a request with the maximum number of elements, counted in calls and not in time.
+"""The cost of a request with the maximum number of elements, measured in function calls and not in
+time.
 
-For every served API each array it has is filled, once with names that exist nowhere and once with
-one and the same that does. A call takes a tenth of a microsecond or two.
+The test fills each array of every served API in two ways: with different names that do not exist,
+and with one existing name repeated. A call takes 0.1 to 0.2 microseconds.
 """
 
 import sys
@@ -35,7 +36,7 @@ def rig() -> Iterator[Rig]:
 
 
 def array_paths(cls: type[Struct], version: int) -> Iterator[Path]:
-    """The way to every array of a message, through arrays and structs."""
+    """Yield the path to every array of a message, through arrays and structs."""
     for field in cls.fields:
         if not field.in_version(version) or field.kind not in ("array", "struct"):
             continue
@@ -47,7 +48,7 @@ def array_paths(cls: type[Struct], version: int) -> Iterator[Path]:
 
 
 def filled(cls: type[Struct], path: Path, version: int, *, is_known: bool) -> Any:
-    """A struct with one element in every array on the way, and many in the last."""
+    """Return a struct with one element in each array of the path, and many in the last one."""
     value = cls()
     for field in cls.fields:
         if field.kind == "string" and field.in_version(version):
@@ -78,7 +79,7 @@ def element(field: Field, rest: Path, version: int, *, is_known: bool) -> Any:
 
 
 def numbered(one: Any, number: int) -> Any:
-    """The same with a name, or a number, of its own."""
+    """Give the value a different name or number."""
     if isinstance(one, str):
         return f"{one}{number}"
     if isinstance(one, int):
@@ -93,7 +94,7 @@ def numbered(one: Any, number: int) -> Any:
 
 
 def calls_of(rig: Rig, asked: Asked) -> int:
-    """Count the functions that the broker calls for a request, those of C included."""
+    """Count the function calls of the broker for a request, including functions written in C."""
     count = 0
 
     def note(_: FrameType, event: str, __: object) -> None:

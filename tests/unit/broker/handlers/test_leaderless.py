@@ -48,7 +48,7 @@ def take_leader(rig: Rig, index: int) -> None:
 
 
 def place_on_another(rig: Rig, listener: str) -> None:
-    """A topic on a second broker, which has this listener alone."""
+    """Create a topic on a second broker that has only this listener."""
     order = registration(2, listener, "far", 9)
     rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
@@ -63,7 +63,7 @@ def place_on_another(rig: Rig, listener: str) -> None:
 
 
 def leaders(answer: Any) -> list[tuple[int, int]]:
-    """Code and leader of every partition of the one topic."""
+    """Return the error code and the leader of every partition of the only topic."""
     (topic,) = answer.topics
     assert topic.error_code == ErrorCode.NONE
     return [(one.error_code, one.leader_id) for one in topic.partitions]
@@ -94,7 +94,7 @@ def test_a_partition_without_a_leader_says_so_page_by_page(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", range(13))
 def test_a_leader_without_the_clients_listener_is_no_address_for_it(rig: Rig, version: int) -> None:
-    """Clients before version 6 do not know the error code for it."""
+    """Clients with versions below 6 do not know the error code for it."""
     place_on_another(rig, "MILL")
     code = ErrorCode.LISTENER_NOT_FOUND
     if version < LISTENERS_SINCE:

@@ -58,7 +58,7 @@ def exists(rig: Rig, name: str) -> bool:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_topics_are_asked_for_by_an_empty_list_and_all_by_none(rig: Rig, version: int) -> None:
-    """Version 0 knows no null: there the empty list asks for all."""
+    """Version 0 has no null, so an empty list asks for all topics there."""
     assert names_in(ask(rig, version)) == ([] if version else ["a", "b"])
     if version:
         assert names_in(rig.ask(MetadataRequest(topics=None), version)) == ["a", "b"]
@@ -69,7 +69,8 @@ def test_no_topics_are_asked_for_by_an_empty_list_and_all_by_none(rig: Rig, vers
 def test_pitfall_17_a_missing_topic_is_made_at_once_for_who_consents(
     rig: Rig, version: int
 ) -> None:
-    """The answer has the topic already: a few UNKNOWN in a row end a client's patience."""
+    """The response already has the topic, because clients give up after a few UNKNOWN responses in
+    a row."""
     (topic,) = ask(rig, version, "made").topics
     assert (topic.name, topic.error_code, len(topic.partitions)) == ("made", ErrorCode.NONE, 1)
     assert topic.partitions[0].leader_id == 1
@@ -125,7 +126,7 @@ def test_a_topic_that_the_disk_refuses_has_no_leader_yet(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if one])
 def test_pitfall_16_the_internal_topics_are_flagged_as_such(rig: Rig, version: int) -> None:
-    """Clients that subscribe by a pattern leave out what is flagged, and only that."""
+    """Clients that subscribe by a pattern skip exactly the topics with this flag."""
     make_coordinators(rig)
     topics = rig.ask(MetadataRequest(topics=None), version).topics
     found = {one.name: one.is_internal for one in topics}
@@ -145,7 +146,7 @@ def test_pitfall_16_the_internal_topics_are_flagged_page_by_page(rig: Rig) -> No
 def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
     rig: Rig, version: int
 ) -> None:
-    """kafka-python has compiled Kafka's own schema; it must decode exactly our fields."""
+    """kafka-python has compiled Kafka's own schema, so it must decode exactly our fields."""
     make_coordinators(rig)
     asked = rig.send(MetadataRequest(topics=None), version)
     frame = b"".join(bytes(chunk) for chunk in asked.slot.answer or ())[4:]  # type: ignore[call-overload]  # bytes-like
@@ -191,7 +192,7 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
 def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     fenced: tuple[int, ...], leader_id: int, named: int
 ) -> None:
-    """A client waits for a named broker that it cannot reach."""
+    """A client would wait for a named controller that it cannot reach."""
     brokers = {
         number: BrokerImage(
             number, Uuid(int=number), 5, {"HOST": ("h", number)}, None, number in fenced

@@ -189,7 +189,7 @@ def test_version_0_asks_for_a_safe_downgrade_in_its_own_word(allows: bool, why: 
 
 
 def passed_on(request: Any, key: ApiKey, error: ApiError) -> Any:
-    """Return the enveloped answer when the controller refuses a forwarded order."""
+    """Return the response in the envelope when the controller refuses a forwarded order."""
     version = key.valid_versions[-1]
     answers: list[Any] = []
     metadata: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Requests that move replicas, or ask which move: slices, answers, and the list."""
+"""Requests that reassign partitions or list reassignments: slices, responses, and the list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STILL = partition((1, 2), replicas=(1, 2))
 
 
 def asked(count: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
-    """A request for the partitions of the topic `logs`, and for one of another."""
+    """Return a request for partitions of the topic `logs` and for one of another topic."""
     numbers = [
         ReassignablePartition(partition_index=one, replicas=replicas) for one in range(count)
     ]
@@ -48,12 +48,13 @@ def asked(count: int, replicas: list[int] | None) -> AlterPartitionReassignments
 
 
 class ScriptedMetadata:
-    """Decides orders by an image; from the order `fails_at` on it refuses them."""
+    """Decides orders with an image. It refuses the order `fails_at` and all later ones."""
 
     def __init__(
         self, image: MetadataImage, fails_at: int = 1_000, *, is_elsewhere: bool = False
     ) -> None:
-        """`is_elsewhere`: the controller is another node, whose refusals come as answers."""
+        """With `is_elsewhere` the controller is another node, so its refusals arrive as
+        responses."""
         self.image = image
         self.orders: list[AlterPartitionReassignmentsRequest] = []
         self._fails_at = fails_at
@@ -86,7 +87,7 @@ class Session:
 
 
 class AnswerTaker:
-    """The call of a handler; it keeps the answer."""
+    """A double of a handler's call that stores the response."""
 
     session = Session()
 
@@ -105,7 +106,7 @@ def altered(metadata: Any, request: AlterPartitionReassignmentsRequest) -> Any:
 
 
 def test_a_large_request_goes_to_the_controller_in_slices() -> None:
-    """The batches of 6,000 partitions that move to three other brokers, one batch each."""
+    """The slices of 6,000 partitions that move to three other brokers are one batch each."""
     metadata = ScriptedMetadata(image_of(*[partition((1,), replicas=(1,))] * MANY, nodes=FIVE))
     request = asked(MANY, [5, 4, 3])
     request.allow_replication_factor_change = True

@@ -1,4 +1,4 @@
-"""The answers between coordinators of transactions and leaders of partitions."""
+"""Responses that transaction coordinators and partition leaders send each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.broker.txn_rig import A, B, Doubtful, TxnProducer, read_stable, 
 
 
 class Between:
-    """The listener BROKER of a rig's broker, as far as transactions go."""
+    """The transaction handlers of the listener BROKER of a rig's broker."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -37,7 +37,7 @@ class Between:
         )
 
     def ask(self, message: Message, version: int, session: Any = None) -> Asked:
-        """Send a request as broker 2, on a new connection if none is given."""
+        """Send a request as broker 2, on a new connection if no session is given."""
         key = ApiKey(message.api_key)
         asked = Asked(message, version, "BROKER")
         asked.session = session or FakeSession("BROKER", 1)
@@ -48,7 +48,7 @@ class Between:
         return asked
 
     def verify(self, producer: TxnProducer, *partitions: TopicPartition, **changes: Any) -> Any:
-        """Ask to verify a producer's transaction; return the answer for each partition."""
+        """Ask to verify a producer's transaction. Return the answer for each partition."""
         values: dict[str, Any] = {
             "transactional_id": producer.transactional_id,
             "producer_id": producer.producer_id,
@@ -72,7 +72,7 @@ class Between:
         ]
 
     def mark(self, producer: TxnProducer, session: Any = None, **changes: Any) -> Asked:
-        """Ask for an abort's marker in A."""
+        """Ask for an abort marker in partition A."""
         values = {
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
@@ -205,7 +205,8 @@ def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
     rig: Rig, between: Between
 ) -> None:
     """The deposed coordinator does not know its successor, and confirms a transaction that is over.
-    The batch would open a transaction that no client ends, or that the next one ends (KIP-890)."""
+    The batch would open a transaction that no client ends, or that the producer's next one ends
+    (KIP-890)."""
     producer = TxnProducer(rig).ready()
     producer.add(A)
     producer.put(A, b"x")
@@ -219,8 +220,8 @@ def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
 
 
 def test_a_marker_by_a_link_that_was_given_up_ends_nothing(rig: Rig, between: Between) -> None:
-    """The sender repeated the marker on its next link, so the transaction can be complete and
-    another one open."""
+    """The sender repeated the marker on its next connection. So the transaction can be complete,
+    and the producer can have opened another one."""
     older, newer = FakeSession("BROKER", 1), FakeSession("BROKER", 2)
     epoch = rig.broker.parts.transactions.find("id").leader_epoch
     producer = TxnProducer(rig).ready()

@@ -1,4 +1,5 @@
-"""Records of the metadata log: what the first release wrote, and what only a cluster writes."""
+"""Metadata records: the records that the first release wrote, and those that only a cluster
+writes."""
 
 import tarfile
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
 
 
 def test_a_change_stands_in_the_log_as_kafka_writes_it() -> None:
-    """KIP-966's fields have tags 6 and 7, directories 8 though an older version has them."""
+    """The fields of KIP-966 have the tags 6 and 7. Directories have tag 8, although an older
+    version of the record has them."""
     record = PartitionChangeRecord(
         partition_id=2,
         topic_id=TOPIC_ID,

@@ -34,7 +34,7 @@ TOPIC_ID = Uuid(int=50)
 
 
 def image_of(records: list[MetadataRecord], end_offset: int) -> MetadataImage:
-    """Return the image of the records, through their encoding."""
+    """Return the image after a round trip of the records through their encoding."""
     read = [decode_record(encode_record(one)) for one in records]
     return MetadataDelta(MetadataImage()).replay_all(read).image(end_offset)
 
@@ -44,7 +44,7 @@ def comes_back(image: MetadataImage) -> bool:
 
 
 def everything() -> list[MetadataRecord]:
-    """Records that give every field of an image a value other than its default."""
+    """Return records that set every field of an image to a value other than its default."""
     register = RegisterBrokerRecord(
         broker_id=3, incarnation_id=Uuid(int=3), broker_epoch=9, rack="b", log_dirs=[Uuid(int=7)]
     )
@@ -101,7 +101,7 @@ def credential(name: str, mechanism: int, salt: bytes = b"salt") -> UserScramCre
 
 
 def test_the_credentials_of_a_delta() -> None:
-    """A session ends because its credential is among them, also after a snapshot."""
+    """A changed credential in the delta ends the sessions of its user, also after a snapshot."""
     base = image_of([credential("kept", 1), credential("other", 1), credential("gone", 2)], 3)
     removal = RemoveUserScramCredentialRecord(name="gone", mechanism=2)
     changes: list[MetadataRecord] = [

@@ -1,4 +1,4 @@
-"""The broker's counters and timers, and how Prometheus reads them."""
+"""The broker's counters and timers, and the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def test_rates_are_taken_from_one_look_to_the_next(rig: Rig) -> None:
 
 
 def test_a_broker_that_serves_is_ready_once_it_is_in_service(rig: Rig) -> None:
-    """One of several serves a moment before the others count on it: topics made then get fewer
-    replicas, or none."""
+    """A broker of a cluster serves before the others regard it as in service. Topics created then
+    get fewer replicas, or none."""
     status = BrokerStatus(rig.broker, 0)
     assert rig.broker.is_serving
     assert not status.status().ready

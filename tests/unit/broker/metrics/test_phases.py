@@ -1,7 +1,7 @@
 """The broker's own measurements, from their source to `/metrics` and `/status`.
 
-Requests come in by a connection of a whole broker. Time for them is what the test says, and a
-thousandth of a millisecond for each look at the clock.
+Requests come in on a connection of a whole broker. The test sets the time, and each reading of the
+clock adds a microsecond.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _PLAIN = re.compile(r"^millrace_broker_(\w+) ([0-9.]+)$", re.MULTILINE)
 
 
 class Ticks:
-    """A rig's time for durations: the test advances it, and each look advances it a little."""
+    """The rig's clock for durations: the test advances it, and each reading advances it a
+    little."""
 
     def __init__(self, world: SimWorld) -> None:
         self._world = world
@@ -65,7 +66,7 @@ def rig() -> Iterator[Rig]:
 
 
 class Peer:
-    """A client's end of a connection to the broker."""
+    """The client's end of a connection to the broker."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -84,13 +85,13 @@ class Peer:
         self.link.connection_made(transport)
 
     def stuff(self) -> None:
-        """Leave no room for answers."""
+        """Fill the socket, so that no answer can be written."""
         with suppress(BlockingIOError):
             while True:
                 self.transport.socket.send(bytes(1 << 16))
 
     def take_all(self) -> None:
-        """Make room, until every answer has left."""
+        """Read from the socket until every answer has left."""
 
         def has_left() -> bool:
             with suppress(BlockingIOError):
@@ -103,7 +104,7 @@ class Peer:
         wait_until(has_left, 20, "the answers leave")
 
     def arrive(self, data: bytes) -> None:
-        """One read of the loop."""
+        """Deliver one read of the loop."""
         self.link.get_buffer(-1)[: len(data)] = data
         self.link.buffer_updated(len(data))
 
@@ -123,7 +124,7 @@ def details(rig: Rig) -> Any:
 
 
 def plain(rig: Rig) -> dict[str, float]:
-    """Every number at `/metrics` that has no labels."""
+    """Return every number at `/metrics` that has no labels."""
     return {name: float(value) for name, value in _PLAIN.findall(text(rig))}
 
 

@@ -1,4 +1,5 @@
-"""Warnings that a client can cause: a few of each kind in a minute, and how many were left out."""
+"""Warnings that a client can cause: a few of each kind per minute, and the number of suppressed
+ones."""
 
 import logging
 from typing import Any
@@ -14,7 +15,7 @@ logger = logging.getLogger("tests.warnings")
 
 
 class NoLink:
-    """A connection of which only the end is wanted."""
+    """A connection that only records how it was closed."""
 
     peer = "192.0.2.7:1"
     peer_host = "192.0.2.7"

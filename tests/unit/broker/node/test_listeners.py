@@ -1,4 +1,4 @@
-"""What the listeners of a broker share, and what each has to itself."""
+"""The state that all listeners of a broker share, and the state of each listener."""
 
 from broker.budget import LOOP_TURN_NS_MAX
 from broker.config import BROKER_LISTENER

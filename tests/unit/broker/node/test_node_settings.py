@@ -1,4 +1,4 @@
-"""Settings of nodes changed at run time: for one, for all, stored, and in force."""
+"""Settings of brokers that change at run time: for one broker, for all, stored, and applied."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def test_a_topic_shows_where_on_the_node_its_value_comes_from(rig: Rig) -> None:
 
 
 def test_the_brokers_own_topics_keep_the_codec_of_their_writer(rig: Rig) -> None:
-    """Their batches are never opened on the way in, so they must not claim another codec."""
+    """The broker never decompresses the batches of these topics, so they must not name another
+    codec."""
     put(rig, ALL, "compression.type", "zstd")
     rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
     found = described(rig, "__consumer_offsets", TOPIC)["compression.type"]
@@ -306,7 +307,7 @@ OTHER_VALUES = {
 
 
 def other_value(key: str) -> str:
-    """A right value of a setting that is not its default."""
+    """Return a valid value of a setting that is not its default."""
     row = BROKER_ROWS[key][1]
     if key in OTHER_VALUES:
         return OTHER_VALUES[key]

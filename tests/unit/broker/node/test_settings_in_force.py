@@ -1,4 +1,5 @@
-"""Settings of the node, each moved away from its default and felt by a request or a log."""
+"""Settings of the broker: each gets a value other than its default, and a request or a log shows
+the effect."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def test_a_transaction_may_take_no_longer_than_the_node_allows() -> None:
 
 
 def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
-    """More than there are brokers is refused, as if the request had said so."""
+    """A default above the number of brokers is refused as if the request had named it."""
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=-1)
     for factor, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_REPLICATION_FACTOR)):
         rig = Rig(default_replication_factor=factor)
@@ -78,7 +79,7 @@ def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
 
 
 def cleanings(caplog: pytest.LogCaptureFixture, within_ms: int = 20_000, **settings: Any) -> int:
-    """How often a partition of many keys is cleaned until nothing of it is dirty."""
+    """Return how often a partition with many keys is compacted until no dirty records are left."""
     caplog.clear()
     rig = Rig(None, log_cleaner_min_cleanable_ratio=0, **settings)
     rig.disk.now_ms = rig.clock.now_ms()
@@ -117,7 +118,8 @@ def test_nothing_is_cleaned_where_the_node_does_not_want_it(
 def test_records_of_the_page_cache_are_looked_at_as_often_as_the_node_says(
     interval_ms: int,
 ) -> None:
-    """They are due after a millisecond, but the next look comes only after the interval."""
+    """The records are due for a sync after a millisecond, but the next check comes only after the
+    interval."""
     rig = Rig(log_flush_interval_messages=1_000, log_flush_scheduler_interval_ms=interval_ms)
     rig.create("t", flush_ms="1")
     rig.send(produce_request("t", build_batch([NewRecord(None, b"v", rig.clock.now_ms())])), 9)

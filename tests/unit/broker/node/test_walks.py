@@ -1,6 +1,7 @@
 """How many files of the broker a request passes through, and how often it moves between them.
 
-The limits are today's counts. They only fall: lower a limit when a walk has become shorter.
+The limits are today's counts, and may only be lowered: lower a limit when a walk has become
+shorter.
 """
 
 import re

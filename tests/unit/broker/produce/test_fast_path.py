@@ -1,4 +1,4 @@
-"""The short way of a Produce gives what the long way gives, or declines."""
+"""The fast path of a Produce gives the same result as the normal path, or declines the request."""
 
 from collections.abc import Iterator
 from random import Random
@@ -31,7 +31,7 @@ VERSIONS = range(3, 10)
 
 
 class Way:
-    """One connection to a broker of its own; `is_fast` lets it take the short way."""
+    """A connection to a separate broker. With `is_fast` it may use the fast path."""
 
     def __init__(self, *, is_fast: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
@@ -41,7 +41,7 @@ class Way:
         self.short_count = 0
 
     def send(self, frame: bytes) -> Slot:
-        """As the connection does, one read a frame."""
+        """Deliver each frame in a separate read, as the connection does."""
         session, dispatcher = self.session, self.rig.broker.listeners.clients
         view = memoryview(bytearray(frame))
         slot = Slot(True, len(view))
@@ -59,7 +59,7 @@ class Way:
         return slot
 
     def outcome(self, frame: bytes, version: int) -> Any:
-        """The answer after a sync, or the name of the error that ends the connection."""
+        """Return the answer after a sync, or the name of the error that closes the connection."""
         try:
             slot = self.send(frame)
         except WireError as error:
@@ -72,7 +72,7 @@ class Way:
 
 
 def answer_in(slot: Slot, version: int) -> Any:
-    """The decoded answer; None when there is none yet."""
+    """Return the decoded answer, or None if there is none yet."""
     if not slot.answer:
         return slot.answer
     data = b"".join(bytes(chunk) for chunk in slot.answer)  # type: ignore[call-overload]
@@ -170,7 +170,7 @@ def test_both_ways_write_the_largest_timestamp_that_a_client_has_not_set(
 
 
 def random_shape(chance: Random) -> dict[str, Any]:
-    """What the requests of one producer have in common."""
+    """Return the fields that all requests of one producer share."""
     return {
         "topic": chance.choice(("t", "t", "t", "nowhere", "__consumer_offsets")),
         "partition": chance.choice((0, 0, 1)),
@@ -217,7 +217,8 @@ def test_whatever_comes_both_ways_agree(ways: tuple[Way, Way]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_zstd_is_for_clients_that_can_know_it(ways: tuple[Way, Way], version: int) -> None:
-    """A client that writes an older version may not read what it has written (KIP-110)."""
+    """A client that sends an older version may be unable to read the batch that it wrote
+    (KIP-110)."""
     wanted = ErrorCode.NONE if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     for way in ways:
         codes = []
@@ -230,7 +231,7 @@ def test_zstd_is_for_clients_that_can_know_it(ways: tuple[Way, Way], version: in
 
 
 def like_the_last(way: Way, acks: int = 1, timeout_ms: int = 1_000) -> Slot:
-    """Two of a kind; the slot of the second, which took the short way."""
+    """Send two equal requests. Return the slot of the second one, which used the fast path."""
     for _ in range(2):
         request = produce_request("t", batch_of([b"x"]), required_acks=acks, timeout_ms=timeout_ms)
         slot = way.send(framed(request, 9))

@@ -1,4 +1,5 @@
-"""Produce requests whose batches must be opened: in turns of the loop, in order, one at a time."""
+"""Produce requests whose batches must be decompressed: over several turns of the loop, in order,
+one at a time."""
 
 from collections.abc import Generator, Iterator
 from typing import TypeAlias
@@ -34,7 +35,8 @@ TOPIC_RESOURCE = 2
 
 
 class Looks:
-    """How batches are looked at: in two steps each, which take their time, and in which turn."""
+    """Records the decompression of batches and the turn of each step. Each batch takes two
+    steps."""
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
@@ -87,7 +89,7 @@ def looks(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 def request_of(*batches: tuple[int, bytes | bytearray]) -> ProduceRequest:
-    """One Produce with a batch for each of these partitions, in this order."""
+    """Return one Produce request with a batch for each of these partitions, in this order."""
     data = [PartitionProduceData(index=index, records=batch) for index, batch in batches]
     return ProduceRequest(
         acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=data)]
@@ -99,7 +101,7 @@ def wide() -> ProduceRequest:
 
 
 def numbered(*sequences: int) -> ProduceRequest:
-    """Batches of one idempotent producer, all for one partition."""
+    """Return batches of one idempotent producer for one partition."""
     batches = [
         batch_of([b"%d" % one], producer_id=5, producer_epoch=0, base_sequence=one)
         for one in sequences
@@ -119,7 +121,7 @@ def outcomes(asked: Asked) -> list[tuple[ErrorCode, int]]:
 
 
 def is_held(asked: Asked) -> bool:
-    """Whether its connection starts nothing behind it."""
+    """Return True if the connection starts no request behind this one."""
     return asked.session.held is asked.slot
 
 

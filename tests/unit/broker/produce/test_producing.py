@@ -1,4 +1,4 @@
-"""When a Produce is answered: after the sync it waits for, and never before."""
+"""A Produce is answered after the sync that it waits for, and never before."""
 
 import errno
 import random
@@ -227,7 +227,7 @@ def test_a_deleted_topic_takes_no_other_topic_of_the_request_with_it(rig: Rig) -
 
 
 def delete_before_the_data_is_synced(rig: Rig, topic: str) -> None:
-    """Only the metadata is synced."""
+    """Delete the topic before its data is synced. Only the metadata is synced."""
     rig.send(DeleteTopicsRequest(topic_names=[topic]), 5)
     marked = rig.flusher.marked
     rig.flusher.marked = {log: None for log in marked if log.topic_id.int == 1}
@@ -274,7 +274,7 @@ def settled(rig: Rig, request: ProduceRequest) -> Asked:
 
 
 def test_a_topic_wants_no_more_replicas_in_sync_than_it_has(rig: Rig) -> None:
-    """KIP-966: the effective minimum. Such a topic could be read and never written."""
+    """KIP-966: the effective minimum. Otherwise such a topic could be read but never written."""
     rig.create("strict", min_insync_replicas="2")
     taken = rig.send(produce_request("strict", batch_of([b"x"])), 9)
     rig.flusher.sync()
@@ -296,7 +296,8 @@ def test_what_was_acknowledged_survives_any_power_cut() -> None:
 
 
 def run_until_the_power_goes(chance: random.Random) -> None:
-    """Produces, commits and topics; whatever was answered must be there after the cut."""
+    """Run producers, commits and topic changes until a power cut. Everything that was acknowledged
+    must survive."""
     rig = Rig(log_segment_bytes=chance.choice([400, 2_000, 100_000]))
     rig.create("t", 2)
     rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
@@ -371,8 +372,8 @@ def of_sequence(topic: str, sequence: int, epoch: int = 0) -> ProduceRequest:
 
 
 def test_what_a_full_disk_refused_first_comes_first(rig: Rig) -> None:
-    """A client takes the success of a later request for that of an earlier one whose answer it has
-    lost: behind a refused batch no other of the same producer may be taken, known or not."""
+    """If a response is lost, a client takes the success of a later request as that of the earlier
+    one. So after a refused batch the broker accepts no later batch of the same producer."""
     rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
     asked = rig.send(of_sequence("t", 3), 9)
     assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -403,7 +404,7 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
 
 
 def test_a_leader_in_doubt_ends_no_producer(rig: Rig) -> None:
-    """Its successor may have the batches that it lacks, and lead by now."""
+    """The next leader can have batches that this broker lacks, and can be the leader already."""
 
     def put(epoch: int, sequence: int) -> ErrorCode:
         batch = batch_of([b"x"], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
@@ -454,7 +455,7 @@ def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) 
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("left", [5, 30, 64])
 def test_a_cut_batch_is_refused_for_good(rig: Rig, left: int, version: int) -> None:
-    """CORRUPT_MESSAGE would have the client repeat it forever."""
+    """CORRUPT_MESSAGE would make the client retry for ever."""
     asked = rig.send(produce_request("t", batch_of([b"x"])[:left]), version)
     assert code_of(asked) is ErrorCode.INVALID_RECORD
     assert not ErrorCode.INVALID_RECORD.retriable

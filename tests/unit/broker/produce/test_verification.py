@@ -1,4 +1,4 @@
-"""Whether a producer may write in a transaction whose coordinator is another broker."""
+"""Whether a producer may write in a transaction that another broker coordinates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARD_EPOCH = 5
 
 
 class Elsewhere:
-    """A coordinator that answers when the test does."""
+    """A coordinator on another broker. The test sends its answers."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[Owner, list[TopicPartition], Callable[[Codes], None]]] = []
@@ -51,13 +51,13 @@ class Elsewhere:
         self.questions.append((owner, list(partitions), answered))
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, **codes: ErrorCode) -> None:
-        """To the oldest question; the same of every partition, or by index `p0=...`."""
+        """Answer the oldest question: the same for all partitions, or per index with `p0=...`."""
         _, partitions, answered = self.questions.pop(0)
         answered({one: codes.get(f"p{one.partition}", code) for one in partitions})
 
 
 class Ignored:
-    """Waits for a marker and does nothing."""
+    """Waits for a marker and ignores the result."""
 
     def reached(self) -> None:
         pass
@@ -88,7 +88,7 @@ def end_of(rig: Rig, place: TopicPartition = A) -> int:
 
 
 def end_transaction(rig: Rig, producer: TxnProducer, place: TopicPartition = A) -> None:
-    """What the coordinator elsewhere does: an abort's marker comes."""
+    """Write the abort marker of the coordinator on the other broker."""
     replica = rig.broker.parts.replicas.find(*place)
     marker = TxnMarker(producer.producer_id, producer.producer_epoch, False, SHARD_EPOCH)
     rig.broker.parts.markers.write_once(replica, marker, Ignored(), rig.clock.monotonic_ms() + 1)
@@ -190,8 +190,8 @@ def test_what_was_refused_of_a_transaction_that_has_ended_is_not_waited_for(
 def test_a_marker_between_the_answer_and_the_append_makes_the_answer_void(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, times: int
 ) -> None:
-    """Otherwise the batch would open a transaction that no client ends (KIP-890). The second time
-    there is a marker already and none is written: it ends the transaction all the same."""
+    """Otherwise the batch would open a transaction that no client ends (KIP-890). In the second
+    case the log already has a marker and gets no other. It still ends the transaction."""
     for _ in range(times):
         late = producer.send(A, b"late")
         end_transaction(rig, producer)
@@ -287,7 +287,7 @@ def test_offsets_of_a_transaction_that_has_ended_meanwhile_are_refused(
 def test_offsets_are_refused_where_the_group_has_moved_meanwhile(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, comes_back: bool
 ) -> None:
-    """Kafka's producer would take NOT_LEADER_OR_FOLLOWER for the end of everything here."""
+    """Kafka's producer would treat NOT_LEADER_OR_FOLLOWER as a fatal error here."""
     controller, place = Controller(rig), rig.broker.parts.groups.partition_of("g")
     asked = send_offsets(rig, producer, 7)
     controller.take(place)
@@ -303,7 +303,7 @@ def test_offsets_are_refused_where_the_group_has_moved_meanwhile(
 def test_in_doubt_no_offsets_are_refused_by_what_the_log_holds(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere
 ) -> None:
-    """The log of who leads it by now may have the marker that this one lacks."""
+    """The log of the current leader can have a marker that this log lacks."""
     first = send_offsets(rig, producer, 7)
     coordinator.answer()
     settle(rig)

@@ -1,4 +1,4 @@
-"""Replicas for the quorum's tests: three voters at birth, and the steps that lead to a role."""
+"""Replicas for the quorum's tests: three initial voters, and the steps that lead to a role."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def new_quorum(
 
 
 def leader_quorum(**options: object) -> Quorum:
-    """Replica 1 as the leader of the next epoch at 0 ms, its first record durable."""
+    """Return replica 1 as the leader of the next epoch at 0 ms. Its first record is durable."""
     quorum = new_quorum(**options)  # type: ignore[arg-type]
     sounding = quorum.step(Tick(), 0)
     asking = quorum.step(granted(sounding.sends[0], quorum.replica.epoch), 0)
@@ -79,7 +79,7 @@ def leader_quorum(**options: object) -> Quorum:
 
 
 def follower_quorum(leader_id: int = 2, epoch: int = 1, **options: object) -> tuple[Quorum, Send]:
-    """Replica 1 as a follower at 0 ms, with the Fetch it has given out."""
+    """Return replica 1 as a follower at 0 ms, and the Fetch that it has sent."""
     quorum = new_quorum(**options)  # type: ignore[arg-type]
     ready = quorum.step(Received(1, BeginQuorumEpoch(CLUSTER, ME, leader_id, epoch)), 0)
     return quorum, ready.sends[-1]
@@ -103,13 +103,13 @@ def fetch(
     wait_ms: int = 500,
     epoch: int | None = None,
 ) -> Fetch:
-    """A Fetch of another replica in the epoch of this one."""
+    """Return a Fetch of another replica in the epoch of this one."""
     epoch = quorum.replica.epoch if epoch is None else epoch
     return Fetch(CLUSTER, who, epoch, offset, last_epoch, known, wait_ms, 1_000)
 
 
 def fetched(send: Send, *batches: bytes, committed: int = 0, leader: int = 2) -> RequestAnswered:
-    """The leader's answer to a Fetch that this replica has sent."""
+    """Return the leader's response to a Fetch of this replica."""
     request = send.request
     assert isinstance(request, Fetch)
     answer = FetchAnswer(

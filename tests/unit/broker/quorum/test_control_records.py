@@ -47,7 +47,7 @@ def test_every_kind_comes_back_with_its_offset() -> None:
 
 
 def test_bytes_are_kafkas() -> None:
-    """Keys and values as Kafka's ControlRecordType and message definitions lay them out."""
+    """Keys and values have the layout of Kafka's ControlRecordType and message definitions."""
     batch = build_control_batch(
         [KRaftVersion(kraft_version=1), voters_record(VoterSet([Voter(TWO)])), ALL[0]],
         base_offset=0,

@@ -96,7 +96,7 @@ def granted_by(request_id: int, epoch: int) -> RequestAnswered:
 
 
 def test_a_vote_of_another_epoch_does_not_elect() -> None:
-    """For example a vote granted to an earlier life of this process, under the same request id."""
+    """For example, an earlier process with the same request id has received the vote."""
     quorum, saved = candidate()
     quorum.step(VoteSaved(saved), 1)
     last_id = quorum.replica.request_count
@@ -107,7 +107,7 @@ def test_a_vote_of_another_epoch_does_not_elect() -> None:
 
 
 def test_a_candidates_time_begins_when_its_vote_is_durable() -> None:
-    """Otherwise no candidate could be elected on a disk slower than the time-out."""
+    """Otherwise no candidate could be elected if its disk is slower than the election timeout."""
     quorum, saved = candidate()
     assert quorum.next_deadline_ms == NEVER_MS
     quorum.step(VoteSaved(saved), 5_000)
@@ -307,7 +307,7 @@ def test_one_voter_alone_elects_itself_in_one_chain_of_steps() -> None:
 
 
 def test_an_emptied_disk_does_not_vote() -> None:
-    """KIP-853: the voter set names a directory that is gone."""
+    """KIP-853: the voter set names a directory that no longer exists."""
     other_disk = ReplicaKey(ME.node_id, Uuid(int=99))
     quorum = new_quorum(other_disk)
     ready = ask(quorum, vote(TWO, 3))

@@ -46,7 +46,7 @@ SNAPSHOT = SnapshotId(40, 3)
 
 
 def answer(quorum: Quorum, send: Send, now_ms: int = 1, **fields: object) -> Ready:
-    """An answer of the leader, node 2 of epoch 1, unless told otherwise."""
+    """Give the replica an answer of its leader. The defaults are node 2 and the replica's epoch."""
     error = fields.pop("error", ErrorCode.NONE)
     leader = fields.pop("leader", 2)
     epoch = fields.pop("epoch", quorum.replica.epoch)
@@ -99,7 +99,7 @@ def test_nothing_is_committed_beyond_its_own_log() -> None:
 
 
 def test_a_late_answer_is_not_taken() -> None:
-    """Equal offsets are not enough: only the request in flight is answered."""
+    """Equal offsets are not enough: only the answer to the request in flight is accepted."""
     quorum, late = follower_quorum(epochs=[(1, 0)], end_offset=5)
     quorum.step(RequestFailed(late.request_id), 1)
     (send,) = quorum.step(Tick(), quorum.next_deadline_ms).sends

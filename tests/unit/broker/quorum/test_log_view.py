@@ -9,7 +9,7 @@ from tests.unit.broker.quorum.kit import batch
 
 
 def view(*epochs: int, start: int = 0, snapshot: SnapshotId | None = None) -> LogView:
-    """A log with a batch of one record for each epoch named."""
+    """Return a log that has a batch of one record for each named epoch."""
     log = LogView([], start, start_offset=start, snapshot_id=snapshot)
     for epoch in epochs:
         log.append(read_header(batch(offset=log.end_offset, epoch=epoch)))
@@ -127,8 +127,8 @@ def test_an_answer_that_makes_no_sense_truncates_nothing() -> None:
 
 
 def test_in_an_epoch_that_is_unknown_here_the_leaders_end_says_nothing() -> None:
-    """The end can lie within one of our batches, which is of an older epoch and diverges
-    elsewhere."""
+    """That end can lie inside one of our batches, which has an older epoch and diverges at another
+    offset."""
     log = view(1, 5, 5, 5, 7)
     assert log.common_end(QuorumEpochEnd(6, 3)) == 4
     assert log.common_end(QuorumEpochEnd(5, 3)) == 3

@@ -1,4 +1,4 @@
-"""Plays of the quorum's replicas (`tests/scripts/quorum`), each as it is written."""
+"""Plays the scripts of the quorum's replicas (`tests/scripts/quorum`)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Connections that come in, and go out, while the process has no descriptor left for them."""
+"""Incoming and outgoing connections while the process has no free file descriptor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = (5).to_bytes(4, "big") + b"hello"
 
 
 class Server:
-    """A listener whose receivers note what they hear."""
+    """A listener whose receivers record their events."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.made: list[Heard] = []
@@ -55,7 +55,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 async def is_closed(client: socket.socket) -> bool:
-    """Whether the other side closes the connection, in time, without a word."""
+    """Return True if the other side closes the connection in time, without sending anything."""
     async with asyncio.timeout(PATIENCE_S):
         try:
             return await asyncio.get_running_loop().sock_recv(client, 1) == b""
@@ -64,8 +64,8 @@ async def is_closed(client: socket.socket) -> bool:
 
 
 def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(runner: asyncio.Runner) -> None:
-    """One descriptor is free, and a connection takes two: the client must not hang, the broker must
-    not end, and a later client is served."""
+    """One descriptor is free, but a connection takes two. The client must not hang, the broker must
+    not end, and a later client must be served."""
 
     async def run() -> None:
         server = Server(asyncio.get_running_loop())

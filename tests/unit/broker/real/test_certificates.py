@@ -1,4 +1,4 @@
-"""A broker's certificate files: what is refused and with which words, and what a reload takes."""
+"""A broker's certificate files: the refusals with their messages, and the effect of a reload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.broker.real.test_tls_engine import client_context, shake
 def certificates(
     files: TlsFiles, name: str = "localhost", listener: str = "BROKER"
 ) -> Certificates:
-    """As a broker that clients or other brokers reach by that name has them."""
+    """Load the certificates as a broker does that clients or other brokers reach by that name."""
     address = Listener(
         host="127.0.0.1", port=1, advertised_host=name, advertised_port=1, security_protocol="SSL"
     )
@@ -40,7 +40,7 @@ def certificates(
 
 
 def fault(files: TlsFiles, name: str = "localhost", listener: str = "BROKER") -> tuple[str, str]:
-    """The key and the words of the only fault."""
+    """Return the key and the message of the only fault."""
     with pytest.raises(ConfigError) as caught:
         certificates(files, name, listener)
     ((key, found, expected),) = caught.value.faults
@@ -48,7 +48,7 @@ def fault(files: TlsFiles, name: str = "localhost", listener: str = "BROKER") ->
 
 
 def serial(current: Certificates, authority: TestAuthority) -> str:
-    """The number of the certificate that a new client is shown."""
+    """Return the serial number of the certificate that a new client gets."""
     client = TlsEngine(client_context(authority), server_name="localhost")
     shake(client, current.for_client())
     shown = client._tls.getpeercert()
@@ -172,7 +172,7 @@ def test_pitfall_28_an_ip_address_of_either_family(authority: TestAuthority) -> 
 
 
 def with_openssl(authority: TestAuthority, usage: str) -> KeyPair:
-    """A certificate with another purpose, which our own CA does not make."""
+    """Return a certificate with another purpose, which our own CA does not create."""
     folder = authority.folder
     (folder / "ca.key").write_bytes(authority.pair.key)
     (folder / "extensions").write_text(
@@ -194,7 +194,7 @@ def with_openssl(authority: TestAuthority, usage: str) -> KeyPair:
 
 @pytest.mark.parametrize("usage", ["serverAuth", "clientAuth"])
 def test_pitfall_26_a_certificate_for_one_side_only(authority: TestAuthority, usage: str) -> None:
-    """Told at the start of the broker, not by the first link that fails."""
+    """The broker reports it when it starts, and not only when the first connection fails."""
     key, said = fault(authority.write(pair=with_openssl(authority, usage)))
     assert key == "tls.certificate"
     assert "expected a certificate for servers and for clients (extended key usage)" in said
@@ -280,7 +280,7 @@ def test_pitfall_25_a_broken_pair_keeps_the_old_one_and_says_so_once(
 
 
 def test_pitfall_25_a_swapped_link_is_noticed(authority: TestAuthority) -> None:
-    """As a secret of Kubernetes changes: the folder behind the link is another one."""
+    """Kubernetes updates a secret in this way: the symbolic link points to another folder."""
     one, two = authority.folder / "one", authority.folder / "two"
     for folder in (one, two):
         folder.mkdir()
@@ -301,7 +301,7 @@ def test_pitfall_25_a_swapped_link_is_noticed(authority: TestAuthority) -> None:
 
 
 def test_a_key_whose_mode_is_repaired_is_taken(authority: TestAuthority) -> None:
-    """As when root writes a file, and gives it to the broker's user a moment later."""
+    """For example, root writes a file and gives it to the broker's user a moment later."""
     files = authority.write()
     current = certificates(files)
     first = serial(current, authority)

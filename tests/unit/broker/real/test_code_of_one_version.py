@@ -1,4 +1,5 @@
-"""A broker loads all of its own code before it serves, so an upgrade below it changes nothing."""
+"""A broker loads all of its own code before it serves, so an upgrade of the files does not change
+it."""
 
 import ast
 import json
@@ -23,7 +24,8 @@ print(json.dumps([code, {name: one.__file__ for name, one in sys.modules.items()
 
 
 def loaded(folder: Path) -> dict[str, Path]:
-    """The modules of a broker that got as far as its listeners, of which one is taken."""
+    """Return the modules that a broker had loaded when it opened its listeners. One of its ports is
+    in use."""
     broker = BrokerProcess(folder)
     with socket.create_server(("127.0.0.1", broker.host_port)):
         done = subprocess.run(
@@ -41,7 +43,8 @@ def loaded(folder: Path) -> dict[str, Path]:
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """The modules that code imports when it runs; what only type checkers read is left out."""
+    """Yield the modules that code imports at run time, without those that only type checkers
+    read."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue

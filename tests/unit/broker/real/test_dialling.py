@@ -1,6 +1,6 @@
-"""Links that this side asks for, on real sockets: how they stand, and each way in which they end.
+"""Connections that this side opens, on real sockets: how they open, and each way in which they end.
 
-Addresses are those of this machine, names mean what the test says, and both loops are tried.
+The addresses belong to this machine, the test defines the names, and both event loops are tested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Heard:
-    """A receiver that notes what it hears."""
+    """A receiver that records its events."""
 
     def __init__(self) -> None:
         self.link: Any = None
@@ -52,7 +52,7 @@ class Heard:
 
 
 class Dialler:
-    """A world whose names mean what the test says."""
+    """A world in which the test defines host names."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -93,7 +93,7 @@ def served() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port without a listener, which no other process gets."""
+    """Return a port that has no listener and that no other process gets."""
     with socket.socket() as bound:
         bound.bind((LOOPBACK, 0))
         yield bound.getsockname()[1]
@@ -152,7 +152,7 @@ def test_nobody_listens(runner: asyncio.Runner, free_port: int) -> None:
 
 
 def test_there_is_no_way(runner: asyncio.Runner) -> None:
-    """The kernel opens no connection to a group of machines."""
+    """The kernel opens no connection to a multicast address."""
 
     async def run() -> None:
         heard = Dialler(asyncio.get_running_loop()).dial("224.0.0.1", 9092)
@@ -164,7 +164,7 @@ def test_there_is_no_way(runner: asyncio.Runner) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """A listener whose queue is full: the kernel drops who calls."""
+    """A listener with a full queue: the kernel drops new connections."""
     with socket.create_server((LOOPBACK, 0), backlog=0) as served:
         callers = []
         while True:
@@ -239,7 +239,7 @@ def test_a_name_nobody_knows(runner: asyncio.Runner) -> None:
 
 
 def test_a_name_that_cannot_be_asked_for(runner: asyncio.Runner) -> None:
-    """Python raises UnicodeError there, which is no fault of ours."""
+    """Python raises UnicodeError for such names, which is not a bug of the broker."""
 
     async def run() -> None:
         dialler = Dialler(asyncio.get_running_loop())
@@ -424,8 +424,8 @@ def test_a_socket_that_has_called_itself_is_known() -> None:
 
 
 def test_links_of_brokers_do_not_wait_long_for_an_acknowledgement(runner: asyncio.Runner) -> None:
-    """Both sides of a link between brokers, and no side of a client's; where nothing is sent that
-    could be acknowledged, the kernel asks."""
+    """This holds for both sides of a connection between brokers, and for no client connection. If
+    nothing is sent, the kernel sends probes."""
 
     def patience(link: DialledLink) -> tuple[int, int]:
         ours: socket.socket = link.transport.get_extra_info("socket")  # type: ignore[union-attr]  # linked

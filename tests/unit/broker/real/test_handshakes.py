@@ -1,4 +1,4 @@
-"""How many handshakes a listener works on, and for how long in one turn of the loop."""
+"""How many handshakes a listener processes, and for how long in one turn of the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.real.handshakes import PLACE_NS_MAX, TURN_NS_MAX, UNDER_WAY_MAX, Han
 
 
 class Turns:
-    """A loop that the test turns by hand, and a clock that each handshake moves on."""
+    """A loop that the test turns, and a clock that each handshake advances."""
 
     def __init__(self) -> None:
         self.now_ns = 0

@@ -1,4 +1,4 @@
-"""The sending half of a connection: order, large regions, a slow peer, and its end."""
+"""The sending half of a connection: order, large regions, slow peers, and the end."""
 
 import asyncio
 import os

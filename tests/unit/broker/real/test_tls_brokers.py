@@ -1,4 +1,4 @@
-"""Links between brokers over TLS: each side believes only a certificate of this cluster."""
+"""TLS connections between brokers: each side accepts only a certificate of this cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_brokers_link_over_tls(runner: asyncio.Runner, authority: TestAuthority)
 def test_pitfall_14_a_client_is_no_broker(
     runner: asyncio.Runner, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    """No certificate, one of another CA, one of our CA for something else: no frame is read."""
+    """Without a certificate, with one of another CA, or with a client certificate of our CA, no
+    frame is read."""
     foreign = new_test_authority(tmp_path / "foreign")
     stranger, collector = tmp_path / "stranger.pem", tmp_path / "collector.pem"
     for path, pair in (
@@ -76,7 +77,7 @@ def test_pitfall_14_a_client_is_no_broker(
 def test_a_broker_that_is_not_of_the_cluster_gets_no_request(
     runner: asyncio.Runner, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    """The dialling side looks at the certificate before it sends anything."""
+    """The connecting side checks the certificate before it sends anything."""
     foreign = new_test_authority(tmp_path / "foreign")
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""TLS without sockets: two engines that are given each other's bytes, also one by one."""
+"""TLS without sockets: two engines exchange their bytes, also one byte at a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def client_context(authority: TestAuthority) -> ssl.SSLContext:
 
 
 def pair(files: TlsFiles, authority: TestAuthority) -> tuple[TlsEngine, TlsEngine]:
-    """A client and a server that have not spoken yet."""
+    """Return a client and a server that have exchanged nothing yet."""
     contexts = Contexts(files, among_brokers=False)
     client = TlsEngine(client_context(authority), server_name="localhost")
     return client, TlsEngine(contexts.clients)
 
 
 def shake(client: TlsEngine, server: TlsEngine) -> None:
-    """Let both go on until neither has anything to say."""
+    """Run both handshakes until neither side has anything to send."""
     client.handshake()
     while client.has_sealed or server.has_sealed:
         for one, other in ((client, server), (server, client)):
@@ -60,7 +60,8 @@ def test_bytes_arrive_as_they_were_in_both_directions(authority: TestAuthority) 
 def test_pitfall_29_what_a_record_holds_comes_without_another_byte(
     authority: TestAuthority,
 ) -> None:
-    """Less room than a record: the rest lies in OpenSSL, where no socket tells of it."""
+    """The buffer is smaller than a TLS record. The rest stays in OpenSSL, and no socket event
+    reports it."""
     client, server = pair(authority.write(), authority)
     shake(client, server)
     server.feed(memoryview(client.seal(b"0123456789")))
@@ -185,7 +186,7 @@ def test_the_refused_side_learns_why(authority: TestAuthority, tmp_path: Path) -
 
 
 def brokers(one: TlsFiles, other: TlsFiles) -> tuple[TlsEngine, TlsEngine]:
-    """Two brokers: the first dials the second."""
+    """Return the TLS engines of two brokers. The first connects to the second."""
     check = BrokerIdentity(CLUSTER_ID, (1, 2))
     dialling = Contexts(one, among_brokers=True).dialling
     accepting = Contexts(other, among_brokers=True).accepting
@@ -215,7 +216,7 @@ def test_brokers_know_each_other_by_certificate(authority: TestAuthority) -> Non
 def test_pitfall_14_only_a_broker_of_this_cluster_is_one(
     authority: TestAuthority, common_name: str, organisation: str, said: str
 ) -> None:
-    """Our CA may sign other certificates one day; none of them makes a broker."""
+    """Our CA may sign certificates for other purposes one day. None of them identifies a broker."""
     wrong = authority.leaf(common_name, organisation=organisation)
     client, server = brokers(authority.write("wrong", wrong), authority.write("broker-2"))
     with pytest.raises(TlsError, match=said):

@@ -76,7 +76,7 @@ def test_large_frames_and_regions_of_files(
 def test_frames_that_come_together_with_the_end_of_the_handshake(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """As from a client that does not wait; more than a handshake may have."""
+    """A client may send frames without waiting, even more bytes than a handshake may have."""
     bodies = [bytes([number]) * 50_000 for number in range(8)]
 
     def talk(client: socket.socket) -> None:
@@ -127,7 +127,7 @@ def test_a_region_longer_than_its_file_ends_the_link(
 
 
 class Paused(Heard):
-    """A receiver that takes one frame and pauses, as a session that is busy does."""
+    """A receiver that takes one frame and pauses, as a busy session does."""
 
     def take(self, frames: Iterator[memoryview]) -> None:
         one = next(frames, None)
@@ -139,7 +139,8 @@ class Paused(Heard):
 def test_pitfall_29_frames_that_wait_are_served_while_the_socket_is_silent(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """All came in one read; the socket says nothing more, and each must still be served."""
+    """All frames came in one read. The socket reports nothing more, but each frame must be
+    served."""
 
     async def run() -> None:
         there = Listening(authority, receiver=Paused)
@@ -207,7 +208,8 @@ def test_pitfall_30_plain_bytes_on_a_tls_listener(
 def test_pitfall_31_an_end_without_a_word_of_tls(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """Many clients just close; it is an ordinary end, and what they sent is served."""
+    """Many clients close without the TLS alert. This is an ordinary end, and their requests are
+    served."""
 
     async def run() -> None:
         there = Listening(authority)
@@ -282,7 +284,8 @@ def test_our_end_is_told_to_the_client(runner: asyncio.Runner, authority: TestAu
 def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
     runner: asyncio.Runner, authority: TestAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Few are worked on, all are closed in time, and the memory returns."""
+    """Few handshakes are processed, all connections are closed in time, and their memory is
+    freed."""
     monkeypatch.setattr(tls_link, "HANDSHAKE_S_MAX", 2.0)
     count = 300
 
@@ -331,7 +334,7 @@ def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
 def test_pitfall_33_a_reader_that_does_not_read(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """At the same bound as without TLS, counted in plain bytes."""
+    """The limit is the same as without TLS, in plain bytes."""
 
     async def run() -> None:
         there = Listening(authority)
@@ -355,7 +358,7 @@ def test_pitfall_33_a_reader_that_does_not_read(
 def test_a_slow_handshake_ends_by_its_time(
     runner: asyncio.Runner, authority: TestAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It sends a byte now and then, as Slowloris does."""
+    """The client sends a byte now and then, as Slowloris does."""
     monkeypatch.setattr(tls_link, "HANDSHAKE_S_MAX", 0.3)
 
     async def run() -> None:

@@ -25,7 +25,7 @@ def frame(body: bytes) -> bytes:
 
 
 class Listening:
-    """A TLS listener of a broker, whose receivers note what they hear."""
+    """A TLS listener of a broker whose receivers record their events."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Listening:
         return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, certificates)
 
     def other_broker(self, files: TlsFiles) -> LoopWorld:
-        """The world of another broker, which dials this one."""
+        """Return the world of another broker, which connects to this one."""
         return self._world(files, "BROKER")
 
     def _take(self) -> Heard:
@@ -76,7 +76,7 @@ class Listening:
         return self.made[-1]
 
     async def client(self) -> ssl.SSLSocket:
-        """A client whose handshake is complete."""
+        """Return a client that has completed its handshake."""
         context = ssl.create_default_context(cafile=self.authority.file)
         client: ssl.SSLSocket = await in_thread(
             lambda: context.wrap_socket(self.plain(), server_hostname=LOOPBACK)
@@ -84,7 +84,7 @@ class Listening:
         return client
 
     def plain(self) -> socket.socket:
-        """A client that has not said anything."""
+        """Return a client that has sent nothing yet."""
         return socket.create_connection((LOOPBACK, self.port), PATIENCE_S)
 
     def close(self) -> None:

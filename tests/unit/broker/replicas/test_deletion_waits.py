@@ -1,4 +1,4 @@
-"""A topic that is deleted while a flush of it is under way, and its namesake."""
+"""A topic is deleted during a flush, and another topic of the same name is created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def rig() -> Iterator[Rig]:
 
 
 def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> None:
-    """Kafka's readers would drop what the namesake's producers have committed."""
+    """Otherwise Kafka's consumers would drop records that producers of the new topic have
+    committed."""
     rig.create("t", segment_bytes="300")
     partition = rig.broker.parts.replicas.find("t", 0)
     log = partition.log
@@ -69,7 +70,8 @@ def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
 
 
 def test_a_checkpoint_taken_before_a_deletion_is_done_says_nothing_of_the_namesake() -> None:
-    """The namesake would have leader epochs of the deleted, and refuse its own leader for them."""
+    """The new topic would have the leader epochs of the deleted one, and would refuse its own
+    leader because of them."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     rig.send(create_request("t"), 7)
@@ -103,7 +105,8 @@ def test_a_checkpoint_taken_before_a_deletion_is_done_says_nothing_of_the_namesa
 
 
 def a_topic_is_made_anew_before_its_folder_is_gone() -> None:
-    """The process dies when both are committed and neither has come to the folders."""
+    """The process dies when both changes are committed and neither has been applied to the
+    folders."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     rig.send(create_request("t"), 7)

@@ -1,4 +1,4 @@
-"""Group commit: the logs in each sync, and the effect of a refused sync."""
+"""Group commit: the logs in each sync, and the effect of a failed sync."""
 
 import asyncio
 import errno
@@ -34,7 +34,7 @@ class SlowTarget(FlushTarget):
 
 
 class FakeLog(Log):
-    """The three things a flusher asks of a log; the log itself is tested on its own floor."""
+    """A double of a log that has only the three methods which the flusher calls."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -63,7 +63,7 @@ def _die(reason: str) -> NoReturn:
 
 
 class Bench:
-    """A flusher and what it has reported."""
+    """A flusher, and its reports."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         world = LoopWorld(loop, _die, 1 << 20, 1 << 20)
@@ -81,7 +81,7 @@ class Bench:
         self.flusher.report_to(noted)
 
     async def begin(self, log: FakeLog) -> None:
-        """Have a log synced, and wait until that is under way."""
+        """Let a log be synced, and wait until the sync has started."""
         self.flusher.mark(log)
         async with asyncio.timeout(20):
             while not log.syncs:
@@ -103,7 +103,8 @@ def runner() -> Iterator[asyncio.Runner]:
 def test_a_stop_hears_how_the_syncs_under_way_have_ended(
     runner: asyncio.Runner, fails: bool
 ) -> None:
-    """The loop hears no report any more, and a second sync of the same file would succeed."""
+    """The stopped loop gets no report. A second sync of the same file would succeed although the
+    first one failed."""
 
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())
@@ -134,7 +135,8 @@ def test_a_stop_does_not_wait_for_ever(
 
 
 def test_a_log_that_is_kept_apart_holds_up_no_other_one(runner: asyncio.Runner) -> None:
-    """Even with all other workers busy: it never takes their place, and they never take its."""
+    """This holds even if all other workers are busy: neither kind of log waits for a worker of the
+    other."""
 
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())
@@ -193,8 +195,8 @@ def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -
 def test_a_log_waits_for_a_descriptor(
     runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, is_planned: bool
 ) -> None:
-    """The log is synced once a descriptor is free. Other logs are synced until then, and a waiter
-    for idle files does not wait for it."""
+    """The log is synced once a descriptor is free. In the meantime other logs are synced, and a
+    waiter for idle files does not wait for this log."""
     monkeypatch.setattr("broker.replicas.flusher.RETRY_MS", 10)
 
     async def run() -> None:

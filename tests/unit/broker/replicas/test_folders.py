@@ -1,4 +1,5 @@
-"""Folders follow the metadata in steps: what a thread has done is there when it is taken over."""
+"""Folders follow the metadata in steps. The result of a step in a thread is applied when the loop
+takes it over."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def topic(name: str, number: int) -> TopicImage:
 
 
 class Scene:
-    """A node's folders, and a thread that works when the test says so."""
+    """A broker's folders, and a thread that works when the test says so."""
 
     def __init__(self) -> None:
         self.node = Node()
@@ -88,7 +89,7 @@ def test_what_is_removed_is_out_of_all_checkpoints_before_its_folder_is_renamed(
 
 
 def test_two_changes_that_want_the_same_make_it_once() -> None:
-    """Made a second time it would lose what was written to it in between."""
+    """If the folder was created a second time, it would lose the records written in between."""
     scene = Scene()
 
     def write(made: list[CreatedLogs]) -> None:
@@ -123,7 +124,7 @@ def test_whoever_hears_of_a_change_may_ask_for_the_next() -> None:
 
 @pytest.mark.parametrize("is_namesake", [False, True])
 def test_a_folder_that_the_disk_does_not_let_go_stays_known(is_namesake: bool) -> None:
-    """Also if a topic of its name comes, which has no place then."""
+    """This holds also if a topic of the same name is created: it gets no folder then."""
     scene = Scene()
     scene.change(wanted=(topic("t", 7),))
     scene.worker.work()
@@ -141,7 +142,8 @@ def test_a_folder_that_the_disk_does_not_let_go_stays_known(is_namesake: bool) -
 
 @pytest.mark.parametrize("refused", ["", "rename", "checkpoint"])
 def test_a_stray_folder_hides_no_loss_of_a_later_log_of_its_name(refused: str) -> None:
-    """It lies there for good, so it cannot be what tells a start that nothing is lost."""
+    """The stray folder stays for good. So a start must not take it as proof that no log is
+    missing."""
     node = Node()
     stray = write_and_flush(node)
     clock = SimWorld(1, NOW, 0).clock

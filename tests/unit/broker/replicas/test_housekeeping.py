@@ -1,4 +1,5 @@
-"""What a broker does by the clock when the disk refuses: told, survived, and done later."""
+"""The broker's periodic tasks when the disk refuses them: errors are logged, and the work is done
+later."""
 
 import errno
 import logging
@@ -82,8 +83,8 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
 
 
 def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
-    """Its start is its leader's. A replica that deletes by its own clock can lead later, and would
-    report records as gone that its leader still had."""
+    """Its log start follows the leader's. If it deleted by its own clock and became the leader, it
+    would report records as deleted that its leader still had."""
     rig.create("t", segment_bytes="700", retention_ms="1000")
     fill(rig, 6)
     controller = Controller(rig)
@@ -97,7 +98,8 @@ def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
 
 
 def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:
-    """A start would take a folder that is missing for a loss, and its namesake would suffer."""
+    """Otherwise a start would treat the missing folder as a loss, and the new topic of this name
+    would suffer."""
     rig.create("t")
     fill(rig, 3)
     rig.advance(POINTS_INTERVAL_MS)
@@ -166,7 +168,7 @@ def delete_records(rig: Rig) -> None:
 def test_a_failed_sync_ends_the_broker_whoever_meets_it(
     rig: Rig, duty: Callable[[Rig], None], operation: str
 ) -> None:
-    """The kernel may have dropped the pages, and would call the next sync of them a success."""
+    """The kernel can have dropped the pages, and would then report the next sync as successful."""
     rig.create("t", segment_bytes="700", retention_bytes="1000", file_delete_delay_ms="0")
     fill(rig, 6)
     metadata = "/__cluster_metadata-0"
@@ -178,14 +180,15 @@ def test_a_failed_sync_ends_the_broker_whoever_meets_it(
 
 
 def clean(rig: Rig) -> None:
-    """Let the cleaner look, and give it the turns its slices need."""
+    """Start the cleaner, and give it as many turns as it needs."""
     rig.advance(CLEANER_MS)
     for _ in range(20):
         rig.world.run_for(REST_MS_MIN)
 
 
 def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Rig) -> None:
-    """A sum of all points would hide it, and leave a point above the end of a truncated log."""
+    """Their sum would not show the change, and the checkpoint would keep a point above the end of a
+    truncated log."""
     rig.create("t", partitions=2)
     logs = [rig.broker.parts.replicas.find("t", index).log for index in (0, 1)]
     for log in logs:
@@ -210,7 +213,7 @@ LOOK_MS = 600_000
 
 
 def test_a_clock_that_is_set_ahead_forgets_no_producer_before_its_time() -> None:
-    """Its batch may still be on its way a second time, and would be written a second time."""
+    """A batch of the producer can arrive a second time, and would be appended again."""
     rig = Rig(
         producer_id_expiration_ms=EXPIRATION_MS,
         producer_id_expiration_check_interval_ms=LOOK_MS,

@@ -1,7 +1,8 @@
-"""Leadership that goes and comes at any moment: nothing stays unanswered, nothing is torn.
+"""Leadership changes at any moment: every request is answered, and no transaction is left
+incomplete.
 
-The broker keeps the same logs. Requests under way when it resigned are refused, and their clients
-repeat them; the next leader finds decided records in the log.
+The broker keeps the same logs. Pending requests are refused when it resigns, and clients retry
+them. The next leader finds decided records in the log.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ RETRY_MS = 2_000
 
 
 class Controller:
-    """Writes the records of a controller that gives and takes leaderships."""
+    """Writes the records of a controller that takes leaderships from this broker or gives them to
+    it."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -56,16 +58,16 @@ class Controller:
         return self._rig.broker.parts.metadata.image
 
     def shard(self, topic: str, key: str) -> TopicPartition:
-        """The partition of a coordinator's topic that holds a key."""
+        """Return the partition of a coordinator's topic that serves a key."""
         return TopicPartition(topic, shard_of(key, len(self._image.topics[topic].partitions)))
 
     def take(self, place: TopicPartition) -> None:
-        """Take the partition's leader away."""
+        """Let another broker lead the partition."""
         self.change(place, leader=NO_NODE)
         self.taken.append(place)
 
     def give_back(self, place: TopicPartition) -> None:
-        """This broker leads it again, in a later epoch."""
+        """Let this broker lead the partition again, in a later epoch."""
         self.taken.remove(place)
         self.change(place, leader=ME)
 
@@ -175,7 +177,8 @@ def test_with_too_few_in_sync_acks_all_is_refused_and_acks_1_is_not(rig: Rig) ->
 def test_what_was_refused_for_too_few_in_sync_comes_before_what_was_sent_behind_it(
     rig: Rig,
 ) -> None:
-    """The log knows nothing of the producer yet, so it would take any batch for the first."""
+    """The log does not know the producer yet, so it would accept any of its batches as the first
+    one."""
     rig.create("strict", min_insync_replicas="2")
     place = TopicPartition("strict", 0)
     controller = Controller(rig)
@@ -217,7 +220,8 @@ def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -
 def test_a_commit_under_way_is_refused_when_its_shard_is_dropped(
     rig: Rig, controller: Controller
 ) -> None:
-    """It had been unanswered forever, and its connection's pipeline with it."""
+    """The commit was once never answered, and neither were later requests of the same
+    connection."""
     asked = rig.send(commit_request(7), 8)
     assert not asked.is_answered()
     controller.take(controller.shard(OFFSETS_TOPIC, "g"))
@@ -249,7 +253,8 @@ def test_markers_follow_a_commit_whose_client_was_told_that_it_came_too_late(rig
 def test_a_shard_serves_when_all_that_it_has_read_is_committed(
     rig: Rig, controller: Controller
 ) -> None:
-    """What lies above the high watermark may vanish with its leader; nothing is built on it."""
+    """Records above the high watermark can disappear with their leader, so the shard does not use
+    them yet."""
     place = controller.shard(OFFSETS_TOPIC, "g")
     rig.send(commit_request(7), 8)
     controller.take(place)
@@ -264,7 +269,7 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
 def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
     rig: Rig, controller: Controller
 ) -> None:
-    """Pitfall 45: a coordinator that has just died gets no removal."""
+    """Pitfall 45: a coordinator that has just died does not learn of the deletion."""
     rig.ask(commit_request(7), 8)
     place = controller.shard(OFFSETS_TOPIC, "g")
     controller.take(place)
@@ -279,7 +284,7 @@ def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
 def test_a_shard_is_loaded_when_its_log_has_been_cut(
     rig: Rig, controller: Controller, topic: str
 ) -> None:
-    """Its leadership begins then, and no commit of the metadata says so."""
+    """The shard becomes active then, although no metadata record is committed at that moment."""
     parts = rig.broker.parts
     coordinator = parts.groups if topic == OFFSETS_TOPIC else parts.transactions
     place = controller.shard(topic, "g")
@@ -297,7 +302,7 @@ def test_a_shard_is_loaded_when_its_log_has_been_cut(
 def test_a_marker_of_a_partition_that_moves_is_written_again(
     rig: Rig, controller: Controller
 ) -> None:
-    """ "Not led here" is not "gone": the transaction would be complete with a marker missing."""
+    """A partition that is not led here still exists, so its marker must not be skipped."""
     producer = TxnProducer(rig).ready()
     producer.add(A, B)
     assert [producer.put(A, b"a"), producer.put(B, b"b")] == [ErrorCode.NONE] * 2
@@ -318,7 +323,7 @@ def test_a_marker_of_a_partition_that_moves_is_written_again(
 def test_markers_go_out_under_the_epoch_in_which_the_shard_was_loaded(
     rig: Rig, controller: Controller
 ) -> None:
-    """A deposed coordinator would pass every fence with its successor's epoch."""
+    """With its successor's epoch a deposed coordinator would pass every check."""
     place = controller.shard(TRANSACTIONS_TOPIC, "id")
     loaded = rig.broker.parts.transactions.find("id")
     controller.take(place)
@@ -358,7 +363,7 @@ def markers_request(producer: TxnProducer) -> WriteTxnMarkersRequest:
 
 
 class Moves:
-    """Takes a leadership, or gives one back, at a step of a campaign."""
+    """Takes a leadership, or gives one back, at a random step."""
 
     def __init__(self) -> None:
         self._controller: Controller | None = None
@@ -379,7 +384,7 @@ class Moves:
             controller.take(chance.choice(free))
 
     def end(self) -> None:
-        """Give everything back."""
+        """Give all leaderships back."""
         if self._controller is not None:
             for place in list(self._controller.taken):
                 self._controller.give_back(place)

@@ -1,4 +1,5 @@
-"""A replica that the metadata takes away from a broker leaves its disk, and no other one does."""
+"""When a reassignment removes a replica from a broker, its folder is deleted, and no other folder
+is."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def rig() -> Iterator[Rig]:
 
 
 def filled(rig: Rig, delay_ms: int = DELAY_MS) -> tuple[Controller, Replica]:
-    """A topic with three records, which a checkpoint names."""
+    """Create a topic with three records that a checkpoint names."""
     rig.create("t", file_delete_delay_ms=str(delay_ms))
     fill(rig, 3)
     rig.advance(POINTS_INTERVAL_MS)
@@ -52,7 +53,7 @@ def filled(rig: Rig, delay_ms: int = DELAY_MS) -> tuple[Controller, Replica]:
 
 
 def folders(rig: Rig) -> list[str]:
-    """The folders of the partition, under whatever names."""
+    """Return the folders of the partition, under their current names."""
     return [name for name in rig.disk.list_folder(FOLDER) if name.startswith("t-0")]
 
 
@@ -141,7 +142,7 @@ def test_a_disk_that_has_no_room_for_it_when_it_comes_back_is_named(rig: Rig) ->
 
 
 def test_no_work_under_way_comes_into_the_folder_of_its_successor(rig: Rig) -> None:
-    """A cleaning, a trim and a checkpoint were begun for the log that is gone."""
+    """A compaction, a trim and a checkpoint were started for the log that is gone."""
     worker = HeldWorker()
     rig = Rig(worker=worker, log_cleaner_backoff_ms=CLEANER_MS, log_cleaner_min_cleanable_ratio=0)
     rig.send(create_request("t", cleanup_policy="compact", segment_bytes="700"), 7)
@@ -199,8 +200,8 @@ def test_a_folder_that_cannot_be_renamed_goes_at_the_next_start(rig: Rig) -> Non
 
 
 def test_a_folder_that_cannot_be_renamed_is_not_taken_back(rig: Rig) -> None:
-    """Its log is retired and would never be fsynced again, so a fetch on its link would wait for
-    that fsync for ever."""
+    """Its log is closed and would never be fsynced again. So a fetch on its connection would wait
+    for ever."""
     controller, replica = filled(rig)
     rig.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("/t-0")
     controller.change(PLACE, **AWAY)
@@ -232,7 +233,7 @@ def test_a_folder_that_cannot_be_renamed_goes_with_the_next_change(rig: Rig) -> 
 
 
 def test_a_replica_whose_folder_is_made_late_goes_as_well() -> None:
-    """It is taken away while a second try to make its folder is under way."""
+    """The replica is removed during the second attempt to create its folder."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
@@ -270,7 +271,7 @@ def test_a_damaged_log_is_put_aside_when_its_replica_is_taken_away(rig: Rig) -> 
 
 
 def taken_away_while_down() -> Rig:
-    """The process dies when the record is committed and has not come to the folders."""
+    """The process dies after the record is committed and before it is applied to the folders."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     rig.send(create_request("t"), 7)
@@ -305,7 +306,7 @@ def test_a_start_unlinks_what_the_process_before_it_renamed(rig: Rig) -> None:
 
 
 class Start:
-    """The folders of a broker that starts, with one log of another process on its disk."""
+    """The folders of a starting broker, with one log of an earlier process on its disk."""
 
     def __init__(self, broker_epoch: int = 5) -> None:
         self.node = Node()
@@ -317,7 +318,8 @@ class Start:
         )
 
     def finish(self, topic_id: Uuid, end_offset: int, replicas: tuple[int, ...] = (OTHER,)) -> None:
-        """Start with an image that has the topic under this id, with these replicas."""
+        """Complete the start with an image that has the topic under this id, with these
+        replicas."""
         partition = PartitionImage(replicas, replicas, replicas[0], 0, 0)
         topic = TopicImage(TP.topic, topic_id, (partition,) * (TP.partition + 1))
         image = MetadataImage(end_offset=end_offset, topics={TP.topic: topic})
@@ -330,7 +332,7 @@ class Start:
 
 
 def a_folder_whose_topic_is_not_known() -> None:
-    """A topic of its name belongs to other brokers. Nothing says that this folder is of no use."""
+    """A topic of the same name is on other brokers. Nothing proves that this folder is useless."""
     start = Start()
     start.finish(Uuid(int=start.node.log.topic_id.int + 1), end_offset=6)
     assert start.names() == [f"{TP}.00000001-stray"], "the folder of an unknown topic is gone"
@@ -346,7 +348,7 @@ def test_guard_55_a_folder_of_an_unknown_topic_is_put_aside(
 
 
 def test_trap_11_a_start_deletes_only_what_is_known_and_taken_away() -> None:
-    """KAFKA-13127 had this test inverted: it deleted the folders that were in use."""
+    """KAFKA-13127 had this check inverted: it deleted the folders that were in use."""
     mine = Start()
     mine.finish(mine.node.log.topic_id, end_offset=6, replicas=(OTHER, ME))
     assert mine.names() == [str(TP)]

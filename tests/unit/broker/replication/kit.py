@@ -1,4 +1,4 @@
-"""A leader's partition with two followers, and short words for what happens to it."""
+"""A leader's partition with two followers, and helpers that change it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ends(
 
 
 class Scene:
-    """Node 1's view of one partition. Every change of the metadata log gets the next offset."""
+    """Node 1's view of one partition. Every change in the metadata log gets the next offset."""
 
     def __init__(self, seen: Assignment = ASSIGNED, log: LogEnds | None = None) -> None:
         self.now_ms = 0
@@ -40,7 +40,7 @@ class Scene:
         self.change = self.state.assign(seen, self.log, self.now_ms)
 
     def log_says(self, **changes: object) -> None:
-        """The next partition change of the metadata log, replayed."""
+        """Replay the next partition change of the metadata log."""
         self.seen = replace(
             self.seen,
             offset=self.seen.offset + 1,
@@ -54,7 +54,7 @@ class Scene:
         self.state.fetched(node_id, broker_epoch, end, start, self.now_ms)
 
     def proposes(self) -> tuple[int, ...] | None:
-        """The members of a proposal, if there is one to make."""
+        """Return the members that the leader proposes, or None if it proposes nothing."""
         proposal = self.state.proposal(self.now_ms)
         if proposal is None:
             return None

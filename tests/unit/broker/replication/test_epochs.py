@@ -1,4 +1,4 @@
-"""Where two logs part: KIP-101, KIP-279 and KIP-320 by their epochs alone."""
+"""The offset at which two logs diverge: KIP-101, KIP-279 and KIP-320, by their epochs alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_leader_names_the_epoch_both_may_have(
     ],
 )
 def test_a_follower_keeps_what_both_can_agree_on(leaders: EpochEnd, kept: int) -> None:
-    """Its own log: epoch 1 from 0 to 25, epoch 3 to 40, epoch 5 to 60."""
+    """The follower's log has epoch 1 from 0 to 25, epoch 3 up to 40, and epoch 5 up to 60."""
     assert common_end(epochs((1, 0), (3, 25), (5, 40)), 60, leaders) == kept
 
 
@@ -69,7 +69,8 @@ def test_an_empty_log_keeps_nothing_above_its_end() -> None:
 
 
 def test_an_older_epoch_than_all_of_ours_keeps_nothing_of_ours() -> None:
-    """Ours begins at 50 in epoch 5: what the leader had of epoch 3 says nothing about it."""
+    """Our log begins at 50 in epoch 5, so the leader's records of epoch 3 are not comparable with
+    ours."""
     assert common_end(epochs((5, 50)), 70, EpochEnd(3, 60)) == 50
     assert common_end(epochs((5, 50)), 70, EpochEnd(3, 40)) == 40
 
@@ -81,7 +82,7 @@ def test_an_older_epoch_than_all_of_ours_keeps_nothing_of_ours() -> None:
 def test_nothing_is_compared_with_what_was_deleted(
     offset: int, last_epoch: int, comparable: bool
 ) -> None:
-    """The leader's log begins at 53, within nothing but epoch 3."""
+    """The leader's log begins at 53 and has only epoch 3."""
     assert is_comparable(epochs((3, 53)), 53, 80, offset, last_epoch) == comparable
 
 
@@ -101,9 +102,9 @@ def entries_of(log: Log) -> LeaderEpochs:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_cutting_until_nothing_parts_them_leaves_a_common_prefix(seed: int) -> None:
-    """Two logs of one history with several failovers; replay: this seed.
+    """Two logs have a common history with several failovers. Replay a failure with its seed.
 
-    What is kept is equal, all that is equal is kept, and each round cuts something.
+    Truncation keeps only equal records and all of them, and each round truncates something.
     """
     chance = random.Random(seed)
     logs: list[Log] = [[], []]

@@ -1,4 +1,5 @@
-"""Fetch sessions alone: ids, epochs, changed partitions, and the eviction of sessions."""
+"""Fetch sessions without a broker: ids, epochs, changed partitions, and the eviction of
+sessions."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,5 @@
-"""A follower's side: one request at a time, its answers judged by id, epochs and offsets."""
+"""The follower's side: one request at a time. Ids, epochs and offsets decide whether a response is
+used."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ SESSION = 77
 
 
 class Scene:
-    """One follower and one leader, which answers what the test says."""
+    """A follower, and a leader whose responses the test gives."""
 
     def __init__(self) -> None:
         self.fetch = LeaderFetch()
@@ -56,7 +57,7 @@ class Scene:
         return key
 
     def asks(self) -> list[FetchedPartition]:
-        """The partitions of the next request, which must come."""
+        """Return the partitions of the next request. Fail if there is none."""
         self.plan = self.fetch.next_fetch(self.now_ms)
         assert self.plan is not None
         return list(self.plan.partitions)
@@ -118,7 +119,7 @@ def test_one_request_is_under_way_at_a_time() -> None:
 
 
 def test_the_next_request_waits_until_all_is_synced() -> None:
-    """A fetch offset is a durable end: it is what the leader counts."""
+    """The fetch offset tells the leader which records are durable on the follower."""
     scene = Scene()
     one, two = scene.follow(0, 0), scene.follow(1, 0)
     scene.asks()
@@ -133,7 +134,7 @@ def test_the_next_request_waits_until_all_is_synced() -> None:
 
 
 def test_a_late_answer_is_not_looked_at() -> None:
-    """Neither after a failure nor while a later request is under way."""
+    """A late response is ignored, both after a failure and while a later request is in flight."""
     scene = Scene()
     key = scene.follow(0, 10, (4, 0))
     scene.asks()
@@ -232,7 +233,7 @@ def test_a_sync_that_is_owed_ends_with_its_partition() -> None:
 
 
 def test_a_later_epoch_takes_the_place_of_an_older_one() -> None:
-    """What was asked for in the older epoch is not what is answered in the newer."""
+    """A response to a request of the older epoch is not used in the newer one."""
     scene = Scene()
     old = scene.follow(0, 10, (4, 0))
     scene.asks()
@@ -254,7 +255,7 @@ def test_a_partition_taken_up_anew_in_its_epoch_is_asked_for_anew() -> None:
 
 
 def test_the_answer_s_topic_must_be_the_one_asked_for() -> None:
-    """KIP-516: another topic of the same name has another id."""
+    """KIP-516: a new topic of the same name has another id."""
     scene = Scene()
     scene.follow(0, 0, topic=OTHER)
     scene.asks()
@@ -262,7 +263,7 @@ def test_the_answer_s_topic_must_be_the_one_asked_for() -> None:
 
 
 def test_a_divergence_is_cut_and_asked_about_again() -> None:
-    """KIP-279: the leader's epoch 3 is not here, so twice."""
+    """KIP-279: the follower does not have the leader's epoch 3, so it needs two rounds."""
     scene = Scene()
     key = scene.follow(0, 60, (1, 0), (2, 20), (4, 40))
     assert scene.asks() == [FetchedPartition(key, 60, 4, 0)]
@@ -314,7 +315,7 @@ def test_a_cut_below_the_own_start_lowers_it() -> None:
 
 
 def test_what_is_left_below_the_leader_s_start_is_dropped() -> None:
-    """Nothing the leader still has can tell whether it is the same."""
+    """The leader no longer has records to compare with the follower's."""
     scene = Scene()
     key = scene.follow(0, 80, (2, 0))
     scene.asks()
@@ -368,7 +369,7 @@ def test_above_the_leader_s_end_nothing_is_ever_cut(start: int) -> None:
     ],
 )
 def test_a_leader_that_cannot_serve_is_asked_later(code: ErrorCode) -> None:
-    """Only this partition waits; its records, if any, are not taken."""
+    """Only this partition waits. The follower ignores records in such a response."""
     scene = Scene()
     one, two = scene.follow(0, 10, (4, 0)), scene.follow(1, 0)
     scene.asks()
@@ -450,7 +451,7 @@ def test_what_is_committed_in_the_epoch_is_never_cut() -> None:
 
 
 class CountedId(UUID):
-    """Counts how often it is looked up."""
+    """Counts how often it is looked up in a dictionary."""
 
     __slots__ = ()
     looked_up = 0

@@ -1,4 +1,4 @@
-"""How far a follower is behind: by offsets, by an estimate of the bytes, and by time."""
+"""How far a follower is behind: in offsets, in estimated bytes, and in time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_empty_partition_has_caught_up_too() -> None:
 
 
 def test_the_bytes_that_are_missing_are_estimated_by_the_last_answer() -> None:
-    """One MiB held 100 records, so 800 more are 8 MiB."""
+    """One MiB had 100 records, so 800 more records are estimated as 8 MiB."""
     lag = FollowerLag(0)
     lag.answered(900, MIB, 0)
     lag.reached(100)
@@ -48,7 +48,7 @@ def test_the_bytes_that_are_missing_are_estimated_by_the_last_answer() -> None:
 
 
 def test_a_small_rest_is_far_behind_when_it_stays_behind_for_long() -> None:
-    """Its leader is written to as fast as it is copied."""
+    """Producers write to the leader as fast as the follower copies."""
     lag = FollowerLag(0)
     for number in range(FAR_MS // 100 + 1):
         lag.answered(10 * number + 20, 100, 100 * number)

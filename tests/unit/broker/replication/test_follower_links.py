@@ -1,4 +1,5 @@
-"""What a follower tells of its fetches, for the choice between the two links to a leader."""
+"""What a follower reports about its fetches, so that one of the two connections to a leader can be
+chosen."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from tests.unit.broker.replication.test_follower import Scene, data, diverging
 
 
 def test_it_says_when_it_could_ask() -> None:
-    """Partitions of the other link join only then. Before, they would be fetched on neither."""
+    """Partitions of the other connection are added only then. Before, neither connection would
+    fetch them."""
     scene = Scene()
     key = scene.follow(0, 10, (5, 0))
     assert scene.fetch.is_free(scene.now_ms)
@@ -25,7 +27,8 @@ def test_it_says_when_it_could_ask() -> None:
 
 
 def test_the_lag_of_a_partition_is_known_when_it_may_leave() -> None:
-    """Not while its records are not durable, while its log is cut, or while it waits."""
+    """The lag is unknown while the partition's records are not durable, while its log is truncated,
+    or while it waits."""
     scene = Scene()
     one, two = scene.follow(0, 10, (5, 0)), scene.follow(1, 60, (1, 0), (4, 40))
     assert not scene.fetch.lag_of(one).has_caught_up  # type: ignore[union-attr]

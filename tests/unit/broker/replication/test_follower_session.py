@@ -1,4 +1,4 @@
-"""A leader's side of one follower: what is heard, what wakes, and what it costs."""
+"""The leader's side of one follower: the fetches, the events that wake it, and the cost."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_who_is_no_replica_is_not_served() -> None:
 
 
 def session(*partitions: PartitionId) -> FollowerSession:
-    """A session whose full request has named these, and was answered."""
+    """Return a session whose full request named these partitions and was answered."""
     found = FollowerSession(77)
     found.begin(0, 0, [(one, asked(0)) for one in partitions], ())
     for one in partitions:
@@ -199,7 +199,7 @@ def test_a_write_between_two_requests_wakes_nobody_and_is_not_lost() -> None:
 
 
 def test_a_high_watermark_alone_wakes_nobody() -> None:
-    """KAFKA-9731."""
+    """KAFKA-9731: a waiting fetch stays parked if only the high watermark moves."""
     ours = session(A, B)
     ours.park()
     ours.moved(A)
@@ -227,7 +227,7 @@ def test_what_is_refused_must_be_named_anew() -> None:
 
 
 class CountedId(UUID):
-    """Counts how often it is looked up."""
+    """Counts how often it is looked up in a dictionary."""
 
     __slots__ = ()
     looked_up = 0

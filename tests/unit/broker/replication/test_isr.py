@@ -1,4 +1,5 @@
-"""In-sync replicas as their leader holds them: committed by the log, joining until it speaks."""
+"""The in-sync replicas as their leader sees them: the committed ones, and those that may be
+joining."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def test_an_answer_to_another_proposal_changes_nothing() -> None:
 
 
 def play(seed: int) -> None:
-    """A controller takes any copy that was ever sent, late and in any order."""
+    """Let a controller accept any proposal that was ever sent, late and in any order."""
     chance = random.Random(seed)
     truth: tuple[int, ...] = (1,)
     epoch = 0
@@ -86,7 +87,7 @@ def play(seed: int) -> None:
 
 
 def test_a_member_the_controller_may_know_is_always_counted() -> None:
-    """What fails names its seed: play(seed) is the same again."""
+    """A failure names its seed, and `play(seed)` repeats it."""
     for seed in range(300):
         play(seed)
 
@@ -94,7 +95,7 @@ def test_a_member_the_controller_may_know_is_always_counted() -> None:
 def test_a_refusal_is_not_believed_while_another_copy_is_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without that rule the same plays lose a member."""
+    """Without that rule the same histories lose a member."""
     answered = Isr.answered
 
     def believe(self: Isr, number: int, code: ErrorCode) -> None:

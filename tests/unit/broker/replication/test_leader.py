@@ -1,4 +1,5 @@
-"""A leader's ledger: the replicas that hold back the high watermark, leave the ISR or join it."""
+"""The leader's record of its followers: which replicas hold back the high watermark, leave the ISR
+or join it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ WITHOUT_TWO = replace(ASSIGNED, in_sync_replicas=(ME, ONE))
 
 
 def committed(scene: Scene, end: int) -> int:
-    """Node 1 and its member ONE hold everything up to there."""
+    """Let node 1 and its member ONE have all records up to `end`. Return the high watermark."""
     scene.state.advance_durable_end(end)
     scene.fetched(ONE, end)
     return scene.state.high_watermark
@@ -78,7 +79,7 @@ def test_a_lower_minimum_counts_when_the_log_says_so() -> None:
 
 
 def test_a_raised_minimum_before_a_shrink_freezes_what_the_shrink_would_release() -> None:
-    """Both replayed in order; the answer to the proposal says nothing about either."""
+    """Both changes are replayed in order. The response to the proposal contains neither."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, ONE), min_in_sync_replicas=1))
     committed(scene, 5)
     scene.state.advance_durable_end(10)
@@ -92,7 +93,7 @@ def test_a_raised_minimum_before_a_shrink_freezes_what_the_shrink_would_release(
 
 
 def test_a_shrink_moves_the_watermark_when_the_log_confirms_it() -> None:
-    """KAFKA-15021: not when it is proposed, nor when it is answered."""
+    """KAFKA-15021: the high watermark does not move when the shrink is proposed or answered."""
     scene = Scene()
     committed(scene, 10)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS
@@ -139,7 +140,7 @@ def test_a_member_that_never_fetches_in_the_epoch_is_taken_out() -> None:
 
 
 def test_who_joins_counts_from_the_proposal_on() -> None:
-    """The controller may have let it in before we hear so (the maximal ISR)."""
+    """The controller can have accepted it before the leader learns this (the maximal ISR)."""
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
     scene.fetched(TWO, 10)
@@ -183,7 +184,8 @@ def test_a_refusal_of_the_only_proposal_lets_the_joiner_go() -> None:
 
 
 def test_a_refusal_behind_an_unclear_answer_is_followed_by_a_void_proposal() -> None:
-    """The unanswered copy may be accepted later; only a new partition epoch invalidates it."""
+    """The controller may still accept the unanswered proposal. Only a new partition epoch
+    invalidates it."""
     scene = Scene(WITHOUT_TWO)
     scene.fetched(TWO, 0)
     assert scene.proposes() == (ME, ONE, TWO)
@@ -237,7 +239,7 @@ def test_joining_takes_all_that_is_committed(end: int, joins: bool) -> None:
 
 @pytest.mark.parametrize(("end", "joins"), [(49, False), (50, True)])
 def test_joining_takes_all_of_earlier_epochs(end: int, joins: bool) -> None:
-    """The watermark taken over is a floor: more may have been acknowledged."""
+    """The former high watermark is a lower bound, because more can have been acknowledged."""
     scene = Scene(WITHOUT_TWO, ends(50, high_watermark=20))
     scene.fetched(TWO, end)
     assert (scene.proposes() is not None) == joins
@@ -313,7 +315,8 @@ def test_who_joins_is_given_the_whole_lag_time() -> None:
 
 
 def test_the_watermark_waits_for_who_is_about_to_join() -> None:
-    """Otherwise under load it is always ahead of every follower, so none joins."""
+    """Otherwise, under load, the high watermark would always be ahead of every follower, so none
+    could join."""
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
     scene.fetched(TWO, 9)
@@ -374,7 +377,7 @@ def test_the_low_watermark_is_that_of_all_live_replicas() -> None:
 
 
 def test_where_the_log_of_a_new_process_begins_it_must_say_itself() -> None:
-    """What its predecessor said may not have been on its disk."""
+    """The log start that the former process reported may not have been durable on its disk."""
     scene = Scene(log=ends(50))
     scene.state.trimmed(30)
     for node_id in (ONE, TWO):

@@ -1,4 +1,4 @@
-"""A leader while replicas are added by a reassignment: they do not count for the minimum."""
+"""A leader while a reassignment adds replicas: they do not count for the minimum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROWING = replace(
 
 
 def test_guard_48_the_minimum_counts_the_original_replicas() -> None:
-    """With all replicas counted, the high watermark would stand still until the copy is done."""
+    """If all replicas counted, the high watermark would not move until the copy is complete."""
     scene = Scene(GROWING)
     scene.state.advance_durable_end(10)
     assert not scene.state.is_under_min_isr

@@ -1,4 +1,5 @@
-"""Roles, and what is committed in each: by the log alone, never backwards within an epoch."""
+"""Roles, and which records are committed in each. The high watermark never falls within an
+epoch."""
 
 from __future__ import annotations
 
@@ -151,7 +152,7 @@ def test_a_leader_learns_from_nobody() -> None:
 
 
 def test_an_old_epoch_s_answer_does_not_meet_a_new_epoch_s_proposal() -> None:
-    """The numbers of two epochs are different ones."""
+    """The proposals of two epochs have different numbers."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, TWO)))
     scene.fetched(ONE, 0)
     assert scene.proposes() == (ME, ONE, TWO)
@@ -165,7 +166,8 @@ def test_an_old_epoch_s_answer_does_not_meet_a_new_epoch_s_proposal() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
-    """RF 1: committed is what is counted, whatever the minimum; nothing to propose. One seed."""
+    """With one replica everything durable is committed, whatever the minimum, and nothing is
+    proposed. One seed."""
     chance = random.Random(seed)
     end = chance.randrange(100)
     alone = Assignment(

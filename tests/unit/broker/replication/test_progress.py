@@ -1,4 +1,4 @@
-"""One follower: when it was last caught up, and which of its incarnations is heard."""
+"""The progress of one follower: when it was last caught up, and which of its processes counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins on a listener that requires them: what is served before, after, and when they end."""
+"""Logins on a listener that requires them: what is served before and after, and when they end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_listener_without_login_serves_as_before_and_says_so(rig: LoginRig) ->
 
 @pytest.mark.parametrize("key", sorted(SERVED.keys() - {17, 18, 36}))
 def test_pitfall_3_nothing_else_is_decoded_before_the_login(rig: LoginRig, key: ApiKey) -> None:
-    """The body would not even decode: the key decides."""
+    """The broker decides by the API key. It could not even decode the body."""
     before = rig.broker.metrics.times_of(key).count
     for begin in (lambda client: None, lambda client: client.choose()):
         client = rig.connect()
@@ -86,7 +86,7 @@ def test_pitfall_3_nothing_else_is_decoded_before_the_login(rig: LoginRig, key: 
 
 
 def test_before_the_login_requests_are_small_and_then_as_large_as_ever(rig: LoginRig) -> None:
-    """Pitfall 2 (CVE-2022-34917): no memory for a declared size."""
+    """Pitfall 2 (CVE-2022-34917): the broker allocates no memory for a declared size."""
     client = rig.connect()
     client.send_bytes(struct.pack(">i", LOGIN_FRAME_BYTES_MAX + 1))
     assert client.is_closed
@@ -98,7 +98,7 @@ def test_before_the_login_requests_are_small_and_then_as_large_as_ever(rig: Logi
 
 
 def test_pitfall_1_counts_before_the_login_take_no_memory(rig: LoginRig) -> None:
-    """A count of tagged fields, or of an array, is not believed."""
+    """The broker does not trust a count of tagged fields or of array elements."""
     huge = b"\xff\xff\xff\xff\x07"
     header = struct.pack(">hhih", ApiKey.SASL_AUTHENTICATE, 2, 1, -1)
     for body in (huge, b"\x00" + huge, b"\x00\x01" + huge):
@@ -109,7 +109,7 @@ def test_pitfall_1_counts_before_the_login_take_no_memory(rig: LoginRig) -> None
 
 
 def test_a_login_has_ten_seconds(rig: LoginRig) -> None:
-    """However often the client says something."""
+    """The limit holds no matter how often the client sends something."""
     client, done = rig.connect(), rig.connect()
     done.log_in()
     client.choose()
@@ -176,7 +176,7 @@ def test_steps_in_the_wrong_order(rig: LoginRig, chosen: bool) -> None:
 
 
 def refused(rig: LoginRig, user: str, password: str, mechanism: Mechanism) -> tuple[bytes, int]:
-    """All bytes of a login that fails except its nonces, and the time of its end."""
+    """Return all bytes of a failed login except its nonces, and the time of its end."""
     client = rig.connect()
     exchange = ClientExchange(user, mechanism.digest, bytes(24))
     client.choose(mechanism.sasl_name)
@@ -196,7 +196,8 @@ def refused(rig: LoginRig, user: str, password: str, mechanism: Mechanism) -> tu
 
 
 def test_pitfall_7_users_cannot_be_told_apart(rig: LoginRig) -> None:
-    """A wrong password, an unknown user, one of another mechanism: the same bytes and time."""
+    """A wrong password, an unknown user, and a user of another mechanism get the same bytes at the
+    same time."""
     rig.set_password("web", "secret", Mechanism.SHA_256)
     for mechanism, known in ((Mechanism.SHA_512, "shop"), (Mechanism.SHA_256, "web")):
         rig.set_password(known, "secret", mechanism)
@@ -217,7 +218,8 @@ def challenge_of(
 
 
 def test_pitfall_7_the_salt_of_an_unknown_user_stays() -> None:
-    """Twice alike, on another broker of the cluster too, other for another user or mechanism."""
+    """The salt is the same each time and on each broker of the cluster, and differs between users
+    and mechanisms."""
     one, other = LoginRig(), LoginRig()
     found = challenge_of(one, "unknown")
     assert found == challenge_of(one, "unknown") == challenge_of(other, "unknown")
@@ -239,7 +241,7 @@ def test_a_wrong_password_is_answered_as_kafka_does(rig: LoginRig) -> None:
 
 
 def test_pitfall_8_a_user_of_the_other_mechanism_is_refused(rig: LoginRig) -> None:
-    """Redpanda #8820, #5036: it crashed."""
+    """Redpanda #8820, #5036: the broker crashed."""
     assert rig.connect().log_in(mechanism=Mechanism.SHA_256).error_code == FAILED
     rig.set_password("shop", "other", Mechanism.SHA_256)
     assert rig.connect().log_in("shop", "other", Mechanism.SHA_256).error_code == 0
@@ -257,7 +259,8 @@ def test_a_request_behind_a_failed_login_is_not_served(rig: LoginRig) -> None:
 
 
 def test_a_login_may_be_sent_at_once(rig: LoginRig) -> None:
-    """ApiVersions, mechanism and first message in one segment; then the last and a request."""
+    """ApiVersions, the mechanism and the first message come in one segment. Then come the last
+    message and a request."""
     client = rig.connect()
     exchange = ClientExchange("shop", "sha512", bytes(24))
     client.send_bytes(
@@ -397,7 +400,7 @@ def test_the_log_names_the_user_and_the_reason_but_no_secret(
 
 
 def test_no_secret_is_printed(rig: LoginRig) -> None:
-    """In a log, a stack trace or a failed assertion."""
+    """Secrets must not appear in a log, a stack trace or a failed assertion."""
     config = rig.broker.parts.settings.config
     rules = LoginRules({}, config.login_secret, 0)
     assert config.login_secret == b"secret of the cluster"
@@ -409,7 +412,7 @@ def test_no_secret_is_printed(rig: LoginRig) -> None:
 
 
 def wild_frame(chance: random.Random, client: LoginClient, examples: Examples) -> bytes:
-    """A request of any kind, or a broken one."""
+    """Return a request of any kind, or a malformed one."""
     key = chance.choice([*SERVED, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE] * 2)
     if chance.random() < 0.6:
         key = chance.choice([ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS])
@@ -429,7 +432,8 @@ def wild_frame(chance: random.Random, client: LoginClient, examples: Examples) -
 
 @pytest.mark.parametrize("rounds", [150, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_wild_frames_before_the_login_do_no_harm(rig: LoginRig, rounds: int) -> None:
-    """No exception but those that close the connection, no topic, no login, no memory."""
+    """The only exceptions are those that close the connection. There is no topic, no login, and no
+    allocated memory."""
     chance = seeded("frames before the login")
     examples = Examples(chance.randrange(1 << 30))
     before = rig.broker.metadata.image

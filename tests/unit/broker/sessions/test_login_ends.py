@@ -1,4 +1,4 @@
-"""Requests of a client whose session has ended, and requests under way when it ends."""
+"""Requests of a client whose session has ended, and pending requests when it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rig() -> LoginRig:
 
 
 def producing(rig: LoginRig) -> tuple[LoginClient, bytes]:
-    """A client that has logged in and written two records, and its third Produce."""
+    """Return a client that has logged in and written two records, and its third Produce."""
     rig.create("t")
     client = rig.connect()
     client.log_in()
@@ -35,12 +35,12 @@ def producing(rig: LoginRig) -> tuple[LoginClient, bytes]:
 
 
 def log_end(rig: LoginRig) -> int:
-    """The number of records in partition 0 of topic t."""
+    """Return the number of records in partition 0 of topic t."""
     return rig.broker.parts.replicas.find("t", 0).log.log_end_offset
 
 
 def test_a_produce_like_the_last_is_not_served_after_the_end_either() -> None:
-    """The fast path knows the same end as the guard of all other requests."""
+    """The fast path uses the same end of the session as the check of all other requests."""
     rig = LoginRig(connections_max_reauth_ms=60_000)
     rig.set_password("shop", "secret")
     client, third = producing(rig)
@@ -66,7 +66,8 @@ def test_a_produce_like_the_last_is_not_served_after_a_login_that_failed(rig: Lo
 
 
 def test_a_changed_user_gets_no_answer_to_what_is_under_way(rig: LoginRig) -> None:
-    """A Fetch that waits for records, and a Produce whose batch is not yet synced."""
+    """The pending requests are a Fetch that waits for records and a Produce whose batch is not
+    synced yet."""
     rig.create("t", flush_messages="1")
     reader, writer = rig.connect(), rig.connect()
     for client in (reader, writer):

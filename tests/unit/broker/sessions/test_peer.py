@@ -1,4 +1,5 @@
-"""The asking side between brokers: each request ends exactly once, whatever becomes of the link."""
+"""The requesting side between brokers: each request ends exactly once, whatever happens to the
+connection."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PATIENT_MS = 60_000
 
 
 class Other:
-    """The other broker's side of one link: it answers what and when the test says."""
+    """The other broker's side of one connection. The test controls its answers."""
 
     def __init__(self) -> None:
         self.link: Any = None
@@ -60,7 +61,7 @@ class Other:
 
 
 class Scene:
-    """Broker 1 asks broker 2, over a network that the test controls."""
+    """Broker 1 sends requests to broker 2 over a network that the test controls."""
 
     def __init__(self, seed: int = 1, mix: Mix | None = None) -> None:
         self.network = Network(seed, mix)

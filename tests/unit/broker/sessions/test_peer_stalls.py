@@ -1,4 +1,4 @@
-"""What was answered in time has not failed, though the loop was away when its deadline passed."""
+"""A request that was answered in time has not failed, even if the loop was busy at its deadline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def _die(reason: str) -> Any:
 
 
 async def _ask(*, is_answered: bool) -> list[Any]:
-    """How a request ends whose answer arrives while another socket keeps the loop busy."""
+    """Return the result of a request whose answer arrives while another socket keeps the loop
+    busy."""
     loop = asyncio.get_running_loop()
     world = LoopWorld(loop, _die, 1 << 20, 1 << 20)
     peer = Peer(world, CorrelationIds(), "broker-1")

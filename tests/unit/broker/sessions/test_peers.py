@@ -1,4 +1,4 @@
-"""The links to all other brokers: one for each node and kind, for one incarnation at a time."""
+"""The connections to all other brokers: one per node and kind, for one incarnation at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, SECOND = Uuid(int=11), Uuid(int=12)
 
 
 class Accepted:
-    """The other side of one link, which answers at once unless the test silences it."""
+    """The other side of one connection. It answers immediately unless the test silences it."""
 
     def __init__(self, host: str, *, is_silent: bool) -> None:
         self.host = host
@@ -60,7 +60,7 @@ class Accepted:
 
 
 class Scene:
-    """Broker 1 and its links to others; two voters are configured, at hosts of their names."""
+    """Broker 1 and its connections. Two voters are configured, and their hosts have their names."""
 
     def __init__(self) -> None:
         self.network = Network(1)
@@ -107,7 +107,7 @@ class Scene:
 
     @property
     def hosts(self) -> list[str]:
-        """Where each link came in, in that order."""
+        """Return the host of each accepted connection, in order."""
         return [one.host for one in self.accepted]
 
 

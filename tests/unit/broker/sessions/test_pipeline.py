@@ -1,4 +1,5 @@
-"""The order of one connection's requests, tried by hand and by a random program beside a model."""
+"""The order of one connection's requests: tests by hand, and a random program compared with a
+model."""
 
 from random import Random
 
@@ -18,7 +19,8 @@ def start(pipeline: Pipeline, *, is_produce: bool) -> Slot:
 
 
 def waiting(pipeline: Pipeline) -> bytes | None:
-    """The frame that waited longest, if it may start; it has started then."""
+    """Start the request that has waited longest. Return its frame, or None if it may not start
+    yet."""
     started = pipeline.start_waiting()
     return None if started is None else started[1]
 
@@ -118,7 +120,8 @@ def test_any_program_keeps_the_order() -> None:
 
 
 def run_program(random: Random) -> None:
-    """Requests arrive and answers come in any order; the model is a plain list of what arrived."""
+    """Run a program in which requests arrive and answers come in any order. The model is a list of
+    arrivals."""
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     kinds = [random.random() < 0.6 for _ in range(random.randint(1, 30))]
     arrived = 0

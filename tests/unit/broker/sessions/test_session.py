@@ -1,6 +1,7 @@
-"""One connection without a broker: what may overlap, what must not, and when it reads no more.
+"""One connection without a broker: which requests may overlap, which must not, and when reading
+pauses.
 
-The other end is a real socket; requests are started, and answered, when the test says so.
+The other end is a real socket. The test starts and answers the requests.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *frame: False)
 
 
 class Transport:
-    """What a connection asks of asyncio's transport."""
+    """The part of asyncio's transport that a connection uses."""
 
     def __init__(self, ours: socket.socket) -> None:
         self.socket = ours
@@ -53,7 +54,7 @@ class Transport:
 
 
 class ParkedFetch:
-    """A Fetch that waits for data; it stands for its number."""
+    """A Fetch that waits for data, identified by its number."""
 
     def __init__(self, world: "World", slot: Slot | None, number: object) -> None:
         self.world = world
@@ -77,7 +78,7 @@ class ParkedFetch:
 
 
 class World:
-    """One connection, its listener and its dispatcher, and the client's end of the socket."""
+    """A connection, its listener, its dispatcher, and the client's end of the socket."""
 
     name = "HOST"
 
@@ -122,7 +123,7 @@ class World:
         self.link.connection_made(self.transport)  # type: ignore[arg-type]  # all it asks of
 
     def another(self, **settings: object) -> tuple[Session, SocketLink]:
-        """One more session, not connected yet, under other settings of the node from now on."""
+        """Return another session that is not connected yet, with other settings of the broker."""
         if settings:
             values = {key.replace("_", "."): value for key, value in settings.items()}
             self.settings.config = broker_config(values)
@@ -155,7 +156,7 @@ class World:
     # What the test does.
 
     def arrive(self, data: bytes) -> None:
-        """One read of the loop."""
+        """Deliver one read of the loop."""
         while data:
             assert self.is_reading(), "nothing is read from who is paused"
             room = self.link.get_buffer(-1)
@@ -165,7 +166,7 @@ class World:
             data = data[count:]
 
     def answer(self, number: int) -> None:
-        """The request is done."""
+        """Complete the request."""
         self.slots[number].answer = (struct.pack(">i", number),)
         self.session.answered()
         self.turn()
@@ -181,7 +182,7 @@ class World:
         return self.transport.is_aborted
 
     def sent(self) -> list[int]:
-        """The numbers of the answers that have left, in their order."""
+        """Return the numbers of the sent answers, in order."""
         self.client.setblocking(False)
         try:
             data = self.client.recv(1 << 16)
@@ -353,7 +354,7 @@ def test_a_frame_above_the_limit_is_not_read() -> None:
 
 
 def test_what_was_staged_before_the_end_of_a_connection_is_written(world: World) -> None:
-    """Its offsets are given, and roll and retention wait for it to be written."""
+    """Its offsets are assigned, and segment rolls and retention wait until it is written."""
     world.stages = True
     world.arrive(frame(PRODUCE, 1) + frame(PRODUCE, 2) + struct.pack(">i", 2**30))
     assert world.is_aborted()
@@ -399,7 +400,7 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
 
 
 def sweep(world: World, after_ms: int) -> bool:
-    """Let time pass; whether the connection has been closed."""
+    """Let time pass. Return True if the connection was closed."""
     world.now_ms += after_ms
     world.sessions.sweep(world.now_ms)
     return world.session.is_closed
@@ -442,7 +443,8 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world: World) -> 
 
 
 def test_a_peer_that_takes_no_answer_is_closed_also_below_the_limit() -> None:
-    """Its requests are answered, so it waits for nothing; what it does not read would stay."""
+    """All its requests are answered, so no request times out. Without this limit the unread bytes
+    would stay."""
     world = World(connection_max_unread_bytes=100_000_000)
     world.arrive(frame(METADATA, 0))
     world.slots[0].answer = (bytes(5_000_000),)

@@ -1,7 +1,7 @@
-"""A connection whose client has ended, and a connection that is not read for a while.
+"""A connection whose client has closed, and a connection that is not read for a while.
 
-The kernel between the two ends is played by `Wire`: it hands over what has been sent only while the
-connection reads, many times in a row as libuv does, and the client's end only behind all that.
+`Wire` plays the kernel between the two ends. It delivers sent bytes only while the connection
+reads, many times in a row as libuv does. The end of the client's stream comes after all bytes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ READS_IN_A_ROW = 32
 
 
 class Wire(World):
-    """A world whose client's bytes wait in the kernel until they are read."""
+    """A world in which the client's bytes wait in the kernel until they are read."""
 
     def __init__(self, **settings: object) -> None:
         super().__init__(**settings)
@@ -45,7 +45,7 @@ class Wire(World):
             self._done_count = len(self.started)
 
     def poll(self) -> None:
-        """The loop looks at the socket once, then does what was put off."""
+        """Poll the socket once, then run the deferred work."""
         self.reads_in_a_turn = 0
         while self.is_reading() and self.kernel and self.reads_in_a_turn < READS_IN_A_ROW:
             room = self.link.get_buffer(-1)
@@ -61,13 +61,13 @@ class Wire(World):
         self.turn()
 
     def send(self, data: bytes, *, ends: bool = False) -> None:
-        """What the client sends, and whether it sends no more."""
+        """Send bytes, and optionally close the client's side."""
         self.kernel += data
         self.has_client_ended = ends
         self.go_on()
 
     def go_on(self) -> None:
-        """Let the loop run until nothing changes any more."""
+        """Run the loop until nothing changes any more."""
         state: object = None
         while state != (state := (len(self.kernel), len(self.started), self.has_client_ended)):
             self.poll()
@@ -76,7 +76,7 @@ class Wire(World):
         return [number for _, number in self.started]
 
     def is_gone(self) -> bool:
-        """Whether the connection is closed and nothing is held for it."""
+        """Return True if the connection is closed and has no memory left."""
         held = self.sessions
         assert self.session.is_closed == (self.session not in held.open)
         assert not self.session.is_closed or held.buffer_bytes == 0
@@ -303,7 +303,7 @@ def test_a_refused_connection_has_nothing_to_end(wire: Wire) -> None:
 
 
 def count_turns(wire: Wire, monkeypatch: pytest.MonkeyPatch, each_ns: int) -> list[int]:
-    """Let every request take so long; the list holds the time."""
+    """Let every request take `each_ns`. Return a list that holds the current time."""
     now_ns = [0]
     begin = wire.start
 
@@ -320,7 +320,7 @@ def count_turns(wire: Wire, monkeypatch: pytest.MonkeyPatch, each_ns: int) -> li
 def test_nothing_is_read_between_the_end_of_a_turn_and_the_next(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, each_ns: int, a_turn: int
 ) -> None:
-    """Each read brings a single request, as when requests are large: the turn spans them all."""
+    """Each read brings one request, as with large requests, and the turn spans them all."""
     count_turns(wire, monkeypatch, each_ns)
     wire.stages = wire.is_silent = True
     size_bytes = 16 << 10
@@ -397,7 +397,8 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
 
 def test_the_buffer_does_not_grow_with_what_is_left_in_it(wire: Wire) -> None:
-    """Small requests without answers free the line at once, 64 at a time, a read brings more."""
+    """Small requests without answers free their slots immediately. A read starts 64 of them at a
+    time."""
     wire.stages = wire.is_silent = True
     wire.kernel = produces(200_000)
     largest_bytes = 0
@@ -415,7 +416,8 @@ def test_reading_pauses_for_a_reason_and_goes_on_without() -> None:
 
 
 def run_program(random: Random) -> None:
-    """Requests of all kinds, answers of all sizes, a client that reads when it likes, and ends."""
+    """Run requests of all kinds with answers of all sizes. The client reads at random times and
+    closes."""
     wire = Wire(connection_max_requests_in_flight=random.choice([1, 3, 8]))
     wire.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
     wire.client.setblocking(False)
@@ -455,7 +457,8 @@ def run_program(random: Random) -> None:
 
 @pytest.mark.parametrize("behind", [METADATA, PRODUCE, FETCH])
 def test_a_waiting_fetch_makes_way_when_nothing_more_is_read_behind_it(behind: ApiKey) -> None:
-    """Not even the peer's end would be seen: it would keep its place for as long as it likes."""
+    """Otherwise the broker would not even see the end of the connection, and the fetch would keep
+    its slot."""
     world = World(connection_max_requests_in_flight=3)
     world.parks_fetches = True
     world.arrive(frame(FETCH, 0) + frame(behind, 1))

@@ -1,4 +1,5 @@
-"""How many connections are taken in: each limit is met, and a place given back is a place."""
+"""The number of accepted connections: each limit is reached, and a closed connection frees its
+place."""
 
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
 
 @pytest.mark.parametrize("own", ["MILL", "BROKER"])
 def test_what_clients_hold_takes_no_memory_of_our_own_parts(own: str) -> None:
-    """A flood of clients would close the quorum's links else."""
+    """Otherwise a flood of clients would close the quorum's connections."""
     kept = connections(queued_max_request_bytes=2_000)
     refusal = "queued.max.request.bytes 2000 is reached by all connections"
     client, inside = connection(), connection(listener=own)

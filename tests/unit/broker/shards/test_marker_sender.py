@@ -1,4 +1,5 @@
-"""Markers on their way to other brokers: sent until they stand, never for a shard that is gone."""
+"""Markers sent to other brokers: retried until they are written, and never sent for a shard that is
+gone."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ ONE, TWO = TxnMarker(1, 0, True, 4), TxnMarker(2, 0, False, 4)
 
 
 class Request:
-    """One WriteTxnMarkers under way."""
+    """A pending WriteTxnMarkers request."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Request:
         ]
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, **codes: ErrorCode) -> None:
-        """Every partition alike, or by index `p0=...`."""
+        """Answer all partitions alike, or per index with `p0=...`."""
         self._answered(
             WriteTxnMarkersResponse(
                 markers=[
@@ -112,7 +113,8 @@ class Wait:
 
 
 class Scene:
-    """A sender, and what it has asked. Broker 2 leads what `leaders` does not name."""
+    """A marker sender and its requests. Broker 2 leads every partition that `leaders` does not
+    name."""
 
     def __init__(self) -> None:
         self.world = SimWorld(1)
@@ -144,7 +146,7 @@ class Scene:
         return wait
 
     def take(self) -> Request:
-        """The one request that is under way by now."""
+        """Return the only pending request."""
         self.world.run_for(1)
         (request,) = self.requests
         self.requests.clear()
@@ -233,8 +235,8 @@ def test_what_another_broker_leads_by_now_is_given_back(scene: Scene, is_resting
 
 
 def test_what_is_under_way_when_the_leader_changes_waits_for_its_answer(scene: Scene) -> None:
-    """The marker can still arrive: no sender may take it for unwritten before its link has
-    ended."""
+    """The marker can still arrive, so it counts as unwritten only after the connection has
+    closed."""
     wait = scene.send(P)
     request = scene.take()
     scene.leaders[P] = NO_NODE
@@ -282,7 +284,7 @@ def test_a_request_has_so_many_markers_and_the_next_one_the_others(scene: Scene)
 def test_two_markers_of_one_producer_for_one_partition_go_one_after_the_other(
     scene: Scene,
 ) -> None:
-    """An answer names the producer and not the transaction."""
+    """A response names the producer but not the transaction."""
     scene.send(P)
     second = scene.send(P, ONE._replace(coordinator_epoch=5))
     scene.take().answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)

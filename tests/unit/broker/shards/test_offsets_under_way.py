@@ -1,4 +1,5 @@
-"""Offsets that are written and not committed when others are taken away, through a whole broker."""
+"""Offsets that are written but not committed when a topic or group is deleted, in a whole
+broker."""
 
 import errno
 import random
@@ -65,7 +66,7 @@ def test_an_offset_committed_again_does_not_expire_with_the_old_one(rig: Rig) ->
 
 
 def test_a_clock_that_is_set_ahead_takes_no_offsets(rig: Rig) -> None:
-    """Nor does a machine that slept for a week; their time is what it was."""
+    """Nor does a machine that was suspended for a week. Only running time counts for their age."""
 
     def expire() -> None:
         rig.broker.parts.groups.expire(rig.clock.now_ms())
@@ -84,7 +85,7 @@ def test_a_clock_that_is_set_ahead_takes_no_offsets(rig: Rig) -> None:
 
 
 def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
-    """Pitfall 45: a new topic of the same name begins without offsets."""
+    """Pitfall 45: a new topic of the same name starts without offsets."""
     log = rig.broker.parts.groups.find("g").replica.log
     asked = rig.send(commit(7), 8)
     # The disk is slow for the offsets alone.
@@ -98,7 +99,7 @@ def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
 
 
 def remove_while_full(rig: Rig) -> None:
-    """The topic goes while the disk takes nothing of the group's partition."""
+    """Delete the topic while the disk refuses writes to the group's partition."""
     folder = rig.broker.parts.groups.find("g").replica.log.folder
     rig.disk.refuses = lambda path, operation: operation == "write" and str(folder) in str(path)
     rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
@@ -106,7 +107,7 @@ def remove_while_full(rig: Rig) -> None:
 
 
 def test_a_full_disk_does_not_keep_the_offsets_of_a_removed_topic(rig: Rig) -> None:
-    """Pitfall 45 once more: the tombstones were refused, and are written when there is room."""
+    """Pitfall 45 again: the tombstones were refused, and are written when the disk has room."""
     rig.ask(commit(7), 8)
     remove_while_full(rig)
     rig.create("t")
@@ -188,7 +189,7 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
 
 
 def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> None:
-    """Pitfall 45 again: the removal was on the disk, the tombstones were not."""
+    """Pitfall 45 again: the deletion was on disk, but the tombstones were not."""
     rig.ask(commit(7), 8)
     log = rig.broker.parts.groups.find("g").replica.log
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
@@ -204,7 +205,7 @@ def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> Non
 
 
 def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_once() -> None:
-    """The tombstones of 40 of them do not fit into one batch."""
+    """The tombstones of 40 such groups do not fit into one batch."""
     rig = Rig(None, offsets_retention_minutes=1, offsets_topic_num_partitions=1)
     rig.create("t")
     rig.ask(FindCoordinatorRequest(key="g"), 2)
@@ -223,7 +224,7 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
 
 
 def test_a_log_that_cannot_be_read_for_a_moment_is_loaded_when_it_can(rig: Rig) -> None:
-    """The read fails for example because of missing descriptors: the log itself is sound."""
+    """The read can fail for lack of file descriptors, although the log is sound."""
     rig.ask(commit(7), 8)
     groups = rig.broker.parts.groups
     groups.resigned(groups.find("g").replica)

@@ -1,4 +1,5 @@
-"""Transactions end in a whole broker: markers, failures, offsets, and the answers about them."""
+"""Ends of transactions in a whole broker: markers, failures, offsets, and the answers about
+them."""
 
 import random
 from collections.abc import Iterator
@@ -165,7 +166,7 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
 def test_what_a_full_disk_refuses_of_a_transaction_makes_clients_look_for_its_coordinator(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """The codes are Kafka's when it cannot write the log of the transactions."""
+    """Kafka returns these error codes when it cannot write the transaction log."""
     producer.add(A)
     rig.disk.capacity_bytes = 0
     codes = [
@@ -221,7 +222,7 @@ def test_an_unused_id_expires(rig: Rig, producer: TxnProducer) -> None:
 def test_a_clock_that_is_set_ahead_takes_no_id_from_its_producer(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Nor does a machine that slept for a week."""
+    """Nor does a machine that was suspended for a week."""
     config = rig.broker.config
     producer.write((A, b"x"))
     rig.clock.set_wall_clock(rig.clock.now_ms() + config.transactional_id_expiration_ms)
@@ -231,7 +232,7 @@ def test_a_clock_that_is_set_ahead_takes_no_id_from_its_producer(
 
 
 def test_ids_that_take_many_batches_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking at each id of each shard again for every batch would hold the loop for seconds."""
+    """A search through all ids of all shards for every batch would block the loop for seconds."""
     rig = Rig(None, transactional_id_expiration_ms=1_000, transaction_state_log_num_partitions=3)
     make_coordinators(rig)
     settle(rig)
@@ -254,7 +255,7 @@ def test_ids_that_take_many_batches_are_looked_for_once(monkeypatch: pytest.Monk
 
 
 def test_the_longest_ids_expire_too_many_of_them_at_once() -> None:
-    """The tombstones of 40 of them do not fit into one batch."""
+    """The tombstones of 40 such ids do not fit into one batch."""
     rig = Rig(transaction_state_log_num_partitions=1)
     make_coordinators(rig)
     for number in range(40):
@@ -357,7 +358,8 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
 
 
 def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
-    """Each commit begins at sequence 0, because no broker sends a commit twice or counts on."""
+    """Each commit starts at sequence 0, because a broker never repeats a commit and never continues
+    a sequence."""
     producer.add_offsets("g")
     partition = rig.broker.parts.groups.find("g").replica
     topic = ProducersTopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])

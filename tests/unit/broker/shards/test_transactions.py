@@ -1,4 +1,4 @@
-"""Transactions through a whole broker: answers, markers, and the records that readers see."""
+"""Transactions through a whole broker: answers, markers, and the records that consumers see."""
 
 import random
 from collections.abc import Iterator
@@ -217,7 +217,7 @@ def test_two_producers_in_one_request_are_refused_as_a_whole(
 
 
 def test_without_a_transaction_a_request_may_hold_batches_of_two_producers(rig: Rig) -> None:
-    """A producer that was given a new id repeats older batches under the one they had."""
+    """A producer that got a new producer id still retries older batches under the old id."""
     batches = [
         batch_of([b"x"], producer_id=number, producer_epoch=0, base_sequence=0) for number in (5, 6)
     ]
@@ -238,8 +238,8 @@ def test_a_fenced_producers_batch_is_refused(rig: Rig, producer: TxnProducer) ->
 def test_while_the_coordinator_loads_what_is_open_in_a_log_goes_on(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """A copy of what was written before a restart has its answer, as with Kafka: librdkafka takes
-    any refusal as leave to use the sequences again."""
+    """A repeated batch from before the restart is acknowledged, as in Kafka, because librdkafka
+    reuses the sequences after any refusal."""
     producer.add(A, B)
     assert producer.put(A, b"x") is ErrorCode.NONE
     for loaded, _ in rig.broker.parts.transactions.loaded():
@@ -401,7 +401,7 @@ def test_a_parked_fetch_wakes_when_the_last_stable_offset_moves(
 
 
 def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProducer) -> None:
-    """The next coordinator may know of the transaction, of the producer and of the member."""
+    """The next coordinator can know the transaction, the producer and the member."""
     stranger = TxnProducer(rig)
     stranger.producer_id, stranger.producer_epoch = producer.producer_id + 1, 0
     asked = producer.commit_request("g", {A: 1})
@@ -424,7 +424,7 @@ def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProd
 
 
 def test_in_doubt_no_transaction_is_said_to_be_committed(rig: Rig, producer: TxnProducer) -> None:
-    """The next coordinator may have a transaction that is open, and will abort it in time."""
+    """The next coordinator can have an open transaction, and will abort it at its timeout."""
     producer.write((A, b"first"))
     assert producer.end() is ErrorCode.NONE, "a repeat"
     rig.broker.parts.replicas.place = Doubtful(rig.clock)

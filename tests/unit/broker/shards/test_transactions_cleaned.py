@@ -1,4 +1,5 @@
-"""Transactions in compacted topics: readers and coordinators over the gaps a cleaning leaves."""
+"""Transactions in compacted topics: consumers and coordinators read over the gaps left by
+compaction."""
 
 import random
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def rig() -> Iterator[Rig]:
 
 
 def clean(rig: Rig, partition: Replica) -> None:
-    """Clean as long as there is anything to clean."""
+    """Compact until no dirty records are left."""
     now_ms = rig.clock.now_ms()
     while (job := plan_cleaning(partition.log, now_ms, MAP_BYTES)) is not None:
         while not rig.broker.parts.replicas.logs.clean(partition.log, job):

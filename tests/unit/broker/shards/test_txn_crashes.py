@@ -1,4 +1,5 @@
-"""Transactions under power cuts between any two steps: readers see all of one, or none of it."""
+"""Transactions with power cuts between any two steps: consumers see all of a transaction or
+nothing."""
 
 import random
 

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the log's sentences about markers."""
+    """Return the log messages about markers."""
     records = caplog.get_records("setup") + caplog.get_records("call")
     return [one.getMessage() for one in records if "marker" in one.getMessage()]
 
@@ -29,7 +29,7 @@ def turn(rig: Rig, by_ms: int) -> None:
 
 @pytest.fixture
 def rig(caplog: pytest.LogCaptureFixture) -> Iterator[Rig]:
-    """A broker whose partition 0 has refused the markers of two transactions."""
+    """Return a broker whose partition 0 has refused the markers of two transactions."""
     caplog.set_level(logging.INFO)
     with txn_rig() as rig:
         producers = [TxnProducer(rig, name).ready() for name in ("one", "two")]
@@ -74,7 +74,7 @@ def test_an_outage_ends_with_its_topic(rig: Rig, caplog: pytest.LogCaptureFixtur
 def test_a_completion_that_a_full_disk_refuses_is_not_told_at_every_try(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The refused write itself is counted and told; a line for each try would bury the log."""
+    """The refused write is counted and logged once. A line for each attempt would flood the log."""
     with txn_rig() as rig:
         producer = TxnProducer(rig).ready()
         producer.add(A)

@@ -1,4 +1,4 @@
-"""A changed configuration: the checks, and the faults that leave the inputs unchanged."""
+"""A changed configuration file: its checks, and the faults that leave the inputs unchanged."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ def wish(*paths: str, **keys: Any) -> dict[str, Any]:
 
 
 class Followed:
-    """A file, and its follower."""
+    """A configuration file and its follower."""
 
     def __init__(self, folder: Path):
         self.file = folder / "wish.json"
@@ -51,7 +51,7 @@ class Followed:
         self.taken.append(tuple(path for one in asked.section.inputs for path in one.paths))
 
     def look(self, after_s: float = 1.0) -> None:
-        """Two looks, between which the file is at rest."""
+        """Look twice, with the file unchanged in between."""
 
         async def twice() -> None:
             await self.reloading.look(self.now_s)

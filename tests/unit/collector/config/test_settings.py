@@ -1,4 +1,4 @@
-"""The collector's settings: accepted values, and the words of each refusal."""
+"""The collector's settings: accepted values, and the message of each refusal."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Topics named by what wildcards match: what a template makes, and which templates there are."""
+"""Topic names made from wildcards: the result of a template, and the valid templates."""
 
 import pytest
 from hypothesis import given

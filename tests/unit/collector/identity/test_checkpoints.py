@@ -1,4 +1,4 @@
-"""Position records: written and read alike, without guesses."""
+"""Position records: a decoded record equals the encoded one, and nothing is guessed."""
 
 import json
 

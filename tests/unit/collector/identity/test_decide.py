@@ -1,4 +1,4 @@
-"""The decision table row by row, on hand-made stored and seen files."""
+"""The decision table, row by row, with stored and seen files that the test makes."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def judge(
     *,
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
-    """Decide with all probes answered from `files`, in two looks that see the same."""
+    """Decide, with all probes answered from `files`, in two scans that find the same files."""
     answers: dict[AnyProbe, bytes | None] = {}
     noticed: frozenset[str | FileId] = frozenset()
     while True:
@@ -134,7 +134,7 @@ GONE = Stored("gone", "/w/a.5", B, 3, Evidence().advance(OTHER).fingerprint(), s
 def test_a_copy_in_the_inode_or_under_the_name_of_an_older_file_is_still_a_copy(
     state: State, path: str
 ) -> None:
-    """A rotation deletes the oldest copy, and the file system gives its inode to the next one."""
+    """A rotation deletes the oldest copy, and the file system gives its inode to the next copy."""
     older = replace(GONE, path=path, state=state)
     copy = seen("/w/a.1", B, OLD, birth_ns=8)
     found = judge([G, older], {A: b"", B: OLD}, [seen("/w/a", A, b""), copy])

@@ -1,4 +1,4 @@
-"""The safe position moves with commits only, to where the cut was."""
+"""The safe position advances only with commits, and only to the position of the commit's cut."""
 
 from collector.identity.delivery import Delivery
 from collector.text.fingerprint import Evidence

@@ -1,4 +1,4 @@
-"""The disk seam: scans, handles, the lock and the instance's name."""
+"""The collector's access to files: scans, handles, the lock, and the name of the instance."""
 
 import os
 from pathlib import Path

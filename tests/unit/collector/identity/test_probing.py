@@ -1,4 +1,4 @@
-"""The answers to a scan's questions, for many files at once."""
+"""The answers to the probes of a scan, for many files at once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from collector.text.fingerprint import FileId, digest_of
 
 
 class Questions(frozenset[Probe | WholeProbe]):
-    """Counts how often it is gone through."""
+    """A list of probes that counts how often it is iterated."""
 
     rounds = 0
 

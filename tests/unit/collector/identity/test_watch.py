@@ -1,4 +1,5 @@
-"""The wake-up, on a real folder: events in, changed paths out, in the loop."""
+"""The notification of changes in a real folder: file events go in, changed paths arrive in the
+loop."""
 
 import asyncio
 import logging
@@ -14,7 +15,7 @@ from collector.text.fingerprint import FileId
 
 
 class Ears:
-    """The notices of the watch."""
+    """Records the notifications of the watch."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()

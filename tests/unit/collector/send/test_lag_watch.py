@@ -1,4 +1,4 @@
-"""The questions for the stream's progress: only while files wait, and one at a time."""
+"""Requests for the stream's progress: sent only while files wait, and one at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ PLACE = TopicPartition("t", 0)
 
 
 class Rig:
-    """A watch over windows, and brokers that answer when they are told to."""
+    """A watch over windows, and brokers that answer when the test says so."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -34,7 +34,8 @@ class Rig:
         return dict.fromkeys(places, await self.answer)
 
     def waits(self) -> bool:
-        """An old file asks beside a live one."""
+        """Return True if an old file must wait, because a live file writes to the same
+        partition."""
         self.windows.wrote_live(PLACE, "live", self.now_ms)
         return not self.windows.may_go_on(PLACE, "old", self.now_ms)
 

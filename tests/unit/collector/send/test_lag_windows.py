@@ -1,7 +1,7 @@
-"""Old lines beside live ones in one partition: how long live ones wait, and what that costs.
+"""Old and live lines in one partition: how long live lines wait, and what this costs.
 
-The test plays a reader that takes all waiting lines at a pace of its own and reports its progress
-late. The collector hands out old lines as fast as it may.
+The test plays a consumer that reads waiting lines at a fixed rate and commits its progress late.
+The collector sends old lines as fast as it may.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ LIVE_PER_TICK = 5
 
 @dataclass
 class Partition:
-    """A partition with its collector, which has one old file and one live one, and its reader."""
+    """A partition, its consumer, and a collector with one old and one live file."""
 
     per_s: int
     batch_ms: int

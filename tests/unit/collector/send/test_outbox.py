@@ -1,4 +1,5 @@
-"""Batches: bounded, in order, in memory until they are committed, and one bad partition alone."""
+"""Batches are bounded and in order, and stay in memory until they are committed. One failing
+partition stops no other."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
 from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
@@ -15,7 +16,7 @@ KEY = b"k"
 
 
 class Sender:
-    """An outbox whose limit can change, and the batches that were taken from it."""
+    """An outbox whose limit can change, and the batches that the test took from it."""
 
     def __init__(self, limit: int = 1000, bytes_max: int = 1 << 20):
         self.limit = limit
@@ -28,7 +29,7 @@ class Sender:
         place: TopicPartition = P,
         partition: TopicPartition | None = None,
     ) -> Block | None:
-        """Put the block in; what found no room comes back."""
+        """Put the block into the outbox. Return the part that did not fit."""
         partition = partition or place
         rest: Block | None = block
         while rest is not None:

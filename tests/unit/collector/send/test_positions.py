@@ -1,4 +1,4 @@
-"""The topic of positions: a collector's own records, and the owner of the instance id."""
+"""The topic of positions: the records of one collector, and the owner of its instance id."""
 
 from collector.identity.checkpoints import encode_key
 from collector.send.claims import Claim, claim_key, decode_claim, encode_claim

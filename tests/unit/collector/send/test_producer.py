@@ -1,4 +1,4 @@
-"""The collector's connection creates topics, and reads their limits."""
+"""The collector's client creates topics and reads their limits."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -20,8 +20,7 @@ INPUT = {"paths": ["watched/*/*.log"], "topic": "logs.{1}"}
 
 
 class Cluster:
-    """A cluster with topics, each with its `max.message.bytes`; it refuses to describe other
-    topics."""
+    """A cluster with topics and their `max.message.bytes`. It refuses to describe other topics."""
 
     def __init__(self) -> None:
         self.limits: dict[str, int] = {}
@@ -33,7 +32,7 @@ class Cluster:
             self.know(spec.name, spec.partitions or 6)
 
     def know(self, topic: str, count: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The newest answer says so of a topic."""
+        """Set the topic's newest metadata."""
         partitions = {
             number: PartitionMetadata(number, ErrorCode.NONE, 1, 0) for number in range(count)
         }
@@ -105,7 +104,7 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
 def test_a_file_waits_while_it_is_not_known_how_many_partitions_its_topic_has(
     cluster: Cluster, brokers: Brokers, topic: str
 ) -> None:
-    """Otherwise its lines would go to one partition, and to another one after a restart."""
+    """Otherwise its lines could go to another partition after a restart."""
 
     async def play() -> None:
         await brokers.prepare()

@@ -1,4 +1,4 @@
-"""The replay of dead letters: a letter's fields, the record made of it, and the note."""
+"""The replay of dead letters: their fields, the record that is made of them, and the note."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
 
 
 def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
-    """The letter follows the headers that the collector writes, whatever its input's key is."""
+    """The letter has the headers of the collector, and its input's key is ignored."""
     headers = {"reason": "ours", "host": "{host}"}
     for kind, expected in (("path", b"a.log"), ("none", None), ("host", HOST.encode())):
         folder = tmp_path / kind

@@ -1,5 +1,5 @@
-"""The collector creates the topics that files wait for together; a refusal delays only its own
-files."""
+"""The collector creates the topics for which files wait, all at the same time. A refused topic
+delays only its own files."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from protocol.errors import ApiError, ErrorCode
 
 
 class Brokers:
-    """Makes all topics but those that are refused."""
+    """Create all topics except those that the test refuses."""
 
     def __init__(self, *refused: str):
         self.refused = set(refused)
@@ -44,7 +44,7 @@ class Scene:
         self.woken += 1
 
     async def step(self, now_ms: int) -> None:
-        """Make a step, and process all its results."""
+        """Take one step, and process all its results."""
         self.now_ms = now_ms
         self.maker.step(now_ms)
         before = self.woken

@@ -1,4 +1,5 @@
-"""Byte-order marks before any line, and colours, are left out; positions stay those of the file."""
+"""Byte-order marks before any line and colour codes are removed. Positions stay those of the
+file."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Files that hold no lines are named and not counted; text in UTF-16 is read by its mark."""
+"""Files without text lines are reported and not sent. Files with a UTF-16 mark are read as
+UTF-16."""
 
 import gzip
 import io
@@ -29,7 +30,7 @@ def tar(format_: int = tarfile.USTAR_FORMAT) -> bytes:
 
 
 def old_tar() -> bytes:
-    """A header as tar wrote it before POSIX: without the word `ustar`."""
+    """Return a header as tar wrote it before POSIX, without the word `ustar`."""
     header = bytearray(tar()[:512])
     header[257:265] = bytes(8)
     header[148:156] = b" " * 8

@@ -93,7 +93,7 @@ def test_cr_is_cut_only_before_a_newline(line_end: bytes, headers: tuple[Header,
 
 
 def test_headers_of_many_lines_cost_no_call_for_each() -> None:
-    """A header is part of what stands between two lines: a handful of calls does for all."""
+    """The bytes between two lines include the header, so a few calls handle all lines."""
     piece = Piece(b"k", one_block(b"x\n" * 50_000), HEADERS)
     calls = 0
 

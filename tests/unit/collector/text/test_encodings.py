@@ -1,4 +1,4 @@
-"""Each encoding that is taken: its lines, its positions, and bytes that are no text."""
+"""Each supported encoding: its lines, its positions, and invalid bytes."""
 
 import random
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_names_are_those_of_python() -> None:
 
 
 class Source:
-    """Bytes that grow, and a tailer on them that may be begun again at its position."""
+    """Bytes that grow, and a tailer that can be restarted at its position."""
 
     def __init__(self, rules: LineRules, block: int):
         self.rules = rules
@@ -76,7 +76,7 @@ class Source:
 
 
 def some_text(name: str, rng: random.Random) -> str:
-    """A line of whatever the encoding can write, without a line end."""
+    """Return a line of any characters that the encoding can represent, without a line end."""
     while True:
         kinds = [range(32, 127), range(160, 0x2FFF), range(0x4E00, 0x9FFF), range(0x1F600, 0x1F640)]
         letters = [chr(rng.choice(rng.choice(kinds))) for _ in range(20)]

@@ -1,4 +1,5 @@
-"""Multi-line events: the same whatever is read in one go, over restarts, ages and rotations."""
+"""Multi-line events do not depend on how many bytes are read at a time, on restarts, waits or
+rotations."""
 
 import random
 import re
@@ -71,7 +72,7 @@ def test_a_trace_and_the_line_before_it_are_one_event(tmp_path: Path, preset: st
 
 
 def expected(lines: list[str], rules: EventRules, unit: int) -> list[str]:
-    """The plain rule, line by line."""
+    """Return the events by the plain rule, line by line."""
     events: list[list[str]] = []
     for line in lines:
         is_open = bool(events)
@@ -255,7 +256,7 @@ def test_events_that_a_limit_ends_are_counted(tmp_path: Path) -> None:
 def test_an_event_that_the_next_file_goes_on_with_is_given_however_late_that_is(
     tmp_path: Path, late_ms: int
 ) -> None:
-    """Each waits for the other; a late look must not leave the first event open forever."""
+    """Each file waits for the other. A late scan must not leave the first event open for ever."""
     world = World(tmp_path, **EVENTS)
     world.write(2, "a")
     world.scan()

@@ -1,4 +1,4 @@
-"""Fields put into lines that are JSON objects: those alone, and never over what a line says."""
+"""Fields are added only to lines that are JSON objects, and never replace a field of the line."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Evidence grows block by block and stays equal to the file it stands for."""
+"""The evidence of a file grows block by block and always matches the file's content."""
 
 import itertools
 import random

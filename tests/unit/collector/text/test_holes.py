@@ -1,5 +1,5 @@
-"""NULs behind the text of a file, before a line and within one: bytes that are read or that
-wait."""
+"""NULs behind the text of a file, before a line, and within a line: when they are read and when
+they wait."""
 
 import random
 import re
@@ -17,7 +17,7 @@ LIMIT = 1000
 
 
 class Written:
-    """A file that is written in place, and a tailer that is asked as the reader asks it."""
+    """A file that is written in place, and a tailer that is called as the reader calls it."""
 
     def __init__(
         self,
@@ -40,7 +40,8 @@ class Written:
         self.data[offset : offset + len(text)] = text
 
     def wake(self, *, is_changed: bool = False) -> None:
-        """Read all available bytes. `is_changed`: the file's stamp shows a write."""
+        """Read all available bytes. With `is_changed` the file's modification time shows a
+        write."""
         probe = self.tailer.nuls_to_probe(len(self.data))
         if probe is not None and any(self.data[probe.offset : probe.offset + probe.length]):
             self.tailer.look_again(is_written_at_start=True)
@@ -62,13 +63,13 @@ class Written:
         assert self.tailer.evidence.fingerprint() == expected.fingerprint()
 
     def trust(self) -> None:
-        """The NULs in doubt stood long enough."""
+        """Accept the doubtful NULs, because they have not changed for long enough."""
         while self.tailer.doubt is not None:
             self.tailer.trust(len(self.data))
             self.wake()
 
     def close(self) -> list[bytes]:
-        """Return the rest when the file is closed for good."""
+        """Close the file and return its last bytes."""
         size = len(self.data)
         request = self.tailer.final_request(size)
         data = b"" if request is None else bytes(self.data[request.offset :][: request.length])
@@ -168,7 +169,8 @@ def test_a_hole_longer_than_any_line_before_a_line(mode: Overlong) -> None:
     ],
 )
 def test_a_hole_longer_than_any_line_within_a_line(mode: Overlong, records: list[bytes]) -> None:
-    """A power cut loses the rest of a line and what follows, and the writer goes on behind it."""
+    """A power cut loses the rest of a line and the bytes after it. The writer continues behind
+    them."""
     for block in (64, 1 << 20):
         file = Written(b"a\nhalf" + bytes(5 * LIMIT) + b"b\nc\n", mode=mode, block=block)
         file.wake()
@@ -252,7 +254,7 @@ def test_an_event_that_is_open_before_nuls_goes_on() -> None:
 
 
 def test_a_file_that_is_written_in_place_is_read_like_one_that_grows() -> None:
-    """Lines are put over the NULs in pieces and out of order, within a window that moves on."""
+    """Lines replace the NULs in parts and out of order, within a window that moves forward."""
     number = seed()
     rng = random.Random(number)
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""The ends of lines, and the treatment of overlong ones."""
+"""The ends of lines, and the handling of lines that are too long."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tailer fed by any program of growth and short reads gives each line once, in order."""
+"""A tailer gives each line once and in order, for any sequence of growth and short reads."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.unit.collector.blocks import seed
 
 
 class File:
-    """Bytes that grow, and a tailer on them."""
+    """Bytes that grow, and a tailer that reads them."""
 
     def __init__(self, limit: int = 1 << 20, mode: Overlong = Overlong.SPLIT, block: int = 1 << 20):
         self.data = b""
@@ -32,7 +32,7 @@ class File:
         return self.tailer.request(len(self.data), look)
 
     def drain(self, look: Callable[[], int] = lambda: BLOCK_BYTES) -> None:
-        """Read all there is, each time at most as much as `look` says; NULs stood long enough."""
+        """Read all bytes, at most `look()` bytes at a time. All NULs are accepted."""
         while (request := self.next_request(look())) is not None:
             for block in self.tailer.take(request, self.read(request)):
                 self.kinds.append(block.kind)

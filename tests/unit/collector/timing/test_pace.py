@@ -1,4 +1,4 @@
-"""The rate limit of an input: over time, over many files, and beside another input."""
+"""The rate limit of an input: over time, over many files, and with another input."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_files_of_an_input_share_its_pace_and_another_input_has_none(tmp_path: P
 
 
 def test_a_huge_file_and_a_thousand_small_ones_come_along_together(tmp_path: Path) -> None:
-    """Every small file is given within two rounds of turns, whatever the huge one holds."""
+    """Every small file is read within two rounds of turns, however large the huge file is."""
     world = World(tmp_path)
     world.path("b-huge").write_bytes(world.new_lines(400_000))
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""Words as orders."""
+"""The text forms of orders."""
 
 import pytest
 

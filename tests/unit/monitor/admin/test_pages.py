@@ -1,4 +1,5 @@
-"""Ordering on the page: off unless allowed, believed only from its own forms, noted, done once."""
+"""Administration on the page: it is off unless allowed, accepts only its own forms, and logs and
+executes each order once."""
 
 import logging
 import re
@@ -29,7 +30,7 @@ RESET = {"group": "g", "topics": "", "to": "start"}
 
 
 class Scripted:
-    """The cluster's answers; `plan` is read again for each look at a page."""
+    """The cluster's scripted answers. Each page view reads `plan` again."""
 
     def __init__(self) -> None:
         self.plan = Plan(
@@ -52,7 +53,7 @@ class Scripted:
 
 
 class Desk:
-    """A person before the page."""
+    """A user at the page."""
 
     def __init__(self, client: TestClient, orders: Scripted) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""Sessions of administrators: entry, expiry, and plans that are confirmed once and by name."""
+"""Sessions of administrators: login, expiry, and plans that must be confirmed once and by name."""
 
 import itertools
 

@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 class Film:
-    """Looks at one group every ten seconds."""
+    """Readings of one group every ten seconds."""
 
     def __init__(self, rule: Rule = LAG, **keys: int) -> None:
         self.rule = rule
@@ -22,7 +22,7 @@ class Film:
         self.now_ms = 1_000_000
 
     def show(self, *values: float | None, subject: str = "g") -> list[bool]:
-        """Return for each value if an alert was open after it."""
+        """Return for each value whether an alert was open after it."""
         seen = []
         for value in values:
             self.now_ms += STEP_MS

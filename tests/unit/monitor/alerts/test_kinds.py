@@ -1,4 +1,4 @@
-"""The findings of each kind of rule in a mill, and its queries for metrics that Prometheus has."""
+"""The findings of each kind of rule in a mill, and its query in Prometheus' metrics."""
 
 import json
 import re
@@ -73,7 +73,8 @@ def test_lag_is_that_of_a_group_and_without_brokers_not_known() -> None:
 
 @pytest.mark.parametrize("kind", ["lag", "time_lag"])
 def test_a_group_without_a_look_is_not_gone(kind: str) -> None:
-    """An alert of before a restart of the monitor was closed, as if the group had been deleted."""
+    """After a restart of the monitor an open alert was once closed, as if the group had been
+    deleted."""
     one = rule(kind, above=10 if kind == "lag" else "10s", of=["team*"])
     nothing = replace(Mill(NO_BROKER, None).run(), groups=(), kafka_at_ms=None)
     assert measured([one], nothing) == {"r": None}
@@ -158,7 +159,7 @@ def names_of(snapshot: Snapshot) -> set[str]:
 
 @pytest.fixture(scope="module")
 def told() -> set[str]:
-    """Every metric of a mill in which something of each kind is wrong."""
+    """Return the metrics of a mill that has a problem of each kind."""
     snapshot = Mill(BROKER_DOWN, None).run()
     ill = (StillFile("a", 0, 5 << 20, is_unended=False),)
     return names_of(replace(snapshot, unparsed_share=0.2, still_files=ill))
@@ -218,7 +219,7 @@ DOCS = Path(ROOT) / "docs"
 
 
 def test_the_files_in_docs_are_those_of_the_rules_as_shipped() -> None:
-    """`./millrace alerts prometheus` and `grafana` made them."""
+    """`./millrace alerts prometheus` and `grafana` generate these files."""
     rules = [one.rule() for one in SHIPPED_RULES]
     kept = yaml.safe_load((DOCS / "prometheus-rules.yml").read_text())
     assert kept == prometheus_rules(rules)

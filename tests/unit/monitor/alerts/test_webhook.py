@@ -91,7 +91,7 @@ def test_a_receiver_that_does_not_answer_is_a_failure_with_a_reason() -> None:
 
 
 class Line:
-    """Sends into a list, or fails."""
+    """Stores the messages in a list, or fails."""
 
     def __init__(self) -> None:
         self.sent: list[Body] = []
@@ -104,7 +104,7 @@ class Line:
 
 
 class Rig:
-    """An alert over one group, with a notifier."""
+    """An alert for one group, with a notifier."""
 
     def __init__(self) -> None:
         self.alerts = Alerts((RULE,))
@@ -119,11 +119,11 @@ class Rig:
         )
 
     def problem(self) -> str | None:
-        """The problem that the monitor reports about it."""
+        """Return the problem that the monitor reports about the webhook."""
         return self.notifier.problem
 
     async def see(self, lag: float, now_ms: int) -> int:
-        """One look; how many messages have left up to then."""
+        """Evaluate one reading. Return the number of messages sent so far."""
         self.alerts.look({"lag": [Observed("g", lag, f"{lag:.0f} wait")]}, now_ms)
         self.notifier.poke(now_ms, "c")
         await self.notifier.close()

@@ -1,4 +1,4 @@
-"""A slow receiver delays no other message, and gets no message without an end."""
+"""A slow receiver delays no other message, and every message to it ends at a deadline."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ PATIENCE_S = 5.0
 
 @contextmanager
 def receiver(first: bytes, drip: bytes) -> Iterator[str]:
-    """A server that sends `first` after the first bytes arrive, and then `drip` forever."""
+    """Run a server that sends `first` after the first bytes arrive, and then `drip` for ever."""
     is_over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -52,7 +52,7 @@ def receiver(first: bytes, drip: bytes) -> Iterator[str]:
 
 
 def failure_of(url: str) -> WebhookFailed:
-    """Return the failure of a message to this address, which must not exceed its deadline."""
+    """Return the error of a message to this address. It must come before the deadline."""
     began_s = time.monotonic()
     with pytest.raises(WebhookFailed) as found:
         Webhook(url, timeout_s=DEADLINE_S).send({"text": "x"})
@@ -134,7 +134,7 @@ class Late:
             raise WebhookUnanswered("h gives no answer")
 
     def told(self, subject: str) -> int:
-        """Return the number of alerts of a subject."""
+        """Return the number of alerts for a subject."""
         rows = [row for body in self.bodies for row in body["alerts"]]  # type: ignore[attr-defined]
         return sum(row["subject"] == subject for row in rows)
 

@@ -1,4 +1,4 @@
-"""Limits on the reading of messages when brokers do not answer."""
+"""Limits of reading messages when brokers do not answer."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Counts: only what adds up is added, and a minute without lines is a hole."""
+"""Counts on the page: only additive values are added, and a minute without lines is a gap."""
 
 from decimal import Decimal
 
@@ -112,7 +112,7 @@ def test_rows_of_the_api_hold_totals_and_windows() -> None:
 
 
 def test_estimates_are_called_so_on_the_page_and_in_the_api() -> None:
-    """Case 20: 20,000 visitors were shown as 19,406 without a word."""
+    """Case 20: an estimate of 19,406 for 20,000 visitors was shown as if it were exact."""
     visitors = MetricSettings(
         name="visitors", inputs=("access",), measure="unique", value="remote_addr"
     )
@@ -155,7 +155,8 @@ def test_percentiles_of_many_values_are_called_estimates() -> None:
 
 
 def test_numbers_on_the_page_keep_their_digits() -> None:
-    """Cases 21 and 30: a mean of microseconds was 0, and 19 digits were those of a double."""
+    """Cases 21 and 30: a mean of microseconds was shown as 0, and 19 digits were rounded to a
+    double."""
     for measure, value, text in [
         ("mean", "0.000001466666666667", "0.00000146666666667"),
         ("mean", "-16843.333333333333", "-16,843.3333333"),
@@ -172,7 +173,8 @@ def test_numbers_on_the_page_keep_their_digits() -> None:
 
 
 def test_local_days_have_their_own_dates_and_a_place_each() -> None:
-    """In London days begin at 00:00 UTC, and in summer at 23:00 of the day before."""
+    """In London a day begins at 00:00 UTC in winter, and at 23:00 UTC of the day before in
+    summer."""
     start_s = 1_711_756_800  # 2024-03-30 00:00 UTC; clocks are set in the night of the 31st.
     starts = (start_s, start_s + 86_400, start_s + 2 * 86_400 - 3_600)
     one = counts(size_s=86_400, windows=tuple(WindowSum(at_s, 5, None, 1) for at_s in starts))

@@ -1,4 +1,5 @@
-"""A polling cycle when no broker answers: it gets everything else, and the reason of the gap."""
+"""A polling cycle in which no broker answers: it reads everything else, and states the reason for
+the gap."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +20,8 @@ def a_status() -> PartStatus:
 
 
 def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
-    """One cycle, and the addresses of the brokers and of the part that are away."""
+    """Run one cycle. Return its reading and the addresses of the brokers and of the part that do
+    not answer."""
     brokers, away = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
 
     async def run() -> Reading:

@@ -1,4 +1,4 @@
-"""Previews of files in `watched/`: names that are refused, and what the command answers."""
+"""Previews of files in `watched/`: the refused names, and the output of the command."""
 
 import asyncio
 import json

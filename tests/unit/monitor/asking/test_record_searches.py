@@ -1,4 +1,5 @@
-"""The record whose timestamp a standing reader waits for, in logs built batch by batch."""
+"""The timestamp of the record for which a reader without progress waits, in logs built batch by
+batch."""
 
 import asyncio
 from typing import Any
@@ -30,7 +31,8 @@ HOUR_MS = 3_600_000
 
 
 class Log:
-    """One partition, read as a broker has it read: whole batches, committed ones up to the LSO."""
+    """One partition that returns whole batches, as a broker does: committed ones up to the last
+    stable offset."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -48,7 +50,7 @@ class Log:
         return batch
 
     def add(self, batch: bytearray, offsets: int) -> None:
-        """Append a batch that takes up so many offsets."""
+        """Append a batch that uses this number of offsets."""
         self.batches.append(batch)  # type: ignore[arg-type]
         self.end += offsets
 
@@ -87,7 +89,7 @@ class Log:
 
 
 class Cycles:
-    """A group that committed `offset` and makes no progress."""
+    """A group that has committed `offset` and makes no progress."""
 
     def __init__(self, log: Log, offset: int) -> None:
         self._log, self._offset = log, offset
@@ -95,7 +97,8 @@ class Cycles:
         self.look()
 
     def look(self) -> int | str | None:
-        """The timestamp of the record it waits for, "markers", or None for not known."""
+        """Return the timestamp of the record for which the group waits, "markers", or None if it is
+        unknown."""
         group = GroupReading("g", "Empty", (), {row(0): Commit(self._offset)})
         found = asyncio.run(
             self._times.read(self._log, [group], {"g"}, {row(0): 0}, {row(0): self._log.end})
@@ -113,7 +116,8 @@ def test_inside_a_batch_the_record_counts_at_which_the_reader_stands() -> None:
 
 
 def test_a_batch_whose_header_names_another_time_than_its_first_record() -> None:
-    """A cleaned batch has this: the first records are gone, and the header's base time stays."""
+    """A compacted batch can look like this: the first records are gone, but the header's base
+    timestamp stays."""
     log = Log()
     source = build_batch([NewRecord(b"k", b"v", WRITTEN_MS), NewRecord(b"k", b"v", WRITTEN_MS + 9)])
     payload = bytes(source[61 + len(source[61:]) // 2 :])

@@ -1,4 +1,4 @@
-"""The timestamps of the records at which readers stand: each is read once, and within limits."""
+"""The timestamps of the records at which readers stopped: each is read once, and within limits."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ END = 100
 
 
 class Log:
-    """A leader whose batch at each offset was written so many milliseconds after the first."""
+    """A log in which the batch at each offset was written so many milliseconds after the first
+    one."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, int]] = []
@@ -50,7 +51,7 @@ class Log:
 
 
 class Cycles:
-    """Readings of groups, one after the other, against one log."""
+    """Readings of groups, one after the other, from the same log."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -63,7 +64,8 @@ class Cycles:
         there: tuple[str, ...] = (),
         start: int = 0,
     ) -> dict[tuple[TopicPartition, int], int]:
-        """The times of what these have committed; groups that are `there` beside them rest."""
+        """Return the timestamps at these committed offsets. The groups in `there` exist but are not
+        read in this cycle."""
         readings = [
             GroupReading(name, "Empty", (), {row(part): Commit(at) for part, at in commits.items()})
             for name, commits in groups.items()

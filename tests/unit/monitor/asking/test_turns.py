@@ -1,5 +1,5 @@
-"""The order of questions in a large cluster: each row gets a turn, in bounded cycles, and in
-time."""
+"""The order of requests in a large cluster: each row gets a turn in time, and cycles are
+bounded."""
 
 import itertools
 
@@ -20,7 +20,7 @@ JUDGED_MS_MAX = 180_000
 def looks(
     turns: Turns, rows: dict[str, int], cycles: int, always: str = "", *, from_ms: int = 0
 ) -> list[list[str]]:
-    """Return the groups asked for in each of the cycles."""
+    """Return the groups that are requested in each cycle."""
     found = []
     for cycle in range(cycles):
         now_ms = from_ms + cycle * CYCLE_MS
@@ -31,7 +31,7 @@ def looks(
 
 
 def settled(rows: dict[str, int], always: str = "") -> Turns:
-    """Turns that have a status for every group, in the order of the names."""
+    """Return turns that have a status for every group, in the order of the names."""
     turns = Turns(100, 1_000)
     for now_ms in range(0, SETTLED, SAMPLE_EVERY_MS):
         turns.due(list(rows), now_ms, rows_at_most=1, always=always)

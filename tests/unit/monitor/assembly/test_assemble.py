@@ -1,4 +1,5 @@
-"""Snapshots from readings: the values carried over, the values marked, and no 0 for unknown."""
+"""Snapshots made from readings: values that are carried over, values that are marked, and no 0 for
+unknown values."""
 
 from dataclasses import replace
 
@@ -33,7 +34,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Cycles:
-    """Feeds readings one after another, as the sampler does."""
+    """Passes readings on one after another, as the sampler does."""
 
     def __init__(self) -> None:
         self.memory = Memory()
@@ -147,7 +148,7 @@ def test_a_reader_behind_the_logs_start_is_judged_from_that_start() -> None:
 
 
 def test_a_reader_before_markers_only_is_caught_up_and_ages_no_group() -> None:
-    """Such a reader committed the offset behind the last record, with a marker behind it."""
+    """The reader has committed the offset behind the last record, and only a marker follows."""
     cycles = Cycles()
     for step in range(40):
         now_ms = NOW_MS + step * 10_000

@@ -1,4 +1,4 @@
-"""Rules as users write them: accepted ones, and the words of each refusal."""
+"""Alert rules as users write them: valid ones, and the message of each refusal."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A configuration file that changes under a running monitor."""
+"""The configuration file changes while the monitor runs."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def names_of(configured: Configured) -> list[str]:
 
 
 def look(watch: UpdateWatch, at_s: float) -> None:
-    """Look twice, so that the file has rested in between."""
+    """Look twice, with the file unchanged in between."""
     asyncio.run(watch.look(at_s))
     asyncio.run(watch.look(at_s + SETTLED_S))
 

@@ -163,7 +163,8 @@ def test_a_recorder_forgets_what_a_process_before_kept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_neither_the_history_nor_the_page(small_disk: Tmpfs) -> None:
-    """Two starts put it aside as damaged, and then an empty file over it."""
+    """Two starts on a full disk once renamed the history as damaged, and then an empty file over
+    it."""
     path = small_disk.folder / FILE_NAME
     store = Store(path, DAY_MS)
     fill(store, BEGIN_MS, 100)

@@ -1,4 +1,5 @@
-"""Offset series: bounded, honest about flat runs, restarted where a value falls."""
+"""Series of offsets: bounded, exact about periods without change, and restarted when a value
+falls."""
 
 import pytest
 

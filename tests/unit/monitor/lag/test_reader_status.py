@@ -1,4 +1,4 @@
-"""The status of a reader: Burrow's vectors, and where ours differs from it on purpose."""
+"""The status of a reader: the test vectors of Burrow, and the deliberate differences."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Shape = Callable[[int], tuple[int, int]]
 
 
 def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
-    """Return the status after the last of so many looks."""
+    """Return the status after the last of these readings."""
     window = Window()
     for step in range(steps):
         commit, end = shape(step)
@@ -118,7 +118,7 @@ def test_a_reader_that_was_caught_up_within_a_minute_is_never_red() -> None:
 
 
 def _every_fourth(ends: list[int], step: int) -> tuple[int, int]:
-    """A reader that commits every forty seconds."""
+    """Return the values of a reader that commits every forty seconds."""
     return ends[step - step % 4], ends[step]
 
 

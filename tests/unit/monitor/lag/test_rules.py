@@ -1,4 +1,5 @@
-"""The lag rules, one by one: never negative, never 0 for unknown, no sum without coverage."""
+"""The rules for lag, one by one: never negative, never 0 for unknown, no sum if values are
+missing."""
 
 import pytest
 

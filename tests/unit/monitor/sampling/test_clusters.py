@@ -1,4 +1,5 @@
-"""Other clusters on the page: each has its name, and a cluster that is away changes no other."""
+"""Other clusters on the page: each has a name, and an unreachable cluster does not affect the
+others."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The page of a topic's messages over a script: its requests, its display, and its refusals."""
+"""The page of a topic's messages with a script: its requests, its display, and its refusals."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ RECORDS = (
 
 
 class Script:
-    """Answers with the same records, or fails; knows what it was asked."""
+    """Returns the same records or fails, and stores the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Wanted, list[int]]] = []

@@ -1,4 +1,5 @@
-"""Every page over stories of a mill: complete, valid, and with unknown values shown as unknown."""
+"""Every page for several stories of a mill: complete, valid, and with unknown values shown as
+unknown."""
 
 import csv
 import io
@@ -62,7 +63,7 @@ LOAD_BYTES_MAX = 100_000
 
 
 class Site:
-    """The site of a story, asked without a browser; its snapshot stands still."""
+    """The site for a story, called without a browser. Its snapshot does not change."""
 
     def __init__(self, story: Story, folder: Path) -> None:
         self.mill = Mill(story, folder)
@@ -95,7 +96,7 @@ class Site:
 
 
 class Sites(dict[str, Site]):
-    """A site for each story, made when it is first asked for."""
+    """One site for each story, created when it is first needed."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         super().__init__()
@@ -295,7 +296,7 @@ def test_a_first_load_is_small(sites: Sites) -> None:
 
 
 def test_the_stories_say_what_they_are_meant_to(sites: Sites) -> None:
-    """A scene that is wrong in itself would prove nothing."""
+    """A story with a fault of its own would prove nothing."""
     stuck = sites["stuck"].mill.snapshot
     assert stuck is not None
     part = stuck.part("stream")
@@ -377,7 +378,7 @@ def test_a_reason_that_stands_alone_is_a_sentence(sites: dict[str, Site]) -> Non
 
 
 def test_what_is_counted_by_reason_is_not_called_lines(sites: dict[str, Site]) -> None:
-    """The counts include faults of single metrics, which are no lines."""
+    """The counts include faults of single metrics, which are not lines."""
     table = sites["flowing"].client.get("/stream").text.partition("Lines that did not parse")[2]
     assert ">Times</th>" in table
     assert ">Lines</th>" not in table

@@ -1,4 +1,4 @@
-"""The preview of a file on the page, over a script: its display, its escaping and its refusals."""
+"""The preview of a file on the page, with a script: its display, its escaping and its refusals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ NOTHING: dict[str, Any] = {
 
 
 class Script:
-    """Gives one answer, or fails; knows what it was asked."""
+    """Returns one answer or fails, and stores the requests."""
 
     def __init__(self, answer: Mapping[str, Any] | Exception) -> None:
         self.answer = answer

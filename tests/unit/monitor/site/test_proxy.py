@@ -1,4 +1,5 @@
-"""The page behind a proxy: below any path, which it keeps or strips, under allowed names."""
+"""The page behind a proxy: below any path that the proxy keeps or strips, and with allowed host
+names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The time until a disk is full, from the record of its free space."""
+"""The time until a disk is full, from the history of its free space."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,7 @@ SIZE = 100 * GIB
 
 
 def rooms(hours: int, a_day: float, free_now: float = 20 * GIB) -> list[Room]:
-    """A look each ten minutes over so many hours, at an even pace, up to now."""
+    """Return a reading every ten minutes over this number of hours up to now, at an even rate."""
     looks = hours * 6
     return [
         (NOW_MS - ago * HOUR_MS // 6, free_now + ago * a_day / 144) for ago in range(looks, -1, -1)
@@ -118,7 +118,7 @@ def test_days_are_those_of_the_room_there_is() -> None:
 
 
 def recorder(folder: Path, seen: list[Room]) -> Recorder:
-    """A recorder whose history has a disk in it."""
+    """Return a recorder whose history contains a disk."""
     store = Store(folder / "history.db", 90 * DAY_MS)
     for at_ms, free in seen:
         store.add(at_ms, {disk_series("data"): [free]})

@@ -1,4 +1,4 @@
-"""Values kept in columns come back unchanged: cells, commits, windows."""
+"""Values stored in columns come back unchanged: cells, commits, windows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_columns_tell_the_same_as_cells_and_make_none(made: list[int]) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Collect the cells that are made of columns from here on."""
+    """Collect the indexes of the cells that are built from columns from now on."""
     found: list[int] = []
     real = RestingCells.cell
 
@@ -99,7 +99,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def large(groups: int) -> Snapshot:
-    """Groups that rest, each with the same readers."""
+    """Return groups without activity that all have the same readers."""
     views = tuple(
         GroupView(
             f"group {number}", "Empty", "consumer", (), RestingCells(CELLS),

@@ -1,4 +1,5 @@
-"""Charts: gaps break lines, roll-ups keep their band, and only measured values are drawn."""
+"""Charts: gaps interrupt lines, means keep their minimum and maximum, and only measured values are
+drawn."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The display of values: no negative lag, no 0 for unknown, sums with their coverage."""
+"""The display of values: no negative lag, no 0 for unknown values, and sums that state what they
+cover."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bulk cells as SQL text: written, cut between tuples and read back without a difference."""
+"""Blocks of many cells as SQL text: written, split between tuples and read back unchanged."""
 
 from dataclasses import replace
 from decimal import Decimal

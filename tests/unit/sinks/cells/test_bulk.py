@@ -1,4 +1,4 @@
-"""The blocks that the server may add alone, and their SQL statements."""
+"""The blocks that the server may add without reading them first, and their SQL statements."""
 
 from dataclasses import replace
 
@@ -30,7 +30,8 @@ def block(start_s: int, keys: str, of: MetricDefinition = LIMITED) -> CellBlock:
 def ways(
     *blocks: CellBlock, known: dict[int, int] | None = None, rows: str = ""
 ) -> tuple[list[int], list[int], list[int]]:
-    """Starts of the fresh, the added and those by rows."""
+    """Return the starts of the blocks that are fresh, that are added, and that are written by
+    rows."""
     kept = kept_blocks(blocks, DEFINITIONS, 0)
     counts = {WindowId("m", 60, start_s): keys for start_s, keys in (known or {}).items()}
     beside = [CellId("m", 60, 0, key_hash((key,))) for key in rows]

@@ -1,4 +1,4 @@
-"""Slices to windows to cells, beside a model that recounts everything from the rows."""
+"""Slices are merged to windows and windows to cells. A model recounts everything from the rows."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -28,7 +28,7 @@ DEFINITION = MetricDefinition(
 
 
 class Store:
-    """The absolute cells and key counts that merges leave behind."""
+    """The absolute cells and numbers of keys that merges leave behind."""
 
     def __init__(self, definition: MetricDefinition) -> None:
         self.definitions = {definition.name: definition}

@@ -1,4 +1,4 @@
-"""From where on to recount what an archive holds beside the topics."""
+"""The first offsets to recount in an archive and in the topics."""
 
 from sinks.mysql.archive_rows import floors, summary_of
 

@@ -1,4 +1,4 @@
-"""How fast rows become more, and how long a disk holds them."""
+"""The growth of the number of rows, and the time until a disk is full."""
 
 import pytest
 

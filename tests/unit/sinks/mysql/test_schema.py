@@ -1,4 +1,4 @@
-"""Views: names that collide, sizes as users write them."""
+"""Views: colliding names, and sizes as users write them."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""In which order, and in what portions, an empty view is filled."""
+"""The order and the portions in which empty Redis data is refilled."""
 
 from sinks.redis.refill import RefillPart, parts_of
 from tests.harness.seed import seeded

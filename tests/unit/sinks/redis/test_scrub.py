@@ -1,4 +1,4 @@
-"""What the scrub looks at next, and what it takes for whole."""
+"""The windows that the scrub checks next, and those that it accepts as complete."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Pieces of an archive: their offsets, the gaps, and the next piece."""
+"""Pieces of an archive: their offsets, the gaps between them, and the next piece."""
 
 import pytest
 

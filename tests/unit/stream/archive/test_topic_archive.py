@@ -1,4 +1,4 @@
-"""One topic of the archive in its folder, after a death at any point."""
+"""One topic of the archive in its folder, after a crash at any point."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ HOURS = ("hour=2026-08-01T10", "hour=2026-08-01T11")
 
 
 class Died(Exception):
-    """The process ended here."""
+    """Raised where the process dies."""
 
 
 class Mortal(LocalFolder):
@@ -69,7 +69,8 @@ def add(archive: TopicArchive, folder: Path) -> None:
 
 
 def seen(folder: Path) -> list[str]:
-    """Return what a reader finds that knows only the folders of hours, and no notes."""
+    """Return the records that a reader finds which knows only the folders of hours, and no
+    notes."""
     files = sorted((folder / "an archive").glob("topic=*/hour=*/*"))
     return [file.read_text() for file in files]
 
@@ -110,7 +111,7 @@ def test_a_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def die_at_will(folder: Path, left: int, chance: Callable[[int], int]) -> None:
-    """Archive seven pieces over deaths, the first of which is after `left` changes."""
+    """Archive seven pieces with crashes. The first crash comes after `left` changes."""
     pieces = 0
     while pieces < 7:
         try:

@@ -1,4 +1,4 @@
-"""A changed configuration: the time it is read, its check, and the state after a refusal."""
+"""A changed configuration: when it is read, how it is checked, and the state after a refusal."""
 
 import hashlib
 import sys
@@ -42,7 +42,7 @@ def test_a_file_is_read_once_it_has_come_to_rest() -> None:
 
 
 def test_a_file_that_is_away_for_a_moment_is_no_change() -> None:
-    """An editor writes like this: the old file goes, and the new one takes its name."""
+    """Some editors delete the old file and then rename the new file to its name."""
     settling = Settling(FIRST)
     assert not settling.look(None, 1.0)
     assert not settling.look(None, 9.0)

@@ -1,4 +1,4 @@
-"""Declared columns: forms, faults, and that each fault stands at its own key."""
+"""Declared columns: their forms, their faults, and the key that each fault names."""
 
 from typing import Any
 

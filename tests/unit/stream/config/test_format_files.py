@@ -146,7 +146,7 @@ CPU_S_MAX = 20.0
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_no_line_takes_a_format_quadratic_time(name: str) -> None:
-    """A pattern that begins again at each letter would take minutes for one of these lines."""
+    """A pattern that restarts at each letter would take minutes for one of these lines."""
     given = SHIPPED[name]
     sample = lines_of(name)[0] if name in WITH_LINES else "a"
     begin = time.process_time()

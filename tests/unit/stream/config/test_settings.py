@@ -1,4 +1,4 @@
-"""The stream's section: every fault at its own key, with the found and the expected value."""
+"""The stream's section: every fault names its key, the found value and the expected value."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ def test_every_directive_that_is_named_is_known() -> None:
     ],
 )
 def test_a_time_is_shown_as_it_was_written(given: Any) -> None:
-    """A definition's hash is made of this, so the plain form must stay the plain form."""
+    """A definition's hash is computed from this text, so the plain form must never change."""
     section = TIMES.validate_python(given)
     assert section.model_dump(mode="json") == given
     assert TIMES.validate_python(section.model_dump()) == section

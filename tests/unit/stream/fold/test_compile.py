@@ -1,4 +1,4 @@
-"""The query of a configuration: what its columns mean, and what stands around each expression."""
+"""The query of a configuration: the meaning of its columns, and the code around each expression."""
 
 import re
 from typing import Any
@@ -24,13 +24,13 @@ def plan_of(*metrics: dict[str, Any], line_format: str = "logfmt") -> FoldPlan:
 
 
 def columns_of(plan: FoldPlan) -> dict[str, str]:
-    """Expression by name of what the steps add, without their last commas."""
+    """Return the expressions that the steps add, by name, without their last commas."""
     return {name: sql for sql, name in COLUMN.findall(plan.lines_sql)}
 
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format: str) -> None:
-    """Spark takes what two columns share out of both attempts, but never out of a branch."""
+    """Spark moves subexpressions shared by two columns out of a try, but never out of a branch."""
     wanted = section(line_format).column_types()
     plan = plan_of(
         *({"name": f"m_{at}", "key": name} for at, name in enumerate(wanted)),
@@ -50,7 +50,7 @@ def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format:
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_no_step_is_without_a_column(line_format: str) -> None:
-    """Even if no field of a line is read, or only its parsing counts."""
+    """This holds even if no field of a line is read and only its parsing counts."""
     plan = plan_of({"name": "m"}, line_format=line_format)
     assert re.findall(r"\w+ AS \(SELECT \* FROM \w+\)", plan.lines_sql) == []
 

@@ -113,7 +113,7 @@ def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
 
 
 def test_frames_that_break_off_are_no_counts() -> None:
-    """Otherwise the ledger would count the lines behind the break, and no cell would."""
+    """Otherwise the ledger would count the lines after the break, but no cell would."""
     plan = plan_of(COUNT)
     tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [], STAMPS)
     with pytest.raises(OSError, match="not sent all"):
@@ -129,7 +129,7 @@ def test_moments_are_the_middles_of_slots_that_hold_lines() -> None:
 
 
 def test_a_record_without_a_time_has_no_moment() -> None:
-    """Kafka has -1 for it; Spark makes microseconds of that."""
+    """Kafka uses -1 for it, and Spark converts that to microseconds."""
     assert list(Stamped("t", 0, -1, 10, [5, 5]).moments()) == []
 
 
@@ -141,7 +141,7 @@ def clock(kind: bytes, *seconds: float) -> bytes:
 def test_times_of_parallel_tasks_are_those_of_one_after_the_other(
     parallel: int, share: float
 ) -> None:
-    """At most three of three tasks run at once; a second stage makes the cells of all."""
+    """At most three of the tasks run in parallel. A second stage makes the cells of all."""
     tasks = [clock(b"J", 1, 2, 3)] * 3
     spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), parallel).spent
     assert spent == Spent(3 * share, 6 * share, 9 * share + 4)

@@ -1,4 +1,4 @@
-"""The SQL that turns lines into columns, without Spark."""
+"""The SQL that splits lines into columns, without Spark."""
 
 import json
 import re
@@ -39,13 +39,13 @@ def parsed(line_format: str, wanted: Collection[str] | None = None, **more: Any)
 
 
 def names_in(sql: str) -> set[str]:
-    """The columns that an expression names in backticks, those of the query alone."""
+    """Return the columns that an expression names in backticks and that exist only in the query."""
     quoted = {t.text[1:-1] for t in tokenize(sql) if t.kind is TokenKind.QUOTED}
     return {name for name in quoted if name.startswith("t.")}
 
 
 def literals(sql: str) -> list[str]:
-    """The texts within an expression, as Spark reads them."""
+    """Return the texts within an expression as Spark reads them."""
     texts = [token.text for token in tokenize(sql) if token.kind is TokenKind.STRING]
     return [re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL) for text in texts]
 
@@ -153,7 +153,8 @@ def test_a_document_is_read_for_the_paths_that_are_wanted() -> None:
 
 
 def pattern_of(line_format: str) -> re.Pattern[str]:
-    """The pattern that takes a format's lines apart; the longest text of its first steps."""
+    """Return the pattern that splits a format's lines. It is the longest text of its first
+    steps."""
     texts = [
         t for step in parsed(line_format).steps[:-1] for sql in step.values() for t in literals(sql)
     ]

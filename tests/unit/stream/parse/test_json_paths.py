@@ -10,7 +10,7 @@ def test_paths_are_told_as_json() -> None:
 
 
 def test_a_key_may_hold_quotes_and_backslashes() -> None:
-    r"""The function reads JSON out of a literal of SQL, so a backslash is escaped twice."""
+    r"""The function takes the path from an SQL literal, so a backslash is escaped twice."""
     assert json_texts("line", [('a"b',), ("it's\\",)]) == (
         r"""millrace_json(line, '[["a\\"b"], ["it\'s\\\\"]]')"""
     )

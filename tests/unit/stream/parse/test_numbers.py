@@ -1,4 +1,5 @@
-"""The texts that are numbers, and those that a DECIMAL holds exactly, by the patterns alone."""
+"""The texts that are numbers, and those that a DECIMAL represents exactly, by the patterns
+alone."""
 
 import re
 from decimal import Context, Decimal

@@ -1,4 +1,5 @@
-"""The test plays Spark for one batch: the tries, messages, notes, and the lines given up."""
+"""The search for bad lines of one batch, with a double of Spark: attempts, messages, notes, and
+skipped lines."""
 
 import threading
 import time
@@ -30,11 +31,11 @@ RANGES = [OffsetRange("logs.t", 0, 10, 42), OffsetRange("logs.t", 1, 5, 5)]
 
 
 class Doubtful(Exception):
-    """A failure of unknown cause."""
+    """A failure with an unknown cause."""
 
 
 class Away(OSError):
-    """A failure that looks to `judge` as if the JVM did not answer."""
+    """A failure that `judge` attributes to a JVM that does not answer."""
 
 
 class Rig:
@@ -93,7 +94,7 @@ def ends(one: OffsetRange) -> tuple[int, int]:
 
 
 def guilty(*offsets: int) -> Callable[[Part], None]:
-    """Return lines over which Spark fails with an unknown error."""
+    """Return lines on which Spark fails with an unknown error."""
 
     def refuse(part: Part) -> None:
         for one in part:
@@ -185,7 +186,7 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
 def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executor reports the failed task before it ends itself."""
+    """An executor reports the failed task before it exits."""
     monkeypatch.setattr(module, "is_java_error", lambda _: True)
     blamed: list[Part | None] = []
 
@@ -218,7 +219,7 @@ def test_a_batch_that_ended_the_jvm_twice_is_searched_at_once(tmp_path: Path) ->
 
 
 def test_lives_and_deaths_end_with_the_line(tmp_path: Path) -> None:
-    """Each life is a driver of its own, which finds what those before it noted."""
+    """Each attempt is a new driver, which finds the notes of the earlier ones."""
 
     def refuse(part: Part) -> None:
         if any(one.partition == 0 and one.start <= 3_333 < one.end for one in part):
@@ -251,7 +252,7 @@ def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Pat
 def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up(
     tmp_path: Path, held: dict[tuple[str, int], int]
 ) -> None:
-    """Otherwise the ledger would count its lines, and no cell would."""
+    """Otherwise the ledger would count its lines, but no cell would."""
     rig = Rig(tmp_path, guilty(31))
     rig.firsts = held
     with pytest.raises(OffsetsDiffer, match=r"logs\.t-0"):

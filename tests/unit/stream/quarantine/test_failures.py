@@ -1,4 +1,4 @@
-"""The cause of a failure, judged by chains of exceptions as Spark 4.2 gives them."""
+"""The cause of a failure, decided from chains of exceptions as Spark 4.2 gives them."""
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -21,7 +21,7 @@ ABORTED = (
 
 
 def aborted(name: str, message: str = "") -> list[Cause]:
-    """A task's exception as the driver sees it."""
+    """Return a task's exception as the driver sees it."""
     return [
         Cause("org.apache.spark.SparkException", ABORTED.format(name)),
         Cause(name, message),

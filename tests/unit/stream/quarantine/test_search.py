@@ -1,4 +1,4 @@
-"""A search finds the lines that kill the JVM in few tries, and counts all others once."""
+"""A search finds the lines that kill the JVM in few attempts, and counts all others once."""
 
 import itertools
 import math
@@ -38,7 +38,7 @@ MEMORY = PartFailure(FailureKind.MEMORY, "heap")
 
 
 def whole(*sizes: int) -> list[OffsetRange]:
-    """A batch of so many offsets in each partition, which begin somewhere."""
+    """Return a batch with this number of offsets in each partition, starting at random offsets."""
     return [
         OffsetRange("t", number, 100 * number, 100 * number + size)
         for number, size in enumerate(sizes)
@@ -50,7 +50,7 @@ def lines_of(part: Iterable[OffsetRange]) -> list[Line]:
 
 
 class Fake:
-    """Counts by writing down the lines; `refuses` says how a part fails, None where it passes."""
+    """Counts lines by storing them. `refuses` returns how a part fails, or None if it succeeds."""
 
     def __init__(
         self, refuses: Callable[[Part], PartFailure | None], gaps: frozenset[Line] = frozenset()
@@ -101,7 +101,7 @@ class Fake:
 
 
 def holding(guilty: Iterable[Line]) -> Callable[[Part], PartFailure | None]:
-    """Parts that hold any of these fail."""
+    """Return a function that fails for parts with any of these lines."""
     wanted = set(guilty)
     return lambda part: DATA if wanted.intersection(lines_of(part)) else None
 
@@ -178,7 +178,8 @@ def test_any_guilty_lines_among_any_gaps() -> None:
 def random_failures(
     chance: random.Random, guilty: set[Line]
 ) -> Callable[[Part], PartFailure | None]:
-    """A guilty line fails for its own reason; so does any part of more than `limit` offsets."""
+    """A guilty line fails with its own reason. Any part of more than `limit` offsets fails as
+    well."""
     limit = chance.choice((1, 10, 1_000))
 
     def refuses(part: Part) -> PartFailure | None:
@@ -236,7 +237,7 @@ def test_the_size_grows_again_slowly() -> None:
 
 
 class Mortal:
-    """A JVM that some lines end. Each life starts again with the deaths noted so far."""
+    """A JVM that some lines kill. Each new JVM starts with the deaths noted so far."""
 
     def __init__(self, guilty: set[Line], sizes: tuple[int, ...]) -> None:
         self.blame: dict[Part, int] = {}
@@ -245,7 +246,7 @@ class Mortal:
         self.ends = 0
 
     def live(self) -> Search | None:
-        """A life that ends with the search, or with the JVM: None."""
+        """Run until the search ends or the JVM dies. Return None if it dies."""
         batch = tuple(one for one in whole(*self.sizes) if one.end > one.start)
         failure = None
         if self.blame.get(batch, 0) >= BLAME_BELIEVED:
@@ -291,7 +292,8 @@ def test_a_batch_too_large_for_the_jvm_says_what_passed() -> None:
 
 
 def test_ends_over_a_small_batch_make_no_later_one_smaller() -> None:
-    """Two kills over 17,000 lines had every batch after them counted in parts of 427."""
+    """After two kills over 17,000 lines, every later batch was once counted in parts of 427
+    lines."""
     search = Search(whole(DEADLY_OFFSETS_MIN), failure=DEADLY)
     assert Fake(lambda _: None).run(search) == set()
     assert search.offsets_passed is None

@@ -1,4 +1,5 @@
-"""Spark's checkpoint on disk: ranges of a batch, and every way in which it may not be whole."""
+"""Spark's checkpoint on disk: the offset ranges of a batch, and all the ways in which it can be
+incomplete."""
 
 import json
 from pathlib import Path
@@ -31,7 +32,8 @@ def commit(folder: Path, batch_id: int) -> None:
 
 
 def made(tmp_path: Path, planned: range, done: range) -> CheckpointFolder:
-    """A checkpoint whose batch N ends at 10 * (N + 1) in partition 0 and at 5 in partition 1."""
+    """Write a checkpoint whose batch N ends at 10 * (N + 1) in partition 0 and at 5 in partition
+    1."""
     checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     checkpoint.begin(QUERY)
     initial = checkpoint.folder / "sources" / "0"

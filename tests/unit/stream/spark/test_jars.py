@@ -1,4 +1,4 @@
-"""The connector's cache: only the pinned bytes get in, and none are fetched twice."""
+"""The cache of the connector's jars: only pinned files are stored, and none is fetched twice."""
 
 import hashlib
 from pathlib import Path

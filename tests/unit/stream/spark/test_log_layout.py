@@ -1,4 +1,4 @@
-"""The JVM writes stream.log record by record, without a trace of a planned end."""
+"""The JVM writes stream.log record by record, and without a stack trace for a planned end."""
 
 import re
 import tempfile
@@ -22,7 +22,7 @@ CUT = "..."
 
 
 class Jvm:
-    """Log4j in a JVM of its own, set up as Spark's driver is."""
+    """A JVM with Log4j, configured as in Spark's driver."""
 
     def __init__(self, log: Path) -> None:
         java = find_java()
@@ -68,7 +68,7 @@ def jvm() -> Iterator[Jvm]:
 
 @pytest.mark.parametrize("length", [10, TRACE_CHARS_MAX, 10 * TRACE_CHARS_MAX])
 def test_a_record_begins_on_a_line_of_its_own(jvm: Jvm, length: int) -> None:
-    """A trace that was cut lacked its line end, and the next record stood behind it."""
+    """A truncated trace has no line end, and the next record once followed it on the same line."""
     jvm.error("first", jvm.thrown("x" * length))
     jvm.error("second")
     lines = jvm.lines()
@@ -85,7 +85,8 @@ def test_a_record_begins_on_a_line_of_its_own(jvm: Jvm, length: int) -> None:
 
 
 def test_a_query_that_ends_is_told_by_the_stream_alone(jvm: Jvm) -> None:
-    """A change of metrics ends the query by an exception: an ERROR with a trace, of nothing."""
+    """A change of metrics ends the query with an exception. Spark would log it as an ERROR with a
+    trace."""
     jvm.error("Query [id = 7c0f, runId = 1d2e] terminated with error", jvm.thrown("StopRequested"))
     jvm.error("something else")
     lines = jvm.lines()

@@ -1,4 +1,4 @@
-"""A master that does not answer is reported at once, with its address."""
+"""A master that does not answer is reported immediately, with its address."""
 
 import socket
 import threading
@@ -68,7 +68,7 @@ def test_one_of_several_is_enough() -> None:
 def test_a_driver_waits_for_its_master_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A JVM of each attempt would take a minute, and end the driver."""
+    """Starting a JVM for each attempt would take a minute, and would end the driver."""
 
     def made(*_: object, **__: object) -> NoReturn:
         raise JvmGone("as far as this is played")

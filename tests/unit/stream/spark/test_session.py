@@ -1,4 +1,4 @@
-"""The JVM of a session: one for the stream's life, or one for a single question."""
+"""The JVM of a session: one JVM for the life of the stream, or one for a single question."""
 
 import io
 import sys
@@ -16,7 +16,7 @@ QUICK_ALONE = "-XX:TieredStopAtLevel=1"
 
 
 class Asked(Exception):
-    """Ends the play once a session is asked for."""
+    """Raised to end the play when a session is requested."""
 
 
 SETTINGS = StreamSettings.model_validate(
