@@ -1,8 +1,9 @@
-"""A cluster's birth from one seed: three processes that stop and start, their disks and messages.
+"""The creation of a cluster from one seed: three processes that stop and start, their disks and
+their messages.
 
-Messages are late, lost and said twice. A process that is killed leaves what it has written to its
-disk; a power cut takes what was not synced; a disk that is emptied comes back under another
-directory id. An answer reaches only the process that has asked, as links have it.
+Messages are delayed, lost and duplicated. A killed process leaves its written data on its disk. A
+power cut loses unsynced data. An emptied disk comes back with another directory id. As on real
+connections, an answer reaches only the process that sent the request.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Violated(AssertionError):
 
 @dataclass
 class Mix:
-    """Chances from 0 to 1, and times in ms."""
+    """Probabilities from 0 to 1, and times in ms."""
 
     fault_count_max: int = 8
     lost: float = 0.1
@@ -68,7 +69,7 @@ class Mix:
 
 @dataclass
 class Disk:
-    """One data folder: what can be read, and what would survive."""
+    """One data folder: its readable data, and the data that would survive a power cut."""
 
     directory_id: Uuid
     written: Voters = ()
@@ -82,7 +83,7 @@ class Disk:
 
 @dataclass
 class Process:
-    """One life of a node."""
+    """One process of a node, from its start to its end."""
 
     number: int
     birth: Birth
@@ -92,7 +93,7 @@ class Process:
 
 @dataclass
 class World:
-    """The network, the disks and the brokers' processes on one heap of events."""
+    """The network, the disks and the brokers' processes with one queue of events."""
 
     chance: Random
     mix: Mix = field(default_factory=Mix)
@@ -125,7 +126,7 @@ class World:
         self.now_ms = end_ms
 
     def live(self) -> None:
-        """Run starts and faults, and then a time in which every process stays up."""
+        """Run starts and faults. Then keep every process running for a while."""
         chance, mix = self.chance, self.mix
         for node_id in NODES:
             self.later(chance.randint(0, mix.down_ms_max), partial(self.start, node_id))
@@ -185,7 +186,7 @@ class World:
     # What a driver does.
 
     def step(self, node_id: int, process: Process, event: Event) -> None:
-        """Give an event to a process, if it still runs."""
+        """Pass an event to a process if it is still running."""
         if self.running.get(node_id) is not process:
             return
         for effect in process.birth.step(event, self.now_ms):
@@ -226,7 +227,7 @@ class World:
                 raise AssertionError(f"{effect} is an answer without a question")
 
     def _hear(self, node_id: int, process: Process, question_id: int, asked_id: int) -> None:
-        """Deliver a question; the process that runs on that node answers it."""
+        """Deliver a request to the process that runs on that node."""
         asked = self.running.get(asked_id)
         answer: Event
         match [] if asked is None else asked.birth.step(ReportRequested(0, node_id), self.now_ms):
@@ -253,7 +254,8 @@ class World:
     # Disks.
 
     def _store(self, node_id: int, process: Process, voters: Voters) -> None:
-        """Vote file, set, sync: each takes a while, and the process may be gone before the next."""
+        """Write the vote file, write the voter set, and sync. Each step takes a while, and the
+        process can end between them."""
         disk = self.disks[node_id]
 
         def vote_file() -> None:
@@ -277,7 +279,7 @@ class World:
         self.later(delay_ms, lambda: go_on([vote_file, write, sync]))
 
     def _vote(self, node_id: int, voters: Voters) -> None:
-        """Record that a broker votes in its new voter set; the vote is durable at once."""
+        """Record a broker's vote in its new voter set. The vote is durable immediately."""
         disk = self.disks[node_id]
         if disk.written != voters:
             raise Violated(f"broker {node_id} votes in a set that it has not")
@@ -287,7 +289,7 @@ class World:
 
     @property
     def sets(self) -> set[Voters]:
-        """The voter sets that would survive a power cut."""
+        """Return the voter sets that would survive a power cut."""
         return {disk.durable for disk in self.disks.values() if disk.durable}
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Rare courses of events while partitions are copied on the link CATCH_UP (decision 0131)."""
+"""Rare sequences of events while partitions are copied on the link CATCH_UP (decision 0131)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ SLOW_MS = 200
 
 @contextmanager
 def small_answers() -> Iterator[None]:
-    """Let a copy take many fetches."""
+    """Limit the size of answers, so that a copy takes many fetches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(followers.BYTES_MAX, LinkKind.CATCH_UP, ANSWER_BYTES)
         yield
 
 
 def returning(seed: str, batches: int = 60) -> tuple[ReplicatedCluster, ReplicatedNode]:
-    """Two partitions led by the first node. The third one returns and lacks much of the first."""
+    """Two partitions led by the first node. The third node comes back and lacks many records of
+    the first partition."""
     cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1))
     cluster.late_news = 0.0
     # The network delays nothing, so what is slow was waited for.
@@ -63,7 +64,7 @@ def returning(seed: str, batches: int = 60) -> tuple[ReplicatedCluster, Replicat
 
 
 def missing(cluster: ReplicatedCluster, node: ReplicatedNode, index: int = COPIED) -> int:
-    """Return how many records of a partition a node lacks."""
+    """Return the number of records of a partition that a node lacks."""
     place = TopicPartition(TOPIC, index)
     return cluster.nodes[1].logs.logs[place].log_end_offset - node.durable_end(index)
 
@@ -84,7 +85,8 @@ def has_ended(write: Write) -> bool:
 
 
 def no_acknowledgement_waits_for_a_copy() -> None:
-    """I21: what is in sync is acknowledged as fast as ever while another partition is copied."""
+    """I21: writes to in-sync partitions are acknowledged without delay while another partition
+    is copied."""
     with small_answers():
         cluster, third = returning("copy")
         until(cluster, lambda: third.node_id in cluster.controller.parts[LIVE].isr)
@@ -101,7 +103,8 @@ def no_acknowledgement_waits_for_a_copy() -> None:
 
 
 def a_copied_partition_comes_to_data_when_it_has_caught_up() -> None:
-    """Though a fetch waits there. The leader ends its wait, or writes would wait for 500 ms."""
+    """This holds even if a fetch is waiting on DATA. The leader answers it early, because writes
+    would otherwise wait for 500 ms."""
     with small_answers():
         cluster, third = returning("over", batches=5)
         until(cluster, lambda: not missing(cluster, third), 1)
@@ -112,7 +115,7 @@ def a_copied_partition_comes_to_data_when_it_has_caught_up() -> None:
 
 
 def what_falls_far_behind_goes_back_to_the_copies() -> None:
-    """A follower whose disk was full left the in-sync replicas, and lacks much."""
+    """A follower whose disk was full has left the in-sync replicas and lacks many records."""
     with small_answers(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower_lag, "FAR_BYTES", 3_000)
         patch.setitem(followers.BYTES_MAX, LinkKind.DATA, ANSWER_BYTES)
@@ -133,7 +136,7 @@ def what_falls_far_behind_goes_back_to_the_copies() -> None:
 
 
 def deaths_during_a_switch() -> None:
-    """Leader or follower dies shortly before, in or after the switch to DATA."""
+    """The leader or the follower dies shortly before, during or after the switch to DATA."""
     chance = Random("deaths")
     with small_answers():
         for number in range(6):
@@ -150,7 +153,8 @@ def deaths_during_a_switch() -> None:
 
 
 def one_session_has_a_partition_at_a_time() -> None:
-    """Trap 36. The session that lost it would send the same records again, in answers on DATA."""
+    """Trap 36. Otherwise the former session would send the same records again, in answers on
+    DATA."""
     with small_answers():
         cluster, third = returning("one session", batches=12)
         for _ in range(400):
@@ -160,8 +164,8 @@ def one_session_has_a_partition_at_a_time() -> None:
 
 
 def a_late_request_takes_no_partition_for_good() -> None:
-    """A request that arrives late names a partition on a link on which it is not fetched any more.
-    The follower learns it, and names the partition again where it fetches it."""
+    """A late request names a partition on a link that no longer fetches it. The follower notices
+    this, and names the partition again on the right link."""
     cluster, third = returning("late", batches=5)
     until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
     until(cluster, lambda: len(cluster.controller.parts[COPIED].isr) == 3)
@@ -184,8 +188,8 @@ def a_late_request_takes_no_partition_for_good() -> None:
 
 
 def a_switch_reports_no_start_that_is_not_durable() -> None:
-    """Records were deleted, and the follower's new log start is still being written when the
-    partition moves to DATA. The leader must not take it for durable (DeleteRecords)."""
+    """Records were deleted, and the follower's new log start is not durable yet when the
+    partition moves to DATA. The leader must not treat it as durable (DeleteRecords)."""
     with small_answers():
         cluster, third = returning("start", batches=30)
         leader = cluster.nodes[1]
@@ -206,7 +210,8 @@ def a_switch_reports_no_start_that_is_not_durable() -> None:
 
 def a_refused_partition_hurries_no_fetch_on_data() -> None:
     """The leader refuses a partition on CATCH_UP for long, for example because its own log ends
-    below the follower's. The follower names it again every second, and DATA must not mind."""
+    before the follower's. The follower names the partition again every second, which must not
+    affect DATA."""
 
     def check(state: PartitionState, log: LeaderLog, asked: FetchPartition, *rest: Any) -> Any:
         if asked.partition == COPIED:

@@ -1,8 +1,8 @@
-"""Clients of simulated brokers: scripts that ask, wait and ask again over links that may break.
+"""Clients of simulated brokers: scripts that send requests, wait and retry over faulty links.
 
-A script is a generator. It yields a request, and gets the answer, or None when that will not come;
-or it yields milliseconds, and goes on when they have passed. Each is a process on a host of its
-own.
+A script is a generator. It yields a request and gets the answer, or None if no answer will come. It
+yields a number of milliseconds and continues after them. Each client is a process on a separate
+host.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ Asking = Generator[Message | int, Any, Any]
 
 
 class Client:
-    """One script under way, against one broker, or whichever `find` says before each request."""
+    """A running script that talks to one broker, or before each request to the broker that
+    `find` returns."""
 
     def __init__(
         self,
@@ -109,9 +110,11 @@ class Client:
 
 
 def settled(request: Message | Callable[[], Message], code_of: Any, *expected: ErrorCode) -> Asking:
-    """Ask until the answer's code is NONE or one of `expected`; return the answer.
+    """Repeat the request until the error code of the answer is NONE or one of `expected`. Return
+    the answer.
 
-    Every other code must be retriable. A request given as a function is made again for each try.
+    Every other code must be retriable. A request given as a function is built again for each
+    attempt.
     """
     wanted = (ErrorCode.NONE, *expected)
     while True:
@@ -128,7 +131,7 @@ def settled(request: Message | Callable[[], Message], code_of: Any, *expected: E
 def topic_made(
     name: str, partitions: int, *, replication_factor: int = 1, **configs: str
 ) -> Asking:
-    """Make a topic; it may be there already, for an answer may be lost."""
+    """Create a topic. It may already exist, because an answer can be lost."""
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor,
         configs=[
@@ -143,14 +146,14 @@ def topic_made(
 
 
 def coordinator_found(key: str, key_type: int) -> Asking:
-    """Find the coordinator of a group or transactional id, because that creates the coordinators'
-    topics."""
+    """Find the coordinator of a group or transactional id, because this creates the
+    coordinators' topics."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     yield from settled(request, lambda answer: answer.coordinators[0].error_code)
 
 
 class Produced:
-    """The records of one idempotent producer, in its order, by partition."""
+    """The records of one idempotent producer by partition, in the order of sending."""
 
     def __init__(self, name: str, topic: str, count: int) -> None:
         self.name = name
@@ -160,7 +163,7 @@ class Produced:
         self._count = count
 
     def script(self, partition: int) -> Script:
-        """Write `count` records one after the other, each until it is acknowledged."""
+        """Write `count` records one after the other. Repeat each until it is acknowledged."""
         producer_id, epoch = yield from producer_of(None)
         for sequence in range(self._count):
             value = f"{self.name}-{partition}-{sequence}".encode()
@@ -171,7 +174,7 @@ class Produced:
 
 
 def producer_of(transactional_id: str | None, timeout_ms: int = 900_000) -> Asking:
-    """A producer's id and epoch."""
+    """Return the id and the epoch of a producer."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
@@ -195,8 +198,8 @@ def batch_of(
 
 
 def written(topic: str, partition: int, batch: memoryview, transactional_id: str | None) -> Asking:
-    """Produce with acks=all until it is acknowledged; returns the offset, -1 if it was told to be
-    there already."""
+    """Produce with acks=all until the record is acknowledged. Return its offset, or -1 if the
+    broker answered that it already had the record."""
     data = [PartitionProduceData(index=partition, records=batch)]
     request = ProduceRequest(
         transactional_id=transactional_id,
@@ -224,7 +227,7 @@ class Transacted:
         self._outcomes = outcomes
 
     def script(self) -> Script:
-        """One transaction after the other over all partitions, with the ends that are given."""
+        """Run one transaction after the other over all partitions, with the given outcomes."""
         yield from coordinator_found(self.name, TRANSACTION)
         producer_id, epoch = yield from producer_of(self.name)
         for sequence, is_committed in enumerate(self._outcomes):
@@ -252,14 +255,14 @@ class Transacted:
 
 
 class Transformed:
-    """The output of one worker for a partition: it writes each record and its offset in one
-    transaction, and it repeats an aborted transaction."""
+    """The output of one worker for a partition. It writes each record and its offset in one
+    transaction, and repeats aborted transactions."""
 
     def __init__(
         self, name: str, group: str, source: TopicPartition, target: TopicPartition, count: int,
         outcomes: Iterator[bool],
     ) -> None:  # fmt: skip
-        """`outcomes` says of each transaction whether to commit it."""
+        """`outcomes` says for each transaction whether to commit it."""
         self.name = name
         self.group = group
         self.abort_count = 0
@@ -269,7 +272,7 @@ class Transformed:
         self._outcomes = outcomes
 
     def script(self) -> Script:
-        """Carry over so many records, one a transaction."""
+        """Copy this number of records, each in a separate transaction."""
         yield from coordinator_found(self.group, GROUP)
         yield from coordinator_found(self.name, TRANSACTION)
         producer_id, epoch = yield from producer_of(self.name)
@@ -303,7 +306,7 @@ class Transformed:
             )
 
     def _position(self) -> Asking:
-        """Return the group's position, once no transaction is about to change it."""
+        """Return the group's committed offset once no pending transaction can change it."""
         topic = OffsetFetchRequestTopics(
             name=self._source.topic, partition_indexes=[self._source.partition]
         )
@@ -330,7 +333,7 @@ class Transformed:
 
 
 def first_at(source: TopicPartition, offset: int) -> Asking:
-    """The value of the record at an offset, as soon as it is there."""
+    """Wait for the record at an offset. Return its value."""
     partition = FetchPartition(
         partition=source.partition, fetch_offset=offset, partition_max_bytes=1
     )
@@ -363,7 +366,7 @@ def added_code(answer: Any) -> int:
 
 
 class Committed:
-    """Ever larger offsets of one group."""
+    """Increasing offsets that one group commits."""
 
     def __init__(self, group: str, topic: str, count: int) -> None:
         self.group = group
@@ -372,7 +375,7 @@ class Committed:
         self._count = count
 
     def script(self) -> Script:
-        """Commit 1, 2, 3, ..., each until it is acknowledged."""
+        """Commit 1, 2, 3, ... Repeat each commit until it is acknowledged."""
         yield from coordinator_found(self.group, GROUP)
         for offset in range(1, self._count + 1):
             partition = OffsetCommitRequestPartition(
@@ -394,7 +397,8 @@ class Read:
         isolation: IsolationLevel,
         epoch_of_leader: Callable[[], int] = lambda: -1,
     ) -> None:
-        """`epoch_of_leader` is asked before each fetch, so that no older leader answers it."""
+        """`epoch_of_leader` is called before each fetch, so that no older leader answers the
+        fetch."""
         self.records: list[tuple[int, bytes]] = []
         self.is_to_end = False
         """Set it, and the script ends when all there is has been read."""
@@ -404,7 +408,7 @@ class Read:
         self._epoch_of_leader = epoch_of_leader
 
     def script(self) -> Script:
-        """Read on from the beginning."""
+        """Read from the start, and keep reading."""
         offset = 0
         while True:
             # What was asked for before may be answered with less than there is.

@@ -1,10 +1,10 @@
-"""A clock that stands still until it is moved."""
+"""A clock that only the test advances."""
 
 from __future__ import annotations
 
 
 class SimClock:
-    """Both readings begin where the test says; `advance` moves them together."""
+    """Both readings start at the given values, and `advance` moves both."""
 
     def __init__(self, now_ms: int = 0, monotonic_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -22,12 +22,12 @@ class SimClock:
         self._monotonic_ms += by_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Someone sets the machine's clock, forward or back; deadlines do not notice."""
+        """Set the machine's wall clock, forward or back. Deadlines are not affected."""
         self._now_ms = now_ms
 
 
 class SkewedClock(SimClock):
-    """A node's own clock, whose wall time differs from that of the others."""
+    """A node's clock whose wall time differs from the other nodes' clocks."""
 
     def __init__(self, clock: SimClock, skew_ms: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Let a fault inside a simulated broker fail its test."""
+"""Let a fault inside a simulated broker fail the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ can be a broken invariant, which an answer or a request of another broker has sh
 
 
 class RaisingHandler(logging.Handler):
-    """Raise each logged exception again."""
+    """A log handler that raises each logged exception again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is not None and record.exc_info[1] is not None:

@@ -1,8 +1,8 @@
-"""A disk in memory that behaves as badly as a real one may: the double of `broker/storage/disk`.
+"""A disk in memory that shows all faults of a real disk: the double of `broker/storage/disk`.
 
-What was written but not synced is in doubt: `crash` keeps some of it, tears some of it and forgets
-the rest, names as well as contents. `fail_at` makes the n-th call fail, `capacity_bytes` lets the
-disk fill up. Every call is counted in `calls`, so a test can fail each of them in turn.
+Unsynced data is uncertain: `crash` keeps some of it, tears some of it and loses the rest, both file
+names and contents. `fail_at` makes the n-th call fail, and `capacity_bytes` limits the space. Every
+call is counted in `calls`, so a test can let each of them fail in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from broker.storage.errors import DiskError, FolderError
 
 @dataclass(eq=False)
 class Inode:
-    """One file: what readers see, what would survive, and the changes in between."""
+    """One file: its readable bytes, the bytes that would survive a power cut, and the changes in
+    between."""
 
     modified_ms: int
     content: bytearray = field(default_factory=bytearray)
@@ -56,7 +57,7 @@ class Inode:
 
 
 def _apply(content: bytearray, position: int, data: bytes | int) -> None:
-    """Write bytes at a position, or cut or stretch to a size given as a number."""
+    """Write bytes at a position, or set the size to a number."""
     if isinstance(data, int):
         del content[data:]
         content.extend(bytes(data - len(content)))
@@ -71,7 +72,8 @@ NameChange = tuple[str, str | None, "Inode | Folder | None"]
 
 @dataclass(eq=False)
 class Folder:
-    """A folder: the names as seen, the names that would survive, and the changes in between."""
+    """A folder: its visible names, the names that would survive a power cut, and the changes in
+    between."""
 
     names: dict[str, Inode | Folder] = field(default_factory=dict)
     durable: dict[str, Inode | Folder] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def _rename(names: dict[str, Inode | Folder], change: NameChange) -> None:
 
 
 class SimFile:
-    """An open file of the simulated disk; it works on after its name is gone."""
+    """An open file of the simulated disk. It stays usable after its name was deleted."""
 
     fd = -1
 
@@ -186,7 +188,7 @@ class SimDisk:
     # What tests do.
 
     def crash(self, chance: random.Random) -> None:
-        """The power goes: what was not synced survives in part, if at all."""
+        """Cut the power: unsynced data survives in part or not at all."""
         self._root.crash(chance)
         self.locked.clear()
         self.boots += 1
@@ -209,7 +211,7 @@ class SimDisk:
         return _total(self._root)
 
     def contents(self, path: str) -> bytearray:
-        """A file's bytes, to look at or to damage behind the storage's back."""
+        """Return the bytes of a file, to examine or damage them without the storage layer."""
         inode = self._file(path, "open")
         return inode.content
 

@@ -1,7 +1,7 @@
-"""The two ends of a simulated link, and the ways between them.
+"""The two ends of a simulated link, and the two directions between them.
 
-A link carries bytes in their order, in pieces as chance cuts them, and both ends read them through
-the frame buffer that real links have. `network` makes them, and does to them what real networks do.
+A link delivers bytes in order, in random pieces. Both ends read them through the frame buffer of
+real links. `network` creates links and applies the faults of real networks to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WINDOW_BYTES = 256 << 10
 
 
 class Way:
-    """The bytes that one end of a link sends, and the end behind them, in order."""
+    """The bytes that one end of a link sends, and the end of the stream behind them, in order."""
 
     def __init__(self, network: Network, source: SimLink) -> None:
         self._network = network
@@ -78,7 +78,7 @@ class Way:
             source.world.soon(source.tell_drained)
 
     def forget(self) -> None:
-        """Send none of it again."""
+        """Stop sending it again."""
         self._queue.clear()
         self._unacknowledged.clear()
         self.size_bytes = 0
@@ -96,7 +96,7 @@ class Way:
 
 
 class SimLink:
-    """One end of a link, as `SocketLink` is."""
+    """One end of a link, with the interface of `SocketLink`."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class SimLink:
             self._read()
 
     def arrived(self, sent: bytes | End) -> None:
-        """The kernel has it."""
+        """Report that the receiver's kernel has it."""
         if self.is_closed or self._is_broken:
             if isinstance(sent, bytes):
                 self.way.put(End.RESET)
@@ -151,7 +151,7 @@ class SimLink:
             self._read()
 
     def fail(self, end: End) -> None:
-        """The kernel gives it up."""
+        """Report that the kernel gave up sending."""
         if self.is_closed or self._is_broken:
             return
         self._break()
@@ -164,7 +164,7 @@ class SimLink:
             self._tell(end)
 
     def go_on(self) -> None:
-        """The process has stood still, and reads on."""
+        """Continue reading after the process was frozen."""
         if self._is_standing:
             self._read()
 
@@ -173,7 +173,7 @@ class SimLink:
         self.way.forget()
 
     def forget(self) -> None:
-        """The process is over."""
+        """Forget the link, because the process has ended."""
         self.is_closed = True
         self._unread.clear()
 

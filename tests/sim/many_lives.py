@@ -1,6 +1,7 @@
-"""Many lives of a simulation, a hundred of them in one test.
+"""Many simulation runs, a hundred of them in one test.
 
-pytest keeps what a test logs until it ends, and an exception in a record holds a whole world.
+pytest stores what a test logs until the test ends, and an exception in a log record keeps a whole
+simulated world in memory.
 """
 
 import os
@@ -12,13 +13,14 @@ IN_ONE = 100
 
 
 def parts_of(lives: int) -> list[tuple[int, int]]:
-    """Number of each test's first life, and how many it lives; `MILLRACE_LIVES` in all instead."""
+    """Return for each test the number of its first run, and how many runs it performs.
+    `MILLRACE_LIVES` sets the total."""
     count = int(os.environ.get("MILLRACE_LIVES", lives))
     return [(first, min(IN_ONE, count - first)) for first in range(0, count, IN_ONE)]
 
 
 def live(name: str, part: tuple[int, int], run: Callable[[str], None]) -> None:
-    """Live a part of them, each by a seed of its own."""
+    """Perform some of the runs, each with a different seed."""
     first, count = part
     chance = seeded(f"{name} {first}")
     for _ in range(count):

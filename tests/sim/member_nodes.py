@@ -1,8 +1,8 @@
-"""Nodes that belong to a cluster: metadata nodes that register and send heartbeats; the controller
-among them fences the silent ones.
+"""Nodes of a cluster: metadata nodes that register and send heartbeats. Their controller fences
+silent ones.
 
-`MemberCluster` checks at every commit that the epochs of an id's registrations rise and that an
-ended registration never comes back into service.
+`MemberCluster` checks at every commit that the epochs of an id's registrations increase, and that
+an ended registration never comes back into service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.sim.metadata_nodes import (
 
 @dataclass
 class Life:
-    """One broker process, and the notices about its membership."""
+    """One broker process, and its notices about its membership."""
 
     incarnation_id: Uuid
     node: MemberNode
@@ -71,7 +71,7 @@ class Life:
 
 
 class Joined:
-    """What follows the quorum's leader and the image; every image is checked."""
+    """A listener to the quorum's leader and to the image. It checks every image."""
 
     def __init__(
         self, cluster: MemberCluster, watcher: LeaderWatcher, membership: MembershipDriver
@@ -90,7 +90,7 @@ class Joined:
 
 
 class MemberNode(MetadataNode):
-    """One node, with all that its place in the cluster takes."""
+    """One node with all components of its cluster membership."""
 
     def __init__(self, cluster: MemberCluster, node_id: int) -> None:
         super().__init__(cluster, node_id)
@@ -147,7 +147,7 @@ class MemberNode(MetadataNode):
 
     @property
     def is_in_service(self) -> bool:
-        """Return True if this process is in service as far as it knows."""
+        """Return True if this process believes that it is in service."""
         own = None if self.metadata is None else self.metadata.image.brokers.get(self.node_id)
         return (
             own is not None
@@ -158,7 +158,7 @@ class MemberNode(MetadataNode):
 
 
 class MembershipCallbacks:
-    """The callbacks of the driver, passed on to a life."""
+    """The callbacks of the driver, which it forwards to a `Life`."""
 
     def __init__(self, life: Life) -> None:
         self.registered = life.registered
@@ -209,19 +209,20 @@ class MemberCluster(MetadataCluster):
             )
 
     def image(self) -> MetadataImage:
-        """The controller's image."""
+        """Return the controller's image."""
         active = self.active()
         assert active is not None and active.metadata is not None, "no controller is active"
         return active.metadata.image
 
     def in_service(self) -> set[int]:
-        """The ids of the brokers that the controller has in service; empty without a controller."""
+        """Return the ids of the brokers in service according to the controller. It is empty
+        without a controller."""
         if self.active() is None:
             return set()
         return {one.node_id for one in self.image().brokers.values() if not one.is_fenced}
 
     def pass_until(self, condition: Any, limit_ms: int, what: str) -> int:
-        """Let time pass until the condition holds; how long that took, to 5 ms."""
+        """Let time pass until the condition holds. Return the time that this took, to 5 ms."""
         began_ms = self.now_ms
         while not condition():
             assert self.now_ms - began_ms < limit_ms, f"not after {limit_ms} ms: {what}"
@@ -229,9 +230,9 @@ class MemberCluster(MetadataCluster):
         return self.now_ms - began_ms
 
     def is_settled(self) -> bool:
-        """Return True if all nodes are in service and know it, and no decision is under way.
+        """Return True if all nodes are in service and know it, and no decision is pending.
 
-        A controller that was cut off can have fenced a broker, which takes effect when it is back.
+        A controller that was cut off can have fenced a broker. This takes effect when it is back.
         """
         if self.in_service() != {one.node_id for one in self.nodes}:
             return False
@@ -243,7 +244,7 @@ class MemberCluster(MetadataCluster):
         )
 
     def settle(self) -> None:
-        """Let time pass until all run, are in service, and know it."""
+        """Let time pass until all nodes run, are in service, and know it."""
         self.pass_until(
             lambda: len(self.running) == len(self.nodes) and self.is_settled(),
             10_000,
@@ -251,7 +252,7 @@ class MemberCluster(MetadataCluster):
         )
 
     def misbehave(self) -> None:
-        """One fault, or the end of one."""
+        """Start a random fault or end one."""
         node = self.chance.choice(self.members)
         if node.metadata is not None and node.world.held is not None:
             self.network.thaw(node.host)
@@ -261,14 +262,14 @@ class MemberCluster(MetadataCluster):
             super().misbehave()
 
     def mend(self) -> None:
-        """All faults are over."""
+        """End all faults."""
         for node in self.members:
             if node.metadata is not None and node.world.held is not None:
                 self.network.thaw(node.host)
         super().mend()
 
     def follower(self) -> MemberNode:
-        """A node that is not the controller."""
+        """Return a node that is not the controller."""
         active = self.active()
         return next(one for one in self.members if one is not active and one.metadata)
 
@@ -279,7 +280,7 @@ class MemberCluster(MetadataCluster):
 
 
 class Stranger:
-    """Another process that registers under the id of a node, with a copy of its directory."""
+    """Another process that registers with a node's id and a copy of its directory."""
 
     def __init__(self, cluster: MemberCluster, node_id: int, number: int = 0) -> None:
         self._cluster = cluster
@@ -293,7 +294,7 @@ class Stranger:
         )
 
     def register(self) -> BrokerRegistrationResponse:
-        """The controller's answer."""
+        """Send a registration. Return the controller's answer."""
         answers: list[BrokerRegistrationResponse] = []
         self._peers.ask(
             self._cluster.leader().node_id,

@@ -1,9 +1,9 @@
-"""Nodes of a cluster, of each the metadata alone: real logs and files on simulated disks, real
-sessions and links on a simulated network, one quorum.
+"""The metadata part of a cluster's nodes: real logs and files on simulated disks, real sessions and
+links on a simulated network, one quorum.
 
-`MetadataCluster` gives orders, lets everything fail for a while, and checks what must hold: what is
-committed is the same everywhere and stays, an epoch has one leader, and no order that was answered
-is forgotten or done twice.
+`MetadataCluster` sends orders, causes faults for a while, and checks the invariants. Committed data
+is the same everywhere and stays. An epoch has one leader. No answered order is lost or executed
+twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def key_of(node_id: int) -> ReplicaKey:
 
 
 class Publisher:
-    """Brings commits into force after a while, as folders would, and checks their order."""
+    """Applies commits after a delay, as the creation of folders would, and checks their order."""
 
     def __init__(self, world: SimWorld) -> None:
         self._world = world
@@ -87,7 +87,7 @@ class Publisher:
 
 
 class Trimmer:
-    """Drops what a log no longer begins with, as housekeeping would, at once."""
+    """Deletes segments below the log start, as housekeeping does, but immediately."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
@@ -100,7 +100,7 @@ class Trimmer:
 
 
 class MetadataNode:
-    """One node: its disk outlives its lives."""
+    """One node. Its disk survives its processes."""
 
     def __init__(self, cluster: MetadataCluster, node_id: int) -> None:
         self.node_id = node_id
@@ -110,7 +110,7 @@ class MetadataNode:
         self._cluster = cluster
 
     def start(self) -> None:
-        """A new life, on what the disk has."""
+        """Start a new process with the data on the disk."""
         cluster = self._cluster
         world = cluster.network.world(self.host)
         world.job_ms = JOB_MS
@@ -183,24 +183,25 @@ class MetadataNode:
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """The handlers of other nodes' requests; called once in a life, before anything happens."""
+        """Return the handlers for other nodes' requests. Call this once per process, before any
+        event."""
         return dict(quorum_handlers(messenger))
 
     def kill(self) -> None:
-        """The process ends; what it has written is in the page cache."""
+        """Kill the process. The page cache keeps what it has written."""
         self._cluster.network.kill(self.host)
         self.disk.locked.clear()
         self.metadata = None
 
     def cut_power(self, chance: Random) -> None:
-        """The machine goes off, and forgets what it had not synced."""
+        """Cut the power of the machine. Unsynced data is lost."""
         self._cluster.network.cut_power(self.host)
         self.disk.crash(chance)
         self.metadata = None
 
 
 class CommitWatch:
-    """Stands between the quorum and its listener, and checks every committed batch."""
+    """A wrapper between the quorum and its listener that checks every committed batch."""
 
     def __init__(self, node: MetadataNode, metadata: Metadata) -> None:
         self._node = node
@@ -232,7 +233,7 @@ class CommitWatch:
 
 
 class MetadataCluster:
-    """Three metadata nodes, and a client that gives them orders."""
+    """Three metadata nodes, and a client that sends them orders."""
 
     def __init__(self, seed: str, size: int = 3) -> None:
         self.chance = Random(seed)
@@ -252,7 +253,7 @@ class MetadataCluster:
             node.start()
 
     def node(self, node_id: int) -> MetadataNode:
-        """Make one of the nodes."""
+        """Create one of the nodes."""
         return MetadataNode(self, node_id)
 
     @property
@@ -260,7 +261,7 @@ class MetadataCluster:
         return [node for node in self.nodes if node.metadata is not None]
 
     def order(self, node: MetadataNode) -> None:
-        """Ask a node for a block of producer ids."""
+        """Order a block of producer ids from a node."""
         assert node.metadata is not None
 
         def given(block: range) -> None:
@@ -295,7 +296,7 @@ class MetadataCluster:
         raise AssertionError(f"no controller leads after {limit_ms} ms")
 
     def misbehave(self) -> None:
-        """One fault, or the end of one."""
+        """Start a random fault or end one."""
         chance, network = self.chance, self.network
         node = chance.choice(self.nodes)
         if node.metadata is None:
@@ -325,7 +326,7 @@ class MetadataCluster:
                 node.disk.refuses = None
 
     def mend(self) -> None:
-        """All faults are over."""
+        """End all faults."""
         self.network.heal()
         for node in self.nodes:
             node.disk.refuses = None
@@ -333,7 +334,8 @@ class MetadataCluster:
                 node.start()
 
     def judge(self) -> None:
-        """Check that all nodes have every committed batch, and that no given block is missing."""
+        """Check that all nodes have every committed batch, and that no allocated block is
+        missing."""
         images = []
         for node in self.nodes:
             assert node.metadata is not None

@@ -1,10 +1,9 @@
-"""The network between simulated worlds: dials, links and their faults, from one seed.
+"""The network between simulated worlds: connections, links and their faults, from one seed.
 
-Each world is one life of a process on a host. A link carries bytes in their order, in pieces as
-chance cuts them, and both ends read them through the frame buffer that real links have. What is
-sent into a cut waits, as TCP would send it again, until the cut is healed or the sender's patience
-is over; a process that ends has its links reset by its kernel, a host that loses its power says
-nothing.
+Each world is one process on a host. A link delivers bytes in order, in random pieces. Both ends
+read them through the frame buffer of real links. Bytes sent into a cut wait, as if TCP
+retransmitted them, until the cut is healed or the sender gives up. When a process ends, its kernel
+resets its links. A host without power sends nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Network:
     # Hosts.
 
     def world(self, host: str) -> SimWorld:
-        """A new life of the process on a host; the one before must be over."""
+        """Start a new process on a host. The process before it must have ended."""
         assert host not in self._lives, f"{host} is running"
         self._life_count += 1
         self.powerless.discard(host)
@@ -84,11 +83,11 @@ class Network:
         return world
 
     def world_of(self, host: str) -> SimWorld:
-        """The life of the process that runs on a host."""
+        """Return the world of the process that runs on a host."""
         return self._lives[host]
 
     def kill(self, host: str) -> None:
-        """The process ends; its kernel throws away its links, and its listeners after them."""
+        """Kill the process. Its kernel resets its links, and then closes its listeners."""
         ports = {one.address.port for one in self._lives[host].listening.values() if one.is_open}
         now_ms = self.timeline.clock.monotonic_ms()
         self._listen_on[host] = (now_ms + self.chance.randint(0, LISTENS_ON_MS), ports)
@@ -97,7 +96,7 @@ class Network:
                 link.way.put(End.RESET)
 
     def freeze(self, host: str) -> None:
-        """The process stands still; its kernel takes links and what comes on them."""
+        """Freeze the process. Its kernel still accepts links and receives bytes."""
         self._lives[host].freeze()
 
     def thaw(self, host: str) -> None:
@@ -110,7 +109,7 @@ class Network:
         world.settle()
 
     def cut_power(self, host: str) -> None:
-        """The whole machine is silent, until a new life begins on it."""
+        """Cut the power of the machine. It is silent until a new process starts on it."""
         self._end_life(host)
         self.powerless.add(host)
 
@@ -131,7 +130,8 @@ class Network:
         self.cuts.add((source, target))
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Repair one way, or all of them, also those that routers denied, and all names."""
+        """Repair one direction or all of them, including those cut by a router, and all host
+        names."""
         if source is not None and target is not None:
             self.cuts.discard((source, target))
             self.no_way.discard((source, target))
@@ -187,7 +187,7 @@ class Network:
         return link
 
     def _call(self, link: SimLink, address: Address, began_ms: int) -> None:
-        """The SYN is on its way."""
+        """Send a SYN."""
         if link.is_closed:
             return
         source, target = link.host, address.host
@@ -241,14 +241,14 @@ class Network:
         return self.chance.randint(*(mix.late_ms if is_late else mix.delay_ms))
 
     def note(self, *told: object) -> None:
-        """One line of the trace."""
+        """Write one line of the trace."""
         self._trace.update(repr((self.timeline.clock.monotonic_ms(), *told)).encode())
 
     @property
     def trace_digest(self) -> str:
-        """A digest that differs between two different runs."""
+        """Return a digest that differs between two different runs."""
         return self._trace.hexdigest()
 
     def gone(self, link: SimLink) -> None:
-        """Remove a link on which nothing happens any more."""
+        """Remove a link that has no pending events."""
         self._links.pop(link, None)

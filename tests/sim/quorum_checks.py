@@ -27,7 +27,7 @@ class Violated(AssertionError):
 
 
 class Checks:
-    """The truth about the whole cluster, which no replica has."""
+    """The true state of the whole cluster, which no replica has."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class Checks:
         self.images: dict[int, list[bytes]] = {0: []}
 
     def role(self, node: Node, role: RoleChange) -> None:
-        """One leader per epoch."""
+        """Check that each epoch has one leader."""
         if isinstance(role, LeadsEpoch):
             leader = self.leaders.setdefault(role.epoch, node.node_id)
             if leader != node.node_id:
@@ -72,7 +72,7 @@ class Checks:
             raise Violated(f"{batch.base_offset} is committed and durable on {holding} disks")
 
     def installed(self, node: Node, snapshot_id: SnapshotId) -> None:
-        """A snapshot holds what the log would have made."""
+        """Check that a snapshot equals the result of the log."""
         if node.image != self.world.image_at(snapshot_id.end_offset):
             raise Violated(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
 
@@ -84,14 +84,14 @@ class Checks:
             self._voted(node, request.leader_epoch, node.key)
 
     def answering(self, node: Node, request: Request, answer: Answer) -> None:
-        """A vote that leaves is the epoch's only one."""
+        """Check that a vote is the only one of its epoch when it is sent."""
         if isinstance(answer, VoteAnswer) and answer.vote_granted:
             assert isinstance(request, Vote)
             if not request.is_pre_vote:
                 self._voted(node, request.epoch, request.candidate)
 
     def _voted(self, node: Node, epoch: int, candidate: ReplicaKey) -> None:
-        """One vote per epoch and directory, and by listed directories only."""
+        """Check for one vote per epoch and directory, by listed directories only."""
         first = self.votes.setdefault((epoch, node.key), candidate)
         if first != candidate:
             raise Violated(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")

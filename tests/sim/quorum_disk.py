@@ -1,8 +1,8 @@
-"""A simulated replica's disk: the readable bytes, the durable ones, and the operations under way.
+"""A simulated replica's disk: readable bytes, durable bytes, and pending operations.
 
-One queue in the order in which the duties were given. A crash keeps a prefix of what is under way,
-and of the appended batches that were not synced any number from the front: a torn one is dropped by
-recovery, which is not what is tried here.
+One queue has the operations in order. A crash keeps the first pending operations, and of the
+appended unsynced batches any number from the front. Torn batches are not simulated, because
+recovery drops them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Log:
 
 @dataclass
 class Duty:
-    """A disk operation that takes time; `partly` is its result after a crash in the middle."""
+    """A disk operation that takes time. `partly` is its result after a crash in the middle."""
 
     number: int
     done: Callable[[], None]
@@ -83,7 +83,7 @@ class Duty:
 
 
 class Disk:
-    """`log` is what can be read, `durable` what a crash leaves."""
+    """A disk. `log` is its readable content, and `durable` survives a crash."""
 
     def __init__(self, snapshot: SnapshotFile | None) -> None:
         self.vote = ElectionState(0)
@@ -109,7 +109,7 @@ class Disk:
         self.vote_count = self.given_count
 
     def sync(self, then: Callable[[int], None]) -> None:
-        """Make durable what has been appended up to here."""
+        """Make everything durable that has been appended so far."""
         batches = list(self.log.batches)
         end_offset = self.log.end_offset
 
@@ -141,7 +141,7 @@ class Disk:
         self._give(done, partly)
 
     def store(self, made: Callable[[], SnapshotFile | None], then: Callable[[], None]) -> None:
-        """Check a fetched snapshot, keep it, and reset the log to its end."""
+        """Check a fetched snapshot, store it, and reset the log to its end."""
 
         def done() -> None:
             snapshot = made()
@@ -155,7 +155,7 @@ class Disk:
         self._give(done, lambda chance: None)
 
     def take_snapshot(self, snapshot: SnapshotFile, start_offset: int) -> None:
-        """A snapshot of our own; the log begins at the offset from then on."""
+        """Store a snapshot of this replica. The log starts at its offset from then on."""
         self.snapshot = snapshot
         self.log.start_at(start_offset)
         self._drop_prefix()
@@ -174,7 +174,8 @@ class Disk:
         duty.done()
 
     def crash(self, chance: random.Random) -> None:
-        """Cut the power: a prefix of the operations under way is done, and the next one by half."""
+        """Cut the power. The first pending operations are complete, and the next one is half
+        done."""
         count = chance.randint(0, len(self.queue)) if chance.random() < 0.5 else 0
         for duty in self.queue[count : count + 1]:
             duty.partly(chance)

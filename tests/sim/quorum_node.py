@@ -63,7 +63,7 @@ def proposal(values: Sequence[bytes]) -> bytearray:
 
 
 class Asker(NamedTuple):
-    """The origin of a request: a node in one of its lives, and the id of that life's request."""
+    """The sender of a request: a node, the number of its process, and the id of the request."""
 
     node_id: int
     incarnation: int
@@ -71,7 +71,7 @@ class Asker(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A request that was received and not answered yet."""
+    """A received request without an answer."""
 
     asker: Asker
     request: Request
@@ -80,7 +80,8 @@ class Call(NamedTuple):
 
 @dataclass
 class Waiting:
-    """A message at its barrier: it leaves when the disk has done that many duties."""
+    """A message that waits for the disk: it is sent when the disk has completed this number of
+    operations."""
 
     until: int
     message: Send | Reply
@@ -148,13 +149,13 @@ class Node:
         self.disk.crash(chance)
 
     def reset(self, node_id: int) -> None:
-        """The links to that node were closed: what it was asked will not be answered."""
+        """The links to that node were closed, so its pending requests will get no answer."""
         for request_id, asked in list(self.asked.items()):
             if asked == node_id:
                 self.answered(self.incarnation, request_id, None)
 
     def wipe(self) -> None:
-        """A new disk: nothing on it, and a directory of its own."""
+        """Replace the disk by an empty one with a new directory id."""
         assert not self.is_up
         self.life += 1
         self.disk = Disk(None)
@@ -172,7 +173,7 @@ class Node:
         self.handle(Propose(self.quorum.replica.epoch, [proposal(values)]))
 
     def take_snapshot(self, keep: int) -> None:
-        """Snapshot what is committed, keeping that many batches below in the log."""
+        """Take a snapshot of committed data. Keep this number of batches below it in the log."""
         assert self.quorum is not None
         log = self.quorum.replica.log
         if self.quorum.replica.storing or self.disk.durable.end_offset < self.committed_offset:
@@ -234,7 +235,7 @@ class Node:
         return isinstance(send, Send) and send.barrier is Barrier.SYNC
 
     def _append(self, batches: Sequence[bytes]) -> bool:
-        """Write; on a full disk only some of it, and False."""
+        """Write. On a full disk write only a part and return False."""
         if not batches:
             return True
         fit = self.world.chance.randrange(len(batches)) if self.is_full else len(batches)
@@ -360,7 +361,7 @@ class Node:
         self.handle(received)
 
     def answered(self, incarnation: int, request_id: int, answer: Answer | None) -> None:
-        """An answer came, or (None) will not come any more."""
+        """Process an answer. None means that no answer will come."""
         if self.incarnation != incarnation or self.asked.pop(request_id, None) is None:
             return
         self.handle(

@@ -35,20 +35,20 @@ from tests.sim.quorum_stage import Stage
 
 
 class KeepNothing(Random):
-    """A crash in a script loses all that was not done."""
+    """A crash in a script loses everything that was not completed."""
 
     def random(self) -> float:
         return 0.99
 
 
 class QuorumPlayer:
-    """Plays one script and writes down what comes of every line."""
+    """Plays one script and writes down the effects of each line."""
 
     def __init__(self) -> None:
         self.stage = Stage(3)
 
     def play(self, line: str) -> list[str]:
-        """Do what a line says; returns the lines that come of it."""
+        """Execute a line. Return the lines with its effects."""
         words = line.split()
         if words[0] == "cluster":
             observers = [int(word.removeprefix("observers=")) for word in words[2:]]

@@ -1,8 +1,7 @@
-"""The simulated quorum with network and disk under the control of a script, and a log of its
-actions.
+"""The simulated quorum with its network and disk controlled by a script, and a log of its actions.
 
-Only commands deliver messages and complete writes; only time-outs happen automatically.
-`Stage.told` gathers lines: each replica's role, messages, answers, disk requests and commits.
+Only commands deliver messages and complete writes. Only timeouts happen automatically. `Stage.told`
+collects lines: each replica's role, messages, answers, disk operations and commits.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from tests.sim.quorum_world import Mix, World
 
 @dataclass
 class Mail:
-    """A message under way."""
+    """A message that has not arrived yet."""
 
     source: int
     target: int
@@ -47,7 +46,7 @@ class Mail:
 
 
 class Actor(Node):
-    """A replica that logs its actions; its disk works when the script says so."""
+    """A replica that logs its actions. Its disk works when the script says so."""
 
     def _work(self) -> None:
         pass
@@ -79,7 +78,7 @@ class Actor(Node):
             tell(f"committed to {self.committed_offset}")
 
     def do_duties(self, count: int | None = None) -> None:
-        """The disk does the oldest of its duties, all of them without a number."""
+        """Let the disk complete its oldest operations. Without a number complete all of them."""
         while self.disk.queue and count != 0:
             self.disk.finish_one()
             leaving = [one for one in self.waiting if one.until <= self.disk.done_count]
@@ -94,7 +93,8 @@ def _values(data: bytes) -> str:
 
 
 class Stage(World):
-    """Replicas 1 to `voters` vote; those above observe. All are down at first."""
+    """Replicas 1 to `voters` are voters, and those above are observers. All are stopped at
+    first."""
 
     def __init__(self, voters: int, observers: int = 0) -> None:
         super().__init__("stage", voters, observers, Mix())
@@ -123,7 +123,7 @@ class Stage(World):
         return node
 
     def preset(self, node_id: int, epochs: list[int], epoch: int) -> None:
-        """Let a disk begin with one batch for each epoch named, its value `<epoch>.<offset>`."""
+        """Let a disk start with one batch for each named epoch. Its value is `<epoch>.<offset>`."""
         disk = self.nodes[node_id].disk
         for number, batch_epoch in enumerate(epochs):
             batch = proposal([b"%d.%d" % (batch_epoch, number)])
@@ -162,7 +162,7 @@ class Stage(World):
         self.tell(node.node_id, f"answers {asker.node_id}: {text}", is_detail=True)
 
     def take_mail(self, target: int, source: int) -> Mail | None:
-        """The oldest message of one to the other."""
+        """Take the oldest message from one replica to the other."""
         for mail in self.mail:
             if (mail.target, mail.source) == (target, source):
                 self.mail.remove(mail)
@@ -170,9 +170,9 @@ class Stage(World):
         return None
 
     def settle(self, node_ids: list[int]) -> None:
-        """Deliver all messages and complete all writes among these, until no work is left.
+        """Deliver all messages and complete all writes among these replicas until no work is left.
 
-        A Fetch that finds nothing stays parked, so there is an end.
+        A Fetch that finds no new records stays parked, so this ends.
         """
         self.is_brief = True
         is_busy = True
@@ -196,7 +196,7 @@ class Stage(World):
 
 
 def asked(request: Request) -> str:
-    """A request in a few words."""
+    """Return a short description of a request."""
     match request:
         case Vote():
             kind = "pre-vote" if request.is_pre_vote else "vote"
@@ -216,7 +216,7 @@ def asked(request: Request) -> str:
 
 
 def answered(answer: Answer) -> str:
-    """An answer in a few words."""
+    """Return a short description of an answer."""
     text = "" if answer.error is ErrorCode.NONE else f"{answer.error.name} "
     match answer:
         case VoteAnswer():

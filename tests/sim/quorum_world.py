@@ -1,7 +1,8 @@
-"""A metadata quorum in one process, from one seed: replicas, their disks, the network, the faults.
+"""A metadata quorum in one process, from one seed: replicas, their disks, the network, and the
+faults.
 
-A heap of (time, id, call) is the only clock. `chaos` lets everything fail for a while and checks
-what must hold after every event; `heal` repairs it and demands a leader and progress.
+A heap of (time, id, call) is the only clock. `chaos` causes all faults for a while and checks the
+invariants after every event. `heal` ends the faults and then requires a leader and progress.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ANSWER_MS_MAX = 2_000
 
 @dataclass(frozen=True)
 class Mix:
-    """The faults and their rates: mean milliseconds between two faults of a kind, 0: never."""
+    """The faults and their rates: mean milliseconds between two faults of a kind. 0 means never."""
 
     crash: int = 1_500
     all_crash: int = 0
@@ -48,7 +49,7 @@ class Mix:
 
 
 class World:
-    """The cluster and everything that happens to it."""
+    """The cluster and all its events."""
 
     def __init__(self, seed: str, voters: int = 3, observers: int = 0, mix: Mix | None = None):
         self.chance = Random(seed)
@@ -144,7 +145,7 @@ class World:
             self.after(self._delay_ms(), arrive)
 
     def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
-        """Answer the life that asked, because another life has another connection."""
+        """Answer the process that sent the request. A later process has another connection."""
         other = self.nodes[asker.node_id]
         if not self._is_lost(node.node_id, asker.node_id):
             self.after(
@@ -153,7 +154,8 @@ class World:
             )
 
     def served(self, node: Node, content: bytes) -> bytes:
-        """A snapshot as its file is read; cut short where its writing was interrupted unseen."""
+        """Return a snapshot as read from its file. It is truncated if its writing was
+        interrupted unnoticed."""
         if not (self.is_chaos and self.mix.short_snapshot):
             return content
         ends = [len(batch) for _, batch in iterate_batches(content)]
@@ -174,7 +176,7 @@ class World:
     # Faults.
 
     def chaos(self, duration_ms: int) -> None:
-        """Let things fail for a while, with proposals all the time."""
+        """Cause faults for a while, with proposals all the time."""
         self.is_chaos = True
         end_ms = self.now_ms + duration_ms
         mix = self.mix
@@ -214,7 +216,8 @@ class World:
         return self.chance.choice(nodes) if nodes else None
 
     def crash(self, node: Node, down_ms: int) -> None:
-        """The node's power fails; it starts again after a while. Others may notice at once."""
+        """Cut the node's power and start it again after a while. Other nodes may notice
+        immediately."""
         was_leader = node.won
         node.crash(self.chance)
         if self.chance.random() < 0.7:
@@ -241,7 +244,7 @@ class World:
                 self.crash(node, self.chance.randint(1, 500))
 
     def _cut(self) -> None:
-        """Drop for a while the messages from or to one node, with one other node or with all."""
+        """For a while, drop the messages from or to one node, with one other node or with all."""
         one = self.chance.choice(list(self.nodes))
         others = [node_id for node_id in self.nodes if node_id != one]
         if not others:
@@ -282,7 +285,7 @@ class World:
             node.take_snapshot(keep=self.chance.choice([0, 0, 3]))
 
     def _wipe(self) -> None:
-        """A voter's disk is lost, as long as the others are a majority."""
+        """Erase a voter's disk, if the others are still a majority."""
         node = self.chance.choice([self.nodes[key.node_id] for key in self.voters])
         intact = [key for key in self.voters if self.nodes[key.node_id].key == key]
         if node.key in intact and len(intact) > self.voters.majority:
@@ -294,7 +297,8 @@ class World:
     # The end.
 
     def heal(self) -> None:
-        """Repair everything; a leader must come, and what is proposed then must be everywhere."""
+        """End all faults. A leader must be elected, and the proposals made then must reach all
+        replicas."""
         self.cuts.clear()
         for node in self.nodes.values():
             node.sync_ms = (1, 4)
@@ -339,7 +343,7 @@ class World:
 
 
 def run(seed: str, voters: int, observers: int, mix: Mix, chaos_ms: int) -> World:
-    """One life of a cluster; raises where something does not hold."""
+    """Perform one run of a cluster. Raises if an invariant does not hold."""
     world = World(seed, voters, observers, mix)
     world.chaos(chaos_ms)
     world.heal()

@@ -1,5 +1,5 @@
-"""Guards that only whole nodes have, each with a way to take it out of the code under test; those
-of the cores are in `replication/guards`. Numbers are those of the list of 47."""
+"""Guards that only whole nodes have, each with a way to remove it from the tested code.
+`replication/guards` has those of the cores. The numbers are those of the list of 47."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NOTHING: Any = SimpleNamespace(perform=lambda: None)
 
 
 def _leader_epoch_in_fetch(patch: MonkeyPatch) -> None:
-    """Take away as well what hides the guard: an epoch's end closes the connection of a late
-    fetch."""
+    """Also remove the rule that hides this guard: the end of an epoch closes the connection of a
+    late fetch."""
     CORE_GUARDS["1 leader epoch in Fetch"](patch)
     patch.setattr(ReplicaFetches, "_hang_up", lambda self, replica: None)
 

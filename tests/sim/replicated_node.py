@@ -1,6 +1,6 @@
-"""A node that replicates: real logs on a simulated disk, real roles, followers, fetches and
-proposals over sessions and links of a simulated network. `replicated_nodes` has several of them.
-"""
+"""A node that replicates: real logs on a simulated disk, and real roles, followers, fetches and
+proposals over sessions and links of a simulated network. `replicated_nodes` runs several of
+them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, 
 
 
 class Watermarks(BaseReplicaListener):
-    """Looks at every high watermark that moves."""
+    """Checks every change of a high watermark."""
 
     def __init__(self, node: ReplicatedNode) -> None:
         self._node = node
@@ -98,7 +98,7 @@ class Watermarks(BaseReplicaListener):
 
 
 class Write:
-    """A client's batch with acks=all; it ends once."""
+    """A client's batch with acks=all. It completes once."""
 
     def __init__(self, node: ReplicatedNode, replica: Replica, offset: int) -> None:
         self.end: str | None = None
@@ -122,7 +122,7 @@ class Write:
 
 
 class ReplicatedNode:
-    """One node: its disk outlives its lives."""
+    """One node. Its disk survives its processes."""
 
     def __init__(self, cluster: ReplicatedCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -141,7 +141,7 @@ class ReplicatedNode:
     # Life and death.
 
     def start(self) -> None:
-        """A new life, on what the disk has."""
+        """Start a new process with the data on the disk."""
         self.incarnation += 1
         self.is_up = True
         world = self.world = self.cluster.network.world(self.host)
@@ -164,13 +164,13 @@ class ReplicatedNode:
         world.later(world.chance.randint(0, 30), self._register)
 
     def kill(self) -> None:
-        """The process ends; what it has written is in the page cache."""
+        """Kill the process. The page cache keeps what it has written."""
         self._ends()
         self.cluster.network.kill(self.host)
         self.disk.locked.clear()
 
     def cut_power(self) -> None:
-        """The machine goes off, and forgets what it had not synced."""
+        """Cut the power of the machine. Unsynced data is lost."""
         self._ends()
         self.cluster.network.cut_power(self.host)
         self.disk.crash(self.cluster.chance)
@@ -302,7 +302,7 @@ class ReplicatedNode:
         self.world.later(TICK_MS, self._heartbeat)
 
     def _replay(self) -> None:
-        """The next of the metadata, after a while."""
+        """Replay the next metadata record after a delay."""
         images = self.cluster.images
         if self.replayed < len(images) and not self.is_cut_off:
             image = images[self.replayed]
@@ -329,7 +329,7 @@ class ReplicatedNode:
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
-        """Over the wire, and perhaps lost on either way."""
+        """Send a request to the controller. The request or its answer can be lost."""
         chance, world = self.cluster.chance, self.world
         frame = memoryview(encode_request(request, version, 1, "sim")[4:])
         _, position = decode_request_header(frame)
@@ -384,7 +384,7 @@ class ReplicatedNode:
         return self.replicas.get(TOPIC, index)
 
     def write(self, index: int, value: bytes) -> Write | None:
-        """A client's batch, if this node takes itself for the leader."""
+        """Append a client's batch if this node believes that it is the leader."""
         replica = self.find(index)
         if replica is None or replica.state.is_under_min_isr or self.replicas is None:
             return None
@@ -405,7 +405,7 @@ class ReplicatedNode:
         return write
 
     def trim(self, index: int, offset: int) -> None:
-        """DeleteRecords, if this node leads."""
+        """Handle DeleteRecords if this node is the leader."""
         replica = self.find(index)
         if replica is not None and self.replicas is not None:
             start_offset = min(offset, replica.log.high_watermark)
@@ -414,7 +414,7 @@ class ReplicatedNode:
             self._trim(replica.log, start_offset)
 
     def folders_of(self, index: int) -> list[str]:
-        """Return the folders of a partition on its disk, under whatever names.
+        """Return the folders of a partition on the node's disk, under their current names.
 
         A folder that a full disk left unfinished has no id. The next start removes it.
         """
@@ -425,7 +425,8 @@ class ReplicatedNode:
     # What must hold.
 
     def _renames(self, path: str, target: str) -> None:
-        """Check that a folder is deleted only after metadata of this life took the replica away."""
+        """Check that a folder is deleted only after this process has seen metadata that removed
+        the replica."""
         if not target.endswith(DELETE_SUFFIX):
             return
         place = parse_folder_name(path.rpartition("/")[2])
@@ -448,7 +449,7 @@ class ReplicatedNode:
                 raise Violation(f"{name} at {self.node_id}: a partition is in two sessions")
 
     def advanced(self, replica: Replica) -> None:
-        """A high watermark has moved: below it all logs are one."""
+        """A high watermark has moved. Check that all logs are equal below it."""
         index, log = replica.index, replica.log
         committed = self.cluster.committed[index]
         start_offset = max(self.checked.get(index, 0), log.log_start_offset)

@@ -1,9 +1,9 @@
-"""Nodes that replicate, under a controller that never fails (S2, its data).
+"""Nodes that replicate, with a controller that never fails (S2, its data).
 
-`ReplicatedCluster` writes with acks=all to the leaders and lets everything fail for a while. Then
-it checks the invariants: an acknowledged record is durable on every member of the committed in-sync
-replicas; logs are equal below their high watermarks; no high watermark falls within an epoch; after
-the healing all logs are equal byte for byte.
+`ReplicatedCluster` writes to the leaders with acks=all and causes all faults for a while. Then it
+checks the invariants. Each acknowledged record is durable on every member of the committed in-sync
+replicas. Logs are equal below their high watermarks. No high watermark falls within an epoch. After
+the faults have ended all logs are equal byte for byte.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ReplicatedCluster:
         return self.network.timeline.clock.monotonic_ms()
 
     def note(self, *told: object) -> None:
-        """One line of the trace."""
+        """Write one line of the trace."""
         self.network.note(*told)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> None:
@@ -107,7 +107,7 @@ class ReplicatedCluster:
         self.later(TICK_MS, self._tick)
 
     def _decided(self, decided: Batch) -> None:
-        """The controller has committed: as an image, all there is."""
+        """Store the controller's commits as an image."""
         parts = self.controller.parts
         topics = {}
         if parts:
@@ -184,7 +184,7 @@ class ReplicatedCluster:
     # Faults.
 
     def misbehave(self) -> None:
-        """One fault, or the end of one."""
+        """Start a random fault or end one."""
         chance, network = self.chance, self.network
         node = chance.choice(list(self.nodes.values()))
         hosts = sorted(one.host for one in self.nodes.values())
@@ -231,7 +231,7 @@ class ReplicatedCluster:
                     node.trim(index, chance.choice(offsets))
 
     def mend(self) -> None:
-        """All faults are over."""
+        """End all faults."""
         self.network.heal()
         for node in self.nodes.values():
             node.disk.refuses = None
@@ -277,7 +277,7 @@ class ReplicatedCluster:
         return ""
 
     def judge(self) -> None:
-        """All logs are the same, and hold all that was ever acknowledged."""
+        """Check that all logs are equal and have every acknowledged record."""
         for index, part in self.controller.parts.items():
             leader = self.nodes[part.leader].logs.logs[TopicPartition(TOPIC, index)]
             whole = dict(batches_of(leader, leader.log_start_offset, EVERYTHING))

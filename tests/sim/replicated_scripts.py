@@ -1,4 +1,4 @@
-"""Rare courses of events on whole nodes: each one needs a particular guard of the list."""
+"""Rare sequences of events on whole nodes. Each needs a particular guard of the list."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def end_of(node: ReplicatedNode) -> int:
 
 
 def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 1) -> None:
-    """Let time pass until something is so."""
+    """Let time pass until a condition holds."""
     for _ in range(PATIENCE_MS // step_ms):
         if is_so():
             return
@@ -52,7 +52,7 @@ def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 
 
 
 def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, list[ReplicatedNode]]:
-    """Three nodes in sync with a few batches; the leader, which is the first, and the others."""
+    """Return three nodes in sync with a few batches: the leader first, and then the others."""
     cluster = ReplicatedCluster(seed, partition_count=1, leaders=(1,))
     # All were in sync before any node was registered, too.
     cluster.pass_time(1_000)
@@ -95,7 +95,7 @@ def fill(node: ReplicatedNode, written: Written) -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """The follower compares the rest after a first truncation again, by the epoch at its new
+    """After the first truncation the follower compares the rest again, with the epoch at its new
     end."""
     common = tuple((0, offset, "all") for offset in range(3))
     leader = (*common, *((2, offset, "leader") for offset in range(3, 8)), (4, 8, "leader"))
@@ -109,7 +109,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """It reports offsets that its sender has truncated since."""
+    """The fetch reports offsets that its sender has truncated since."""
     cluster, leader, (second, third) = settled()
     before = end_of(leader)
     cluster.network.cut(second.host, leader.host)
@@ -163,13 +163,14 @@ def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
 
 
 def a_kill_in_the_middle_of_a_truncation() -> None:
-    """After a kill at any step a start continues, and no record is lost and no log goes offline."""
+    """After a kill at any step the next start continues. No record is lost, and no log goes
+    offline."""
     for step in range(1, 24, 6):
         cut_short(step)
 
 
 def cut_short(step: int) -> None:
-    """The disk is dead from one call of the truncation on; then the power goes."""
+    """Let the disk fail from one call of the truncation on, and then cut the power."""
     cluster, deposed, (second, third) = settled(f"kill {step}")
     before = end_of(deposed)
     for other in (second, third):
@@ -199,9 +200,9 @@ def cut_short(step: int) -> None:
 
 
 def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
-    """A sync under way would set the recovery point above the truncated log. Only with
-    `flush=interval` can a log diverge from its leader's during a sync: otherwise it is synced
-    before any request asks for more."""
+    """A pending sync would set the recovery point above the truncated log. Only with
+    `flush=interval` can a log diverge from the leader's during a sync. Otherwise the log is
+    synced before a request asks for more."""
     cluster, deposed, (second, third) = settled("sync under way")
     before = end_of(deposed)
     cluster.settings["flush.messages"] = "2"
@@ -226,7 +227,7 @@ def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
 
 
 def gaps_that_were_fetched_outlive_a_power_cut() -> None:
-    """A leader's log that was cleaned has gaps above its followers' recovery points."""
+    """A compacted leader's log has gaps above its followers' recovery points."""
     leader = tuple((0, offset, "kept") for offset in (0, 1, 5, 9, 10, 20))
     cluster = prepared(leader, ())
     follower = cluster.nodes[2]
@@ -238,15 +239,16 @@ def gaps_that_were_fetched_outlive_a_power_cut() -> None:
 
 
 def taken_away(cluster: ReplicatedCluster, node: ReplicatedNode) -> None:
-    """Take a node's replica away, and wait until its disk has nothing of it."""
+    """Remove a node's replica, and wait until its disk has no data of it."""
     others = tuple(one for one in cluster.nodes if one != node.node_id)
     assert cluster.controller.reassign(0, others)
     until(cluster, lambda: not node.folders_of(0))
 
 
 def a_replica_that_came_back_is_not_removed_by_older_metadata() -> None:
-    """The metadata that a broker has replayed when it starts can be from the time in which another
-    one had the replica. By then it can be the only one, besides the leader, with all records."""
+    """The metadata that a starting broker has replayed can be old, so that another broker had
+    the replica. In the meantime this replica can have become the only one besides the leader
+    with all records."""
     cluster, leader, (second, third) = settled("came back")
     taken_away(cluster, third)
     away = len(cluster.images)
@@ -270,13 +272,13 @@ def a_replica_that_came_back_is_not_removed_by_older_metadata() -> None:
 
 
 def a_death_at_any_step_of_a_removal() -> None:
-    """A start finishes the removal. It takes no log for lost, and the replica can come back."""
+    """A start finishes the removal. It reports no log as lost, and the replica can come back."""
     for step in range(1, 30, 4):
         dies_while_it_is_taken_away(step)
 
 
 def dies_while_it_is_taken_away(step: int) -> None:
-    """The disk is dead from one call of the removal on; then the power goes."""
+    """Let the disk fail from one call of the removal on, and then cut the power."""
     cluster, _, (_, third) = settled(f"removal {step}")
     cluster.pass_time(500)
     begin, disk = third.logs.begin_removal, third.disk
@@ -304,7 +306,7 @@ def dies_while_it_is_taken_away(step: int) -> None:
 
 
 def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
-    """A write that a follower's disk refuses is asked for again, from the same offset."""
+    """After a refused write a follower fetches again from the same offset."""
     cluster, leader, (second, _) = settled()
     before = end_of(second)
     second.disk.refuses = lambda path, operation: operation == "write"
@@ -338,7 +340,8 @@ def a_follower_below_the_leaders_start_starts_again() -> None:
 
 
 def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
-    """A new high watermark wakes no parked fetch; the fetch is answered when its time is up."""
+    """A higher high watermark wakes no parked fetch. The fetch is answered when its wait time is
+    over."""
     cluster, leader, others = settled()
     cluster.pass_time(2_000)
     asked = [requests_of(node, 1) for node in others]
@@ -356,7 +359,7 @@ def requests_of(node: ReplicatedNode, leader: int) -> int:
 
 
 def followers_write_while_the_leader_still_syncs() -> None:
-    """The write wakes both followers in its own turn, once for all records, before the leader
+    """The write wakes both followers in the same turn, once for all records, before the leader
     syncs."""
     cluster, leader, others = settled()
     before = end_of(leader)
@@ -377,7 +380,8 @@ def followers_write_while_the_leader_still_syncs() -> None:
 
 
 def a_follower_that_has_not_synced_is_waited_for() -> None:
-    """Its next fetch acknowledges, so it leaves only after all fetched records are synced."""
+    """Its next fetch is the acknowledgement, so the follower fetches again only after all
+    records are synced."""
     cluster, leader, (second, _) = settled()
     before = end_of(leader)
     second.world.job_ms = (300, 300)
@@ -391,8 +395,8 @@ def a_follower_that_has_not_synced_is_waited_for() -> None:
 
 
 def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
-    """A fetch that waits names what its sender followed when it was sent, and half a second more
-    would pass until the next names the new partition."""
+    """A waiting fetch names the partitions that the follower had when it sent the fetch. Without
+    this rule the new partition would wait for half a second."""
     cluster = ReplicatedCluster("news of a leader", partition_count=2, leaders=(1, 2))
     cluster.late_news = 0.0
     cluster.pass_time(1_500)
@@ -413,7 +417,7 @@ def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
 
 
 def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
-    """A pending range of a file would send other bytes after the truncation."""
+    """A file range that is still to be sent would contain other bytes after the truncation."""
     cluster, leader, (second, third) = settled()
     cluster.pass_time(30)
     cluster.network.cut(leader.host, second.host)
@@ -429,7 +433,8 @@ def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
 
 
 def another_topic_of_the_same_name_is_another_topic() -> None:
-    """Brokers name topics by id: what a node holds of a deleted one is nothing of its namesake."""
+    """Brokers identify topics by id, so a log of a deleted topic is never used for a new topic
+    of the same name."""
     cluster, leader, (second, _) = settled()
     asked = FetchPartition(
         partition=0,

@@ -1,6 +1,6 @@
-"""Births of a cluster in many short lives: never two voter sets, and every broker finishes.
+"""Many random creations of a cluster: there are never two voter sets, and every broker finishes.
 
-Each rule of `broker/cluster/birth` is taken out alone, and a recorded life shows what it is for.
+The tests remove each rule of `broker/cluster/birth` in turn, and a recorded run shows its purpose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMPTIED = Mix(
 
 
 class AsksOnce(Birth):
-    """A birth without rule 1."""
+    """A cluster creation without rule 1."""
 
     def _note_empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
         self._first[node_id] = directory_id
@@ -42,14 +42,14 @@ class AsksOnce(Birth):
 
 
 class CountsAll(Birth):
-    """A birth without rule 2."""
+    """A cluster creation without rule 2."""
 
     def _counts(self, question_id: int) -> bool:
         return True
 
 
 class EmptyWhileStoring(Birth):
-    """A birth without rule 3."""
+    """A cluster creation without rule 3."""
 
     def _answer(self, call_id: int, node_id: int) -> Effect:
         if self.phase is BirthPhase.STORING:
@@ -58,7 +58,7 @@ class EmptyWhileStoring(Birth):
 
 
 class TrustsWhatItReads(Birth):
-    """A birth without rule 4."""
+    """A cluster creation without rule 4."""
 
     def _begin(self) -> Sequence[Effect]:
         if voters := voters_found(self._found):

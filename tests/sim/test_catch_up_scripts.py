@@ -1,4 +1,4 @@
-"""Each course holds, and is missed when its guard is taken out."""
+"""Each sequence of events succeeds, and fails without its guard."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.Mon
 def test_partitions_that_change_links_all_the_time_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everything fails at random, replicas come and go, and a partition is soon far behind."""
+    """All faults happen at random, replicas are added and removed, and a partition soon counts
+    as far behind."""
     monkeypatch.setattr(follower_lag, "FAR_BYTES", 300)
     monkeypatch.setattr(follower_lag, "FAR_MS", 20)
     # Also what is not in sync begins there, and has to leave.

@@ -29,7 +29,7 @@ PARTITIONS = 6
 
 @pytest.fixture
 def cluster() -> WholeCluster:
-    """Three brokers with a topic of three replicas."""
+    """Return three brokers with a topic of three replicas."""
     cluster = WholeCluster("status")
     for node in cluster.nodes:
         node.start()
@@ -40,7 +40,7 @@ def cluster() -> WholeCluster:
 
 
 def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
-    """Let a client do its work at one broker."""
+    """Let a client send its requests to one broker."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
     client = Client(
         cluster.network, f"c{cluster.chance.random()}", brokers, script, lambda _: node_id
@@ -78,7 +78,7 @@ def led(node: WholeBroker) -> list[Any]:
 
 
 def two_left(cluster: WholeCluster) -> tuple[WholeBroker, list[WholeBroker]]:
-    """Kill a broker that has not the controller, and let the others notice."""
+    """Kill a broker that is not the controller, and let the others notice."""
     killed = next(node for node in cluster.nodes if node is not cluster.active())
     killed.kill()
     cluster.run_for(8_000)
@@ -236,7 +236,8 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
 
 
 def test_a_broker_that_serves_or_holds_replicas_is_not_forgotten(cluster: WholeCluster) -> None:
-    """Asked of a broker that is not the controller, which passes it on with its words."""
+    """The request goes to a broker that is not the controller. It forwards the request and
+    returns the message."""
     other = next(node for node in cluster.nodes if node is not cluster.active())
     refused = answer_of(cluster, other.node_id, UnregisterBrokerRequest(broker_id=other.node_id))
     assert refused.error_code == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""A serving replica turns out to be damaged: another in-sync replica takes over."""
+"""A replica in service is found to be damaged, so another in-sync replica takes over."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def settle(cluster: WholeCluster) -> None:
 
 
 def with_one_behind(replicas: int, **configs: str) -> tuple[WholeCluster, Writing, WholeBroker]:
-    """A cluster of which one follower, named, is down and lacks some records."""
+    """Return a cluster and the id of a stopped follower that lacks some records."""
     cluster, writing = cluster_with(replicas, **configs)
     leader = leader_of(cluster)
     behind = next(
@@ -264,7 +264,7 @@ def test_a_read_of_a_batch_without_a_length_finds_the_damage() -> None:
 
 
 def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
-    """Return a cluster and a broker of it that is down with a record that no other broker has."""
+    """Return a cluster and a stopped broker with a record that no other broker has."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     others = [one for one in cluster.nodes if one is not hurt]
@@ -283,7 +283,7 @@ def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
 
 @pytest.mark.parametrize("how", ["find", "cut", "read"])
 def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
-    """A leader died with a record that no other broker has; the disk fails while the log is
+    """A leader died with a record that no other broker has. The disk fails while its log is
     truncated."""
     cluster, hurt = with_one_to_be_cut()
     found: list[str] = []
@@ -310,7 +310,7 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
 
 
 def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
-    """A start after a clean stop does not check its bytes again."""
+    """A start after a clean stop does not check the log's bytes again."""
     cluster, writing = cluster_with(3, segment_bytes="150")
     leader = leader_of(cluster)
     hurt = next(one for one in cluster.nodes if one is not leader)
@@ -381,7 +381,8 @@ def test_where_all_in_sync_are_damaged_one_leads_until_a_sound_one_is_in_sync() 
 
 
 def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
-    """A follower that has lost its session names everything again, and may lack much of it."""
+    """A follower that has lost its session names all partitions again, and can lack many
+    records."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     behind = next(one for one in cluster.nodes if one is not hurt)
@@ -402,7 +403,7 @@ def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
     peers = Peers(world, "asks", {hurt.node_id: Address(hurt.host, BETWEEN_PORT)})
 
     def ask(*topics: tuple[str, int]) -> None:
-        """Ask for topics from these offsets on."""
+        """Fetch topics from these offsets on."""
         images = hurt.metadata.image.topics
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=behind.node_id, replica_epoch=epoch),
@@ -477,5 +478,6 @@ def test_a_coordinator_that_cannot_believe_its_log_lets_another_load_it() -> Non
 
 
 def order(one: Any) -> list[int]:
-    """The replicas of a partition, its leader first, then in the order in which they would lead."""
+    """Return the replicas of a partition: the leader, and then the others in the order of
+    election."""
     return [one.leader, *(other for other in one.replicas if other != one.leader)]

@@ -1,4 +1,5 @@
-"""A replica is damaged below its recovery point: it copies from in-sync brokers, if any exist."""
+"""A replica damaged below its recovery point: it copies the log from in-sync brokers, if any
+exist."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ASIDE = f"{FOLDER}/t-0.00000001-damaged"
 
 
 def cluster_with(replicas: int, **configs: str) -> tuple[WholeCluster, Writing]:
-    """Three brokers, and a topic `t` with one partition that holds some records."""
+    """Return three brokers and a topic `t` with one partition that has some records."""
     cluster = WholeCluster(f"damaged {replicas} {configs}", settings=SETTINGS)
     for node in cluster.nodes:
         node.start()
@@ -53,7 +54,7 @@ def partition(cluster: WholeCluster) -> Any:
 
 
 def damage(node: WholeBroker) -> bytes:
-    """Flip a bit of the first record; returns what the file is now."""
+    """Flip a bit of the first record. Return the new content of the file."""
     content = node.disk.contents(LOG)
     content[70] ^= 1
     return bytes(content)
@@ -142,7 +143,8 @@ def test_the_only_copy_is_kept_and_has_no_leader() -> None:
 
 
 def test_it_is_kept_until_a_complete_replica_leads() -> None:
-    """The other two have less, or are away: what is damaged is all there is for a time."""
+    """The other two replicas have fewer records or are away, so the damaged log is the only copy
+    for a while."""
     cluster, writing = cluster_with(2, min_insync_replicas="2")
     first, second = (cluster.nodes[one - 1] for one in partition(cluster).replicas)
     for one in (second, first):
@@ -188,7 +190,8 @@ def test_who_is_killed_is_believed_what_the_kernel_has_and_who_loses_power_is_no
 
 
 def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
-    """The kernel may have dropped what it could not write: it is the same, its cache is not."""
+    """The kernel can have dropped the pages that it could not write, although the process is the
+    same."""
     cluster, writing, node = with_one_unsynced_copy()
     write(cluster, writing)
     node.disk.refuses = lambda path, operation: "t-0" in path and operation == "fdatasync"

@@ -1,4 +1,4 @@
-"""DeleteRecords among three brokers: answered when all live replicas begin where it was asked."""
+"""DeleteRecords with three brokers: answered when all live replicas have the new log start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ next."""
 
 
 class Scene:
-    """A cluster with ten records in one partition, which all three brokers hold."""
+    """A cluster with ten records in one partition, with replicas on all three brokers."""
 
     def __init__(self, name: str, *, in_one_batch: bool = False) -> None:
         self.cluster = in_service(f"deleting {name}")
@@ -56,12 +56,12 @@ class Scene:
 
     @property
     def follower(self) -> WholeBroker:
-        """A broker that is not the controller, so that others can decide without it."""
+        """Return a broker that is not the controller, so that it can be stopped."""
         active = self.cluster.active()
         return next(one for one in self.cluster.nodes if one not in (self.leader, active))
 
     def delete(self, offset: int, timeout_ms: int) -> None:
-        """Ask the leader to delete everything below an offset."""
+        """Send the leader a request to delete everything below an offset."""
         self._asked_count += 1
         leader = self.leader
         where = {leader.node_id: Address(leader.host, HOST_PORT)}
@@ -76,11 +76,11 @@ class Scene:
         self.answers.append((ErrorCode(one.error_code), one.low_watermark, self.starts()))
 
     def starts(self) -> dict[int, int]:
-        """The log start offset on each running broker."""
+        """Return the log start offset on each running broker."""
         return {node.node_id: start_of(node) for node in self.cluster.running}
 
     def answered(self, limit_ms: int) -> Any:
-        """The next answer: code, low watermark, and where the logs began when it came."""
+        """Return the next answer: error code, low watermark, and the log starts when it arrived."""
         self.cluster.run_until(lambda: self.answers, limit_ms, "an answer")
         return self.answers.pop()
 
@@ -92,7 +92,7 @@ def start_of(node: WholeBroker) -> int:
 
 
 def in_sync(cluster: WholeCluster) -> tuple[int, ...]:
-    """Return the in-sync replicas by the metadata."""
+    """Return the in-sync replicas according to the metadata."""
     image = cluster.running[0].metadata.image
     replicas: tuple[int, ...] = image.topics[TOPIC].partitions[0].in_sync_replicas
     return replicas

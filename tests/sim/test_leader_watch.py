@@ -1,5 +1,5 @@
-"""A voter that fetches from its leader over a faulty network takes a dead leader for dead in time,
-and never a living one."""
+"""A voter that fetches from its leader over a faulty network: it notices a dead leader in time,
+and never gives up a living one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED_COUNT = 25
 
 
 class LeaderSide:
-    """The leader's side of a link: it holds each fetch a while, and answers in its epoch."""
+    """The leader's side of a link. It delays each fetch a while and answers in its epoch."""
 
     def __init__(self, scene: Scene, epoch: int) -> None:
         self._scene = scene
@@ -206,7 +206,7 @@ def frozen(scene: Scene) -> None:
 
 
 def cut_for_a_moment(scene: Scene) -> None:
-    """Shorter than any patience, so that the link outlives it."""
+    """Cut the link for less than any timeout, so that the link survives."""
     scene.network.cut("voter", "leader")
     scene.network.cut("leader", "voter")
     scene.run(scene.chance.randint(0, 1_300))
@@ -214,7 +214,7 @@ def cut_for_a_moment(scene: Scene) -> None:
 
 
 def started_anew(scene: Scene) -> None:
-    """The successor's listener accepts the probe, and its answer gives the quorum the new epoch."""
+    """The new process accepts the probe, and its answer tells the quorum the new epoch."""
     scene.network.kill("leader")
     scene.start_leader()
 

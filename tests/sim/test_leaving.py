@@ -1,4 +1,5 @@
-"""Brokers that stop: others lead before the brokers end, and clients notice no more than that."""
+"""Brokers that stop: other brokers lead before they end, and clients notice only the change of
+leaders."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def in_service(name: str, **settings: object) -> WholeCluster:
 
 
 def client_of(cluster: WholeCluster, host: str, script: object, partition: int = -1) -> Client:
-    """A client that asks the leader of a partition, or any running broker if there is none."""
+    """Return a client of a partition's leader, or of any running broker if there is no leader."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
 
     def find(request: Message) -> int:
@@ -50,7 +51,7 @@ def leaders(cluster: WholeCluster) -> list[int]:
 
 
 def stopped(cluster: WholeCluster, node: WholeBroker, limit_ms: int) -> int:
-    """Stop a broker; return how many ms that took."""
+    """Stop a broker. Return how many ms this took."""
     clock = cluster.network.timeline.clock
     began_ms = clock.monotonic_ms()
     node.stop()
@@ -111,8 +112,8 @@ def test_a_broker_whose_others_are_dead_ends_when_it_has_waited() -> None:
 
 @pytest.mark.parametrize("are_together", [True, False])
 def test_what_was_only_written_counts_after_a_clean_stop_of_all(*, are_together: bool) -> None:
-    """With Kafka's default `flush.messages` the marker of a clean stop proves a replica's
-    records."""
+    """With Kafka's default `flush.messages` the clean shutdown mark proves that a replica has
+    its records."""
     cluster = in_service(f"interval {are_together}", **{"log.flush.interval.messages": 2**63 - 1})
     made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
     cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")

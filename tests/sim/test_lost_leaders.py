@@ -1,4 +1,4 @@
-"""A leader dies, and its clients ask the other brokers for its successor at once."""
+"""A leader dies, and its clients immediately ask the other brokers for its successor."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def in_service(name: str) -> tuple[WholeCluster, Writing]:
 
 
 class Asker:
-    """A client that is connected to one broker, and asks it again after a pause."""
+    """A client that is connected to one broker and repeats its request after a pause."""
 
     def __init__(
         self, cluster: WholeCluster, writing: Writing, node: WholeBroker, topic: str = "t"

@@ -1,4 +1,4 @@
-"""Orders whose controller dies: they are carried out at most once, and no client waits forever."""
+"""Orders whose controller dies: they are executed at most once, and no client waits for ever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELETING = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)])
 
 
 class Order:
-    """An order that a client gave at one broker, and the answers to it."""
+    """An order that a client sent to one broker, and its answers."""
 
     def __init__(self, node: WholeBroker, order: Any) -> None:
         self.told: list[ErrorCode] = []
@@ -48,7 +48,7 @@ class Order:
 
 
 def sides(cluster: WholeCluster) -> tuple[WholeBroker, WholeBroker]:
-    """The controller, and a broker that is not."""
+    """Return the controller and a broker that is not the controller."""
     controller = cluster.active()
     assert controller is not None
     return controller, next(node for node in cluster.nodes if node is not controller)
@@ -72,7 +72,7 @@ def test_an_order_does_not_wait_for_a_controller_that_stands_still() -> None:
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int) -> None:
-    """If the topic already exists, the next controller says so, as Kafka's does."""
+    """If the topic already exists, the next controller answers so, as Kafka's does."""
     cluster = in_service(f"dying {wait_ms}")
     controller, node = sides(cluster)
     order = Order(node, MAKING)
@@ -85,7 +85,7 @@ def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
-    """The name can belong to another topic by then."""
+    """Another topic can have the name by then."""
     cluster = in_service(f"deleting {wait_ms}")
     controller, node = sides(cluster)
     where = {node.node_id: Address(node.host, HOST_PORT)}

@@ -1,5 +1,5 @@
-"""Guards of a broker's place in its cluster, each taken out and missed in a course over a network
-with faults. Numbers are those of the list of 47 (`docs/guards.md`)."""
+"""Guards of a broker's cluster membership: each is removed, and a run over a faulty network then
+fails. The numbers are those of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ SOMEBODY_ELSE = Uuid(int=0xE15E)
 
 
 def _fresh_sessions(patch: Patch) -> None:
-    """A new controller starts sessions from its own heartbeats, of which there are none so far."""
+    """Let a new controller base sessions on the heartbeats it has received, of which there are
+    none yet."""
     took_over = Liveness.took_over
 
     def overdue(
@@ -45,14 +46,14 @@ def _fresh_sessions(patch: Patch) -> None:
 
 
 class Monotonic(LivedTime):
-    """Time in which the process stood still counts as lived."""
+    """A clock that also counts the time in which the process was frozen."""
 
     def at(self, monotonic_ms: int) -> int:
         return monotonic_ms
 
 
 class Unaware(LivedAlarm):
-    """An alarm that acts on due sessions as soon as the process wakes."""
+    """An alarm that acts on expired sessions as soon as the process wakes."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         super().__init__(world, on_time)
@@ -60,8 +61,8 @@ class Unaware(LivedAlarm):
 
 
 def _stall_rule(patch: Patch) -> None:
-    """Take the rule from the sessions alone. With the quorum's timer too, the controller would
-    resign as it wakes, and the next controller would give every broker a fresh session."""
+    """Remove the rule from the sessions only. If the quorum's timer lost it too, the controller
+    would resign when it wakes, and the next controller would give every broker a new session."""
     patch.setattr(liveness_driver, "LivedAlarm", Unaware)
 
 
@@ -74,13 +75,13 @@ def _stalls_unnoticed(patch: Patch) -> None:
 
 
 def _barrier(patch: Patch) -> None:
-    """Take the lease away too, because a lease ends before another broker can lead."""
+    """Remove the lease too, because a lease ends before another broker can lead."""
     _no_lease(patch)
     _stalls_unnoticed(patch)
 
 
 def _idempotent_registration(patch: Patch) -> None:
-    """Take a second registration for that of another process under the same id."""
+    """Treat a second registration as one of another process with the same id."""
 
     def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)
@@ -102,7 +103,7 @@ a_leader_wakes_deposed = partial(
 
 
 def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
-    """The process that holds the id is this very one."""
+    """The process that owns the id is this process itself."""
     cluster = members.settled("says again")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.lose_links(node.host, leader.host)
@@ -114,7 +115,7 @@ def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
 
 @dataclass(frozen=True)
 class MissedGuard:
-    """A guard, how to take it out, and the course that goes wrong then."""
+    """A guard, how to remove it, and the sequence of events that then fails."""
 
     take_out: Callable[[Patch], None]
     course: Callable[[], None]
@@ -155,6 +156,7 @@ def test_a_guard_that_is_taken_out_is_missed(name: str, monkeypatch: Patch) -> N
 def test_lease_and_noticed_stall_hide_each_other(
     half: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
-    """Guard 44 is both: a stall that is noticed closes the barrier, and so does the lease's end."""
+    """Guard 44 has two parts: a noticed stall closes the read barrier, and so does the end of
+    the lease."""
     half(monkeypatch)
     a_leader_wakes_deposed()

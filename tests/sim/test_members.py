@@ -19,8 +19,7 @@ FAULTS = 24
 
 
 def settled(seed: str) -> MemberCluster:
-    """Return a cluster with all nodes in service, on a network that delivers each packet in
-    time."""
+    """Return a cluster with all nodes in service, on a network without delays."""
     cluster = MemberCluster(seed)
     cluster.network.mix.late = 0.0
     cluster.settle()
@@ -51,7 +50,8 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
 
 
 def test_a_broker_whose_links_were_lost_is_known_again_at_once() -> None:
-    """Otherwise the controller would learn of its death only at its next missed heartbeat."""
+    """Otherwise the controller would notice the broker's death only at the next missed
+    heartbeat."""
     cluster = settled("links lost")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
@@ -148,8 +148,8 @@ def test_a_controller_that_was_frozen_fences_no_broker() -> None:
 
 
 def test_a_deposed_controller_that_wakes_does_not_let_itself_read() -> None:
-    """It still believes that it leads and answers its own heartbeats, but its writes do not
-    commit."""
+    """It still believes that it leads, and answers its own heartbeats. But its writes are not
+    committed."""
     cluster = settled("deposed")
     old = cluster.leader()
     others = [one for one in cluster.members if one is not old]
@@ -195,7 +195,8 @@ def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> Non
 
 
 def test_a_process_owns_its_id_from_the_answer_on() -> None:
-    """And not from its first heartbeat: what a killed process has sent before may still come."""
+    """The heartbeat would be too late, because earlier requests of a killed process can still
+    arrive."""
     cluster = settled("given")
     gone = cluster.follower()
     first, second = (Stranger(cluster, gone.node_id, number) for number in range(2))
@@ -253,7 +254,7 @@ def test_brokers_ask_the_controller_wherever_it_is() -> None:
 
 
 def live(seed: str) -> MemberCluster:
-    """One life of a cluster: everything fails at random, then is mended."""
+    """Perform one run of a cluster: all faults happen at random, and then they end."""
     cluster = MemberCluster(seed)
     cluster.settle()
     chance = cluster.chance

@@ -1,5 +1,5 @@
-"""Remove each guard of the controller's decisions; a node that decides while cut off shows the gap.
-The numbers are those of the list of 47 (`docs/guards.md`)."""
+"""The tests remove each guard of the controller's decisions. A node that decides while it is cut
+off then shows the fault. The numbers are those of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELECTED_MS = 8_000
 
 
 class Play:
-    """Three nodes. The first controller is cut off from the other two from then on."""
+    """Three nodes. The first controller is cut off from the other two."""
 
     def __init__(self) -> None:
         self.cluster = MetadataCluster("nobody hears")
@@ -37,7 +37,7 @@ class Play:
             self.cluster.network.cut(other.host, self.alone.host)
 
     def another(self) -> MetadataNode:
-        """Wait for and return the next controller, which is another node."""
+        """Wait for the next controller, which is another node. Return it."""
         for _ in range(ELECTED_MS // 10):
             self.cluster.network.timeline.run_for(10)
             for node in self.others:
@@ -46,7 +46,7 @@ class Play:
         raise AssertionError("no other node leads")
 
     def settle(self) -> None:
-        """Check that all nodes have everything, and that no block that was given is missing."""
+        """Check that all nodes have everything, and that no allocated block is missing."""
         self.cluster.mend()
         self.cluster.run_until_active(ELECTED_MS)
         self.cluster.run_for(500)
@@ -63,8 +63,8 @@ def an_order_is_decided_and_never_committed() -> None:
 
 
 def who_has_decided_for_nothing_decides_again() -> None:
-    """Its uncommitted decisions were truncated, and others have decided since: it builds on
-    theirs."""
+    """Its uncommitted decisions were truncated, and other nodes have decided since. It must use
+    their decisions."""
     play = Play()
     play.cluster.order(play.alone)
     another = play.another()
@@ -82,7 +82,7 @@ def who_has_decided_for_nothing_decides_again() -> None:
 
 
 def producer_ids_are_asked_of_a_node_that_is_cut_off() -> None:
-    """The block that it would take them from is given to another node."""
+    """The cut-off node would use a block that was given to another node."""
     play = Play()
     taken: list[int] = []
 
@@ -130,7 +130,7 @@ def _speculation_dropped(patch: Patch) -> None:
 
 
 def _block_committed_before_use(patch: Patch) -> None:
-    """A block is used from the moment that it is asked for."""
+    """Use a block from the moment of its request."""
 
     def take(self: ProducerIds, given: Given, refused: Refused) -> None:
         first = self._metadata.image.next_producer_id

@@ -1,4 +1,4 @@
-"""Three nodes decide together: over links, disks, elections and everything that may fail."""
+"""Three nodes decide together over links, disks, elections and all faults."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_two_of_three_go_on_and_one_alone_does_not() -> None:
 
 
 def live(seed: str) -> MetadataCluster:
-    """One life of a cluster: everything fails at random, then is mended."""
+    """Perform one run of a cluster: all faults happen at random, and then they end."""
     cluster = MetadataCluster(seed)
     cluster.run_until_active(3_000)
     end_ms = cluster.network.timeline.clock.monotonic_ms() + CHAOS_MS

@@ -1,5 +1,6 @@
-"""Three whole brokers between which replicas move, from one seed: random targets, cancellations,
-other targets and new minimums, while brokers and their links fail and clients go on."""
+"""Three whole brokers between which partitions are reassigned, from one seed: random targets,
+cancellations, other targets and new minimums. In the meantime brokers and links fail, and
+clients continue."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ REFUSALS = (
 
 
 def moved(partition: int, target: list[int] | None, topic: str = TOPIC) -> Asking:
-    """Move a partition, or cancel, until the controller has decided. An answer may be lost, so the
-    request can be carried out twice. Returns the error code."""
+    """Reassign a partition, or cancel, until the controller has decided. An answer can be lost,
+    so the request can be executed twice. Return the error code."""
     one = ReassignablePartition(partition_index=partition, replicas=target)
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=ANSWER_MS_MAX, topics=[ReassignableTopic(name=topic, partitions=[one])]
@@ -82,7 +83,7 @@ def moved(partition: int, target: list[int] | None, topic: str = TOPIC) -> Askin
 
 
 def grown(count: int) -> Asking:
-    """Add partitions to the topic until it has so many."""
+    """Add partitions to the topic until it has this number."""
     topic = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
     yield from settled(
@@ -94,7 +95,7 @@ def grown(count: int) -> Asking:
 
 
 def moved_and_deleted(target: list[int]) -> Asking:
-    """Make a topic, move it, and delete it while it moves."""
+    """Create a topic, reassign its partitions, and delete it during the reassignment."""
     topic = CreatableTopic(name=SPARE, num_partitions=1, replication_factor=2)
     made = CreateTopicsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
     yield from settled(
@@ -136,7 +137,7 @@ def preferred_elected(partition: int) -> Asking:
 
 
 def check_moving(one: PartitionImage) -> None:
-    """I15: the sets of a partition fit together, whatever moves."""
+    """Check I15: the replica sets of a partition are consistent during every reassignment."""
     replicas, adding, removing = one.replicas, one.adding_replicas, one.removing_replicas
     assert len(set(replicas)) == len(replicas) == len(one.directories)
     assert set(adding) <= set(one.target_replicas)
@@ -151,7 +152,7 @@ def nothing_is_completed(*_: Any) -> ControllerDecision[None]:
 
 
 class Stage:
-    """Three brokers in service, and the answers that clients wait for."""
+    """Three brokers in service, and the answers for which clients wait."""
 
     def __init__(self, seed: str) -> None:
         cluster = self.cluster = WholeCluster(seed)
@@ -164,7 +165,8 @@ class Stage:
         self._numbers = count()
 
     def done(self, script: Script, node_id: int | None = None) -> None:
-        """Let a client ask one broker, by default the controller, until its script ends."""
+        """Let a client send requests to one broker, by default the controller, until its script
+        ends."""
         asked = self.controller.node_id if node_id is None else node_id
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
         host = f"c{next(self._numbers)}"
@@ -172,12 +174,12 @@ class Stage:
         self.cluster.run_until(lambda: client.is_done, 60_000, "the client has its answer")
 
     def seen(self, number: int = 0) -> PartitionImage:
-        """A partition as the controller knows it."""
+        """Return a partition as the controller knows it."""
         one: PartitionImage = self.controller.metadata.image.topics[TOPIC].partitions[number]
         return one
 
     def logs(self) -> dict[int, Any]:
-        """The logs of partition 0 by broker, of those that are a replica."""
+        """Return the logs of partition 0 on the brokers that are replicas."""
         return {
             node.node_id: one.log
             for node in self.cluster.running
@@ -226,7 +228,7 @@ def test_guard_66_the_controller_looks_for_moves_that_are_complete(
 
 
 def test_trap_10_no_broker_names_fewer_partitions_or_no_leader_while_a_topic_changes() -> None:
-    """The topic gets more replicas and more partitions at once."""
+    """The topic gets more replicas and more partitions at the same time."""
     stage = Stage("never fewer")
     nodes = stage.cluster.nodes
     stage.done(topic_made(TOPIC, 3, replication_factor=1))
@@ -254,7 +256,7 @@ def test_trap_10_no_broker_names_fewer_partitions_or_no_leader_while_a_topic_cha
 
 
 def test_trap_39_records_are_deleted_while_their_partition_moves() -> None:
-    """The new replica begins where the leader's log begins by then."""
+    """The new replica starts at the leader's current log start."""
     stage = Stage("deleted while it moves")
     stage.done(topic_made(TOPIC, 1, replication_factor=2, min_insync_replicas="1"))
     before = stage.seen().replicas
@@ -282,7 +284,7 @@ def test_trap_39_records_are_deleted_while_their_partition_moves() -> None:
 
 
 class MovingLife(Life):
-    """A life in which partitions move as well."""
+    """A run in which partitions are reassigned too."""
 
     copies = 2
 
@@ -293,7 +295,7 @@ class MovingLife(Life):
         self.orders: list[Any] = []
 
     def misbehave(self) -> None:
-        """One fault or order, or the end of a fault."""
+        """Start a fault, end a fault, or send an order, at random."""
         chance = self.chance
         partition = chance.randrange(PARTITIONS)
         self.check()
@@ -322,7 +324,7 @@ class MovingLife(Life):
         self.moves += code == ErrorCode.NONE
 
     def is_whole(self) -> bool:
-        """Return True also if every move has ended."""
+        """Return True if the cluster is healthy and every reassignment has ended."""
         return super().is_whole() and not self.cluster.nodes[0].metadata.image.moving
 
     def check(self) -> None:

@@ -1,4 +1,5 @@
-"""The simulated network itself: it does what real ones do, and the same from the same seed."""
+"""The simulated network itself: it behaves like real networks, and the same seed gives the same
+run."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ PORT = 9095
 
 
 class Side:
-    """One end of a link: the bytes that arrive, and its answers."""
+    """One end of a link: the received bytes and its answers."""
 
     def __init__(self) -> None:
         self.dialled: Any = None
@@ -52,7 +53,7 @@ class Side:
 
 
 class Scene:
-    """Host a calls host b."""
+    """Host a connects to host b."""
 
     def __init__(self, seed: int = 1, mix: Mix | None = None) -> None:
         self.network = Network(seed, mix)
@@ -178,7 +179,7 @@ def test_a_process_that_ends_has_its_links_reset() -> None:
 
 
 def test_patience_ends_when_nothing_is_acknowledged() -> None:
-    """This holds also when everything arrives and only the way back is cut."""
+    """This holds even if everything arrives and only the reverse direction is cut."""
     for way in (("a", "b"), ("b", "a")):
         scene = Scene()
         ours, theirs = scene.stand()
@@ -261,7 +262,8 @@ def test_nothing_of_a_life_happens_when_it_is_over() -> None:
 
 
 def course(seed: int) -> str:
-    """A hundred links in an unquiet network; what tells this course from others."""
+    """Simulate a hundred links in a faulty network. Return values that distinguish this run from
+    others."""
     scene = Scene(seed, Mix(late=0.2))
     chance = scene.network.chance
     for _ in range(100):

@@ -1,8 +1,9 @@
-"""S0: one whole broker with its clients, from one seed: acknowledged records stay, once, in order.
+"""S0: one whole broker with its clients, from one seed. Acknowledged records stay, once and in
+order.
 
-Idempotent and transactional producers, a group and consumers work while the broker is killed, loses
-its power, its links and the room on its disk. Then everything is mended, all of them come to their
-ends, and what stands in the partitions is held against what each of them was told.
+Idempotent and transactional producers, a group and consumers work while the broker is killed or
+loses its power, its links or its disk space. Then the faults end and all clients finish. The test
+compares the partitions with the answers that each client got.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ OPENING = ("open", "list", "sync folder")
 
 
 class Life:
-    """The broker, its clients, and what becomes of them."""
+    """The broker, its clients, and their results."""
 
     faults: tuple[str, ...] = ("kill", "power", "power", "lose", "cut", "heal", "full", "room")
 
@@ -91,7 +92,7 @@ class Life:
         return made
 
     def misbehave(self) -> None:
-        """One fault, or the end of one."""
+        """Start a random fault or end one."""
         chance, network, node = self.chance, self.cluster.network, self.node
         if node.broker is None:
             node.start()
@@ -151,7 +152,7 @@ class Life:
 
 
 class ShortLife(Life):
-    """One in which the process has no descriptor left now and then."""
+    """A run in which the process sometimes has no free file descriptor."""
 
     faults = ("kill", "power", "lose", "heal", "full", "room", "room", "short", "short", "short")
 
@@ -167,7 +168,8 @@ def test_nothing_is_lost_for_want_of_descriptors(first: int) -> None:
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
-    """In this life the readers read everything else before the last marker is committed."""
+    """In this run the read_committed consumers read everything else before the last marker is
+    committed."""
     Life("0.30016072499869784").run()
 
 

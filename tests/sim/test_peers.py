@@ -1,5 +1,5 @@
-"""Several brokers that ask each other over a faulty network: every request ends once, and after the
-faults each gets its answer soon."""
+"""Several brokers that send each other requests over a faulty network. Every request completes
+once, and after the faults each gets its answer soon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEALED_MS = 500
 
 
 class AnsweringSide:
-    """The side of a process that is asked: it answers, or not yet, or never, as chance has it."""
+    """The answering side of a process: it answers now, later or never, at random."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -61,7 +61,7 @@ class AnsweringSide:
 
 
 class Process:
-    """One life of a node, at an address of its own half of the time."""
+    """One process of a node. Half of the processes get a new address."""
 
     def __init__(self, scene: Scene, node_id: int, life: int) -> None:
         self.scene = scene
@@ -115,7 +115,7 @@ class Scene:
         self.processes[node_id] = Process(self, node_id, self.lives)
 
     def tell(self, asker: Process, node_id: int) -> None:
-        """The metadata that a node has replayed names the newest life of another."""
+        """Let a node replay metadata that name the newest process of another node."""
         known = self.processes[node_id]
         address = Address(host(node_id), known.port)
         asker.peers.registered(node_id, known.incarnation_id, address)
@@ -170,7 +170,7 @@ class Scene:
         self.run(1_000)
 
     def ask_all(self) -> None:
-        """Check that the newest life answers every request in time."""
+        """Check that the newest process answers every request in time."""
         asked = {
             (process.node_id, node_id): process.ask(node_id, HEALED_MS)
             for process in self.processes.values()

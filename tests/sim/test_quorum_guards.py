@@ -1,7 +1,7 @@
-"""Each guard of the quorum, taken away alone, is missed: by a seed, or by a play.
+"""Each guard of the quorum is removed, and a seed or a script then fails.
 
-The numbers are those of the facts on the cluster, §7. The guards have no switch: a test puts
-another method in their place. A life that finds one missing goes well with the guard in its place.
+The numbers are those of the facts on the cluster, §7. The guards have no switch: a test replaces a
+method. A run that fails without a guard succeeds with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIVES_MAX = 150
 
 
 def without_vote_barrier(patch: Patch) -> None:
-    """22: a granted vote leaves before it is on the disk."""
+    """22: a granted vote is sent before it is durable."""
 
     def reply(self: quorum.Quorum, call_id: int, answer: Answer) -> None:
         self.replica.out.replies.append(Reply(call_id, answer, Barrier.NOW))
@@ -43,7 +43,7 @@ def without_vote_barrier(patch: Patch) -> None:
 
 
 def without_own_vote_saved(patch: Patch) -> None:
-    """22: a candidate asks, and counts its own vote, before that is on the disk."""
+    """22: a candidate sends requests and counts its own vote before that vote is durable."""
     begin, send = Candidate.begin, MetadataReplica.send
 
     def begin_at_once(self: Candidate, now_ms: int) -> Move | None:
@@ -61,12 +61,12 @@ def without_own_vote_saved(patch: Patch) -> None:
 
 
 def without_log_comparison(patch: Patch) -> None:
-    """23: any candidate is good enough."""
+    """23: a candidate with any log gets votes."""
     patch.setattr(quorum, "is_up_to_date", lambda request, log: True)
 
 
 def without_directory(patch: Patch) -> None:
-    """24: a voter is its node, whatever disk it has."""
+    """24: a voter is identified by its node id, whatever disk it has."""
 
     def misaddressed(
         self: MetadataReplica, cluster_id: str, voter: ReplicaKey | None = None
@@ -78,12 +78,12 @@ def without_directory(patch: Patch) -> None:
 
 
 def without_own_epoch(patch: Patch) -> None:
-    """25: what a majority holds is committed, whatever epoch it is of."""
+    """25: a record on a majority is committed, whatever its epoch."""
     patch.setattr(Leader, "_may_commit", lambda self, reached: True)
 
 
 def without_sync_before_fetch(patch: Patch) -> None:
-    """26: a voter fetches on before its disk has what it was given."""
+    """26: a voter fetches again before the fetched records are durable."""
     send = MetadataReplica.send
 
     def send_at_once(
@@ -100,12 +100,12 @@ def without_check_quorum(patch: Patch) -> None:
 
 
 def without_pre_vote(patch: Patch) -> None:
-    """47: a voter that misses its leader raises the epoch at once."""
+    """47: a voter that misses its leader raises the epoch immediately."""
     patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
 
 
 def voters_of_any(content: bytes) -> VoterSet:
-    """A `check_snapshot` that does not ask for a footer."""
+    """A `check_snapshot` that does not require a footer."""
     for header, batch in iterate_batches(content):
         for _, record in control_records.read_control_batch(batch) if header.is_control else ():
             if isinstance(record, control_records.Voters):
@@ -119,7 +119,7 @@ def nothing(patch: Patch) -> None:
 
 @dataclass(frozen=True)
 class MissedGuard:
-    """A guard, how to take it away, and the lives in which that shows."""
+    """A guard, how to remove it, and the runs that then fail."""
 
     take_away: Callable[[Patch], None]
     mix: Mix
@@ -158,7 +158,7 @@ def live(name: str, number: int, missed: MissedGuard, *, is_guarded: bool) -> No
 
 
 def found_by(name: str, missed: MissedGuard) -> int | None:
-    """The first life that goes wrong without the guard."""
+    """Return the first run that fails without the guard."""
     for number in range(LIVES_MAX):
         try:
             live(name, number, missed, is_guarded=False)

@@ -1,9 +1,10 @@
-"""Many lives of a metadata quorum, each from a seed: everything fails for a while, then heals.
+"""Many runs of a metadata quorum, each from a seed: all faults happen for a while, and then they
+end.
 
-What holds after every event: one leader an epoch, one vote an epoch and directory, what is
-committed stands on a majority's disks and never changes, images are equal at equal offsets, every
-request is answered once and nothing leaves before its barrier (`quorum_checks`). After the repair
-a leader comes and all replicas move on within 30 seconds of their time.
+These hold after every event: one leader per epoch; one vote per epoch and directory; committed
+records are on a majority's disks and never change; images at equal offsets are equal; every request
+is answered once, and no message is sent before its barrier (`quorum_checks`). After the faults a
+leader is elected, and all replicas make progress within 30 simulated seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LONG_MS = 12_000
 
 
 def live(seed: str, number: int, chaos_ms: int) -> World:
-    """One of the lives of a seed; what it does wrong is raised with the words that replay it."""
+    """Perform one run of a seed. A failure is raised with the command that repeats the run."""
     voters = VOTERS[number % len(VOTERS)]
     mix = MIXES[number % len(MIXES)]
     observers = number % 3

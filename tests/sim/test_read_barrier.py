@@ -109,7 +109,7 @@ class Scene:
         self.run(Committed(GROUP, TOPIC, 1).script(), lambda _: self.leader_of(OFFSETS_TOPIC))
 
     def run(self, script: Any, find: Any = lambda request: 1) -> None:
-        """Let a client do something, to its end."""
+        """Run a client's script to its end."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
         client = Client(self.cluster.network, self._host(), brokers, script, find)
         self.cluster.run_until(lambda: client.is_done, 20_000, "the client is done")
@@ -119,7 +119,8 @@ class Scene:
         return f"c{self._host_count}"
 
     def leader_of(self, topic: str) -> int:
-        """The leader of the only partition by the newest image; any broker before there is one."""
+        """Return the leader of the only partition in the newest image, or any broker before
+        there is one."""
         images = [node.metadata.image for node in self.cluster.running]
         newest = max(images, key=lambda image: image.end_offset)
         known = newest.topics.get(topic)
@@ -129,7 +130,7 @@ class Scene:
         return self.cluster.nodes[node_id - 1]
 
     def ask_asleep(self, node: WholeBroker, topic: str, request: Message) -> list[Any]:
-        """Freeze a broker, ask it, and wait until another one leads in its place."""
+        """Freeze a broker, send it a request, and wait until another broker leads."""
         self.cluster.network.freeze(node.host)
         late = self.ask(node, request)
         self.cluster.run_until(
@@ -138,7 +139,7 @@ class Scene:
         return late
 
     def ask(self, node: WholeBroker, request: Message) -> list[Any]:
-        """Ask a broker, however long it takes; the answer comes into the list."""
+        """Send a request to a broker. Its answer is added to the list, however long it takes."""
         host = self._host()
         world = self.cluster.network.world(host)
         peers = Peers(world, host, {node.node_id: Address(node.host, HOST_PORT)})
@@ -236,8 +237,8 @@ def test_a_leader_that_wakes_deposed_returns_no_old_state(
 def test_a_coordinator_that_wakes_deposed_refuses_no_newer_member(
     request_: Message, code_of: Any
 ) -> None:
-    """The deposed coordinator does not know the member; a coordinator would answer
-    UNKNOWN_MEMBER_ID."""
+    """The deposed coordinator does not know the member, and would answer UNKNOWN_MEMBER_ID if it
+    still served."""
     scene = Scene(f"members {request_.api_key}")
     cluster = scene.cluster
     old = scene.node(scene.leader_of(OFFSETS_TOPIC))
@@ -269,7 +270,7 @@ def test_a_leader_that_only_slept_reads_again_as_soon_as_it_is_heard() -> None:
 
 
 def test_the_end_of_a_log_never_goes_back_when_its_leader_dies() -> None:
-    """A follower learns late what its leader has committed (KIP-207)."""
+    """A follower learns late which records its leader has committed (KIP-207)."""
     scene = Scene("ends")
     cluster = scene.cluster
     codes = set()

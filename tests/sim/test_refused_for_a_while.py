@@ -12,7 +12,7 @@ from tests.sim.test_whole_brokers import is_in_service
 
 
 def test_a_log_whose_place_to_be_cut_cannot_be_looked_for_is_cut_later() -> None:
-    """A descriptor is missing for a moment, but the log is sound."""
+    """No file descriptor is free for a moment, but the log is sound."""
     cluster, short = with_one_to_be_cut()
     refused: list[str] = []
 
@@ -34,7 +34,8 @@ def test_a_log_whose_place_to_be_cut_cannot_be_looked_for_is_cut_later() -> None
 
 
 def test_a_damaged_log_is_marked_as_soon_as_the_disk_lets_us() -> None:
-    """The mark was refused when the damage was found, and by a restart there is no other trace."""
+    """The mark was refused when the damage was found. After a restart nothing else would show
+    the damage."""
     cluster, _ = cluster_with(1)
     hurt = leader_of(cluster)
     assert hurt.broker is not None

@@ -1,4 +1,5 @@
-"""S1: replication's cores on three simulated brokers, by chance, under a perfect controller."""
+"""S1: the cores of replication on three simulated brokers, at random, with a controller that
+never fails."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_nothing_is_lost_in_the_long_run(block: int) -> None:
 
 
 def run_moving(seed: int) -> Cluster:
-    """Perform one run on five brokers between which the partitions move."""
+    """Perform one run on five brokers between which partitions are reassigned."""
     cluster = Cluster(seed, nodes=(1, 2, 3, 4, 5))
     try:
         cluster.chaos(CHAOS_MS, partial(menu, choices=MOVES))

@@ -1,4 +1,4 @@
-"""Famous bugs by name, and what catches each guard's removal."""
+"""Scripts of famous bugs, and the scripts that fail without a particular guard."""
 
 from __future__ import annotations
 

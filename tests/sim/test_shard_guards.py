@@ -1,5 +1,5 @@
 """A coordinator serves only committed offsets. Without the guard a client gets an offset that is
-lost later. Its number is that of the list of 47 (`docs/guards.md`)."""
+lost later. The number is that of the list of 47 (`docs/guards.md`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def offsets_end(node: WholeBroker) -> int:
 
 
 def offset_told(scene: Scene, node: WholeBroker, patience_ms: int) -> int:
-    """The group's offset, asked until the node tells it; -1 if it does not."""
+    """Ask a node for the group's offset until it answers. Return -1 if it has none."""
     clock = scene.cluster.network.timeline.clock
     until_ms = clock.monotonic_ms() + patience_ms
     while clock.monotonic_ms() < until_ms:
@@ -61,7 +61,8 @@ def offset_told(scene: Scene, node: WholeBroker, patience_ms: int) -> int:
 
 
 def a_coordinator_dies_before_its_commit_and_its_successor_too() -> None:
-    """The successor has the record, and cannot know whether it will stay: it does not."""
+    """The successor has the record but cannot know whether it will stay committed. It does not
+    stay."""
     scene = Scene("shard")
     cluster = scene.cluster
     partition = cluster.nodes[0].metadata.image.topics[OFFSETS_TOPIC].partitions[0]

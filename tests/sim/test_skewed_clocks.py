@@ -1,4 +1,5 @@
-"""Transactions whose coordinator moves to a node with another clock: aborted late, never lost."""
+"""Transactions whose coordinator moves to a node with another clock: they are aborted late, and
+never lost."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ CHECK_MS = 200
 
 
 class Scene:
-    """A producer with a transaction open, whose coordinator dies; those left are an hour ahead."""
+    """A producer with an open transaction whose coordinator dies. The clocks of the other nodes
+    are an hour ahead."""
 
     def __init__(self, name: str) -> None:
         self.may_end = False
@@ -143,7 +145,7 @@ class Scene:
         return ErrorCode(answer.error_code)
 
     def finished(self) -> list[bytes]:
-        """Let the producer go on to its end; what readers of committed data see then."""
+        """Let the producer finish. Return what read_committed consumers see then."""
         self.may_end = True
         self.cluster.run_until(lambda: self.writing.is_done, 60_000, "two transactions")
         # The markers follow the answer.

@@ -1,5 +1,5 @@
-"""S2: three whole brokers with their clients, from one seed. Acknowledged records stay, once and in
-order, whichever broker dies or loses its power, its links or its disk space."""
+"""S2: three whole brokers with their clients, from one seed. Acknowledged records stay, once and
+in order, whichever broker dies or loses its power, its links or its disk space."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full
 @dataclass
 class Leader:
     """A partition's leader as its clients know it. Like Kafka's clients they never return to an
-    older leader (KIP-320), whichever broker names it."""
+    older leader (KIP-320)."""
 
     node_id: int = -1
     epoch: int = -1
@@ -49,7 +49,7 @@ class Leader:
 
 
 class Life:
-    """The cluster, its clients, and what becomes of them."""
+    """The cluster, its clients, and their results."""
 
     copies = 3
     """The replicas of each partition at the beginning."""
@@ -96,7 +96,7 @@ class Life:
         self.judge()
 
     def client(self, script: Script, partition: int | None) -> Client:
-        """A client that asks the partition's leader, or any broker without a partition."""
+        """Return a client of the partition's leader, or of any broker if no partition is given."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -124,7 +124,7 @@ class Life:
         return lambda: self.leaders[partition].epoch
 
     def misbehave(self) -> None:
-        """One fault, or the end of one."""
+        """Start a random fault or end one."""
         chance, network = self.chance, self.cluster.network
         node = chance.choice(self.cluster.nodes)
         if node.broker is None:
@@ -169,8 +169,8 @@ class Life:
                 node.start()
 
     def is_whole(self) -> bool:
-        """Return True if all are in service, in sync and equal byte for byte, and leaders show all
-        records."""
+        """Return True if all replicas are in service, in sync and equal byte for byte, and the
+        high watermark is the log end."""
         if not is_in_service(self.cluster):
             return False
         for partition in range(PARTITIONS):

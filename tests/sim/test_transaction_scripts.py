@@ -1,4 +1,4 @@
-"""Each course of a transaction holds, and is missed when its guard is taken out."""
+"""Each sequence of events in a transaction succeeds, and fails without its guard."""
 
 from __future__ import annotations
 

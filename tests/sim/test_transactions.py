@@ -1,8 +1,8 @@
 """S2 with transactions: three whole brokers whose leaders and coordinators die, from one seed.
 
-Producers write over several partitions, workers carry records from one topic to another with their
-offsets, each in transactions that commit or abort. Readers of committed data must see exactly what
-was committed, whole and in order, and in the end nothing may hold them back.
+Producers write to several partitions, and workers copy records and their offsets from one topic to
+another. All use transactions that commit or abort. Read_committed consumers must see exactly the
+committed records, complete and in order. At the end no open transaction may hold them back.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class TransactedLife(Life):
         return known_leader.node_id
 
     def misbehave(self) -> None:
-        """Now and then freeze a broker for a while, at times for longer than a session."""
+        """Sometimes freeze a broker for a while, and sometimes for longer than a session."""
         node = self.chance.choice(self.cluster.nodes)
         if node.broker is None or node.is_frozen or self.chance.random() < 0.9:
             super().misbehave()
@@ -185,7 +185,8 @@ class TransactedLife(Life):
         return True
 
     def judge(self) -> None:
-        """Readers of committed data have seen what was committed, once and in order."""
+        """Check that read_committed consumers have seen the committed records, once and in
+        order."""
         for (topic, index), one in self.committed.items():
             values = [value for _, value in one.records]
             if topic == TARGET:
@@ -197,7 +198,7 @@ class TransactedLife(Life):
 
 
 def place_of(request: Message) -> tuple[str, int | str] | None:
-    """Return a request's topic, and its partition or the name whose hash gives the partition."""
+    """Return a request's topic, with its partition or the name whose hash gives the partition."""
     match request:
         case ProduceRequest():
             topic = request.topic_data[0]
@@ -223,25 +224,26 @@ def test_transactions_end_as_decided_whichever_broker_dies(number: int) -> None:
 
 
 def test_a_deposed_coordinator_ends_no_producer_that_it_has_never_heard_of() -> None:
-    """In this life the coordinator freezes while another gives out the producer's id, and is asked
-    then."""
+    """In this run the coordinator freezes while another one allocates the producer's id, and
+    then gets a request."""
     TransactedLife("0.9889904957555354").run()
 
 
 def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
-    """In this life all others die, and a producer comes back to a leader deposed before."""
+    """In this run all other brokers die, and a producer returns to a leader that was deposed
+    before."""
     TransactedLife("0.793234474894834").run()
 
 
 def test_the_last_request_of_a_killed_process_takes_no_id_away() -> None:
-    """In this life a controller that was frozen reads the killed process's registration after that
-    of its successor."""
+    """In this run a controller that was frozen reads the killed process's registration after its
+    successor's."""
     TransactedLife("0.7311102215970062").run()
 
 
 def test_a_reader_believes_no_leader_older_than_the_last_it_knew() -> None:
-    """In this life only a deposed leader is reachable for a while, with fewer records than were
-    read."""
+    """In this run only a deposed leader is reachable for a while, and it has fewer records than
+    were read."""
     TransactedLife("0.08459717323080562").run()
 
 

@@ -9,7 +9,8 @@ from tests.sim.whole_brokers import BETWEEN_PORT, WholeBroker, WholeCluster
 
 
 def status(node: WholeBroker) -> PartStatus:
-    """Return the status before the broker has ever been in service, or after."""
+    """Return the status of the broker, before or after it has been in service for the first
+    time."""
     assert node.broker is not None
     told = BrokerStatus(node.broker, 0)
     if node.is_ready:

@@ -1,4 +1,4 @@
-"""Whole brokers on one timeline: they are born together, elect, and outlive each other."""
+"""Whole brokers on one timeline: they create a cluster, elect leaders, and fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.sim.world import Died
 
 
 def is_in_service(cluster: WholeCluster) -> bool:
-    """Return True if each broker serves, and all know that of each other."""
+    """Return True if each broker serves and all brokers know this."""
     if not all(node.is_ready for node in cluster.nodes):
         return False
     return is_whole(cluster) and all(
@@ -103,7 +103,8 @@ def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
 def test_a_broker_that_is_killed_is_fenced_at_once_though_its_listener_ends_behind_its_links() -> (
     None
 ):
-    """A probe that still finds the listener is no reason to wait for the session's end."""
+    """A probe that still reaches the listener does not delay the fencing until the end of the
+    session."""
     cluster = WholeCluster("fenced")
     for node in cluster.nodes:
         node.start()
@@ -142,7 +143,7 @@ def test_emptied_disks_make_no_second_cluster() -> None:
 
 
 class Settings:
-    """A client that sets one setting of all brokers to ever larger numbers, at any broker."""
+    """A client that sets one setting of all brokers to increasing numbers, at any broker."""
 
     KEY = "log.retention.ms"
 
@@ -156,7 +157,7 @@ class Settings:
         self.asked_of: Broker | None = None
 
     def go_on(self) -> None:
-        """Send the next number, if the last one has been answered."""
+        """Send the next number if the last one has been answered."""
         joined = [node for node in self._cluster.running if node.metadata is not None]
         if self.is_waiting or not joined:
             return
@@ -185,7 +186,7 @@ class Settings:
         node.metadata.submit(order, done, refused, "10.0.0.1")
 
     def asked_is_gone(self) -> None:
-        """The broker that was asked has died."""
+        """Return True if the broker that got the request has died."""
         if self.asked_of not in [node.broker for node in self._cluster.running]:
             self.unknown.add(self.given)
             self.is_waiting = False
@@ -229,7 +230,7 @@ def test_an_order_given_at_any_broker_is_decided_once_and_kept(number: int) -> N
 
 
 class Writing:
-    """A producer of one partition, at its leader."""
+    """A producer for one partition, connected to its leader."""
 
     def __init__(self, cluster: WholeCluster, topic: str) -> None:
         self._cluster = cluster
@@ -256,7 +257,7 @@ class Writing:
         )
 
     def write(self, partition: int, leader: int) -> Client:
-        """One record to one partition."""
+        """Write one record to one partition."""
 
         def script() -> Any:
             producer = yield from producer_of(None)
@@ -329,7 +330,7 @@ def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed()
 
 def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
     """After all brokers died, each is fenced until it is back in service. A client that gets an
-    empty list of brokers may forget all those it knew, as librdkafka does, and can then ask
+    empty list of brokers can forget all known brokers, as librdkafka does, and can then reach
     none."""
     cluster = WholeCluster("let in")
     for node in cluster.nodes:
@@ -361,7 +362,7 @@ def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
 
 
 def test_a_topic_is_made_while_a_broker_restarts_and_that_one_joins_and_leads_later() -> None:
-    """The topic is placed on all registered brokers; the one restarting later leads its share
+    """The topic is placed on all registered brokers. The restarting broker later leads its share
     again."""
     cluster = WholeCluster("restarting")
     for node in cluster.nodes:

@@ -1,5 +1,5 @@
-"""Guards of transactions over several brokers, each with a way to take it out of the code under
-test. Numbers are those of the list of 47."""
+"""Guards of transactions over several brokers, each with a way to remove it from the tested
+code. The numbers are those of the list of 47."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Removal = Callable[[MonkeyPatch], None]
 
 
 def _frozen_epoch(patch: MonkeyPatch) -> None:
-    """Take away as well what hides the guard: a dropped shard sends nothing, and a marker is made
-    once."""
+    """Also remove the rule that hides this guard: a dropped shard sends nothing, and a marker is
+    built once."""
     taken = marker_sender._take
 
     def take(ready: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Rare courses of transactions over several brokers, each of which needs a particular guard. Of
-three whole brokers one is the controller, one coordinates a transactional id, and the third leads
-the written partition."""
+"""Rare sequences of events in transactions over several brokers. Each needs a particular guard.
+One of three whole brokers is the controller, one coordinates a transactional id, and the third
+leads the written partition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATIENCE_MS = 30_000
 
 
 class Stage(TransactedLife):
-    """Three brokers with their parts, and a producer that does one step after the other."""
+    """Three brokers with their roles, and a producer whose steps the test calls."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
@@ -75,7 +75,7 @@ class Stage(TransactedLife):
     # Steps.
 
     def do(self, asking: Asking, *, is_awaited: bool = True) -> Client:
-        """Have a client do something, to its end."""
+        """Run a client's script to its end."""
 
         def script() -> Script:
             yield from asking
@@ -96,7 +96,7 @@ class Stage(TransactedLife):
         self.producer = yield from producer_of(self.transactional_id)
 
     def add(self) -> Asking:
-        """The partition joins the transaction."""
+        """Add the partition to the transaction."""
         producer_id, epoch = self.producer
         topic = AddPartitionsToTxnTopic(name=SPREAD, partitions=[self.partition])
         request = AddPartitionsToTxnRequest(
@@ -108,13 +108,13 @@ class Stage(TransactedLife):
         yield from settled(request, added_code)
 
     def write(self, value: bytes) -> Asking:
-        """The next record."""
+        """Write the next record."""
         batch = batch_of(value, (*self.producer, self.sequence), is_transactional=True)
         self.sequence += 1
         yield from written(SPREAD, self.partition, batch, self.transactional_id)
 
     def end(self, *, is_commit: bool) -> Asking:
-        """Commit or abort."""
+        """Commit or abort the transaction."""
         producer_id, epoch = self.producer
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -127,7 +127,7 @@ class Stage(TransactedLife):
     # The state of the brokers.
 
     def replica(self, node: WholeBroker) -> Replica:
-        """The partition as a node has it."""
+        """Return the partition's replica on a node."""
         assert node.broker is not None
         return next(
             one
@@ -168,13 +168,13 @@ class Stage(TransactedLife):
         return [value for _, value in one.records]
 
     def settle(self) -> None:
-        """Heal all faults; then no transaction is open and no replica out of sync."""
+        """End all faults. Then no transaction is open, and every replica is in sync."""
         self.mend()
         self.cluster.run_until(self.is_settled, PATIENCE_MS, "nothing is open or out of sync")
 
 
 def decided(seed: str) -> Stage:
-    """A transaction is committed at its coordinator, and its marker cannot reach the leader."""
+    """Commit a transaction at its coordinator while its marker cannot reach the leader."""
     stage = Stage(seed)
     stage.do(stage.add())
     stage.do(stage.write(b"first"))
@@ -185,7 +185,8 @@ def decided(seed: str) -> Stage:
 
 
 def a_leader_dies_before_its_marker_comes() -> None:
-    """The next leader of the partition gets the marker: "not led there" is not "gone"."""
+    """The next leader of the partition gets the marker, because "not led here" does not mean
+    "deleted"."""
     stage = decided("dies")
     stage.leader.kill()
     stage.until(
@@ -196,7 +197,7 @@ def a_leader_dies_before_its_marker_comes() -> None:
 
 
 def deposed(seed: str) -> Stage:
-    """The coordinator has been replaced, and its successor's next transaction is open."""
+    """Replace the coordinator. Its successor's next transaction is open."""
     stage = decided(seed)
     stage.cut_off(stage.coordinator, stage.leader, stage.controller)
     others = (stage.leader, stage.controller)
@@ -218,7 +219,7 @@ def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
 
 
 def a_deposed_coordinator_sends_its_markers_when_it_knows() -> None:
-    """The same, under an epoch that it can have learned from the metadata in the meantime."""
+    """The same, with an epoch that it can have learned from the metadata in the meantime."""
     stage = deposed("when it knows")
     stage.join(stage.coordinator, stage.controller)
     stage.until(lambda: not stage.believes_to_coordinate(stage.coordinator), "it knows")
@@ -256,8 +257,8 @@ def a_batch_arrives_when_its_transaction_has_ended() -> None:
 
 
 def a_marker_is_not_committed_yet() -> None:
-    """The marker can vanish with its leader: a read_committed client passes it only once
-    committed."""
+    """The marker can be lost with its leader, so a read_committed client passes it only once it
+    is committed."""
     stage = decided("not committed")
     for other in (stage.coordinator, stage.controller):
         # The marker arrives at the leader, and no follower can write it.

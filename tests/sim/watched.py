@@ -1,4 +1,4 @@
-"""A node's disk and logs, which report what the invariants of a simulation need to know."""
+"""A node's disk and logs that report what the invariants of a simulation need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.disk import SimDisk
 
 
 class WatchedDisk(SimDisk):
-    """A disk that says which folder gets another name."""
+    """A disk that reports renamed folders."""
 
     def __init__(self, renames: Callable[[str, str], None]) -> None:
         super().__init__()
@@ -25,9 +25,9 @@ class WatchedDisk(SimDisk):
 
 
 class WatchedLogs(LogManager):
-    """Logs that remember what is durable of a log that is about to be truncated.
+    """Logs that remember the durable part of a log before it is truncated.
 
-    Its recovery point is lowered first, and stays so for as long as the disk refuses the rest.
+    The recovery point is lowered first, and stays low as long as the disk refuses the rest.
     """
 
     def __init__(self, disk: SimDisk, config: BrokerConfig, new_directory_id: Uuid) -> None:
@@ -39,6 +39,6 @@ class WatchedLogs(LogManager):
         return super().begin_truncation(log, offset, now_ms)
 
     def durable_end(self, log: Log) -> int:
-        """Return how far a log is on the disk."""
+        """Return the end of the durable part of a log."""
         kept = self._kept.get(log, 0) if log._is_out_of_service else 0
         return max(log.recovery_point, kept)

@@ -1,7 +1,7 @@
 """Whole brokers of one cluster in one process: simulated disks, network and time, one seed.
 
-What a broker does is what `real/process` would have it do: look at its disk, start, serve, until it
-is killed or its host loses its power.
+A simulated broker does what `real/process` does: it looks at its disk, starts and serves, until it
+is killed or its host loses power.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def address_at(host: str, port: int) -> dict[str, Any]:
 
 
 class WholeBroker:
-    """One node: its disk outlives its lives."""
+    """One node. Its disk survives its processes."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class WholeBroker:
         self._settings = settings
 
     def start(self) -> None:
-        """A new life, on what the disk has."""
+        """Start a new process with the data on the disk."""
         world = self._network.world(self.host)
         world.job_ms = JOB_MS
         if self.skew_ms:
@@ -85,21 +85,22 @@ class WholeBroker:
 
     @property
     def metadata(self) -> Any:
-        """The metadata that it knows; None before it has joined."""
+        """Return the metadata of the broker, or None before it has joined."""
         return None if self.broker is None else self.broker.joined
 
     def kill(self) -> None:
-        """The process ends; what it has written is in the page cache."""
+        """Kill the process. The page cache keeps what it has written."""
         self.ended()
 
     def stop(self) -> None:
-        """SIGTERM: it hands over, answers what is under way, and ends. It may die before that."""
+        """Send SIGTERM: the broker hands over, answers pending requests, and ends. It can die
+        before that."""
         assert self.broker is not None
         self.is_stopping = True
         BrokerStop(self, self.broker, self._network.world_of(self.host)).begin()
 
     def ended(self) -> None:
-        """The process is over."""
+        """Handle the end of the process."""
         self._network.kill(self.host)
         self.disk.locked.clear()
         self.broker = None
@@ -116,7 +117,7 @@ class WholeBroker:
         self._network.thaw(self.host)
 
     def cut_power(self, chance: Random) -> None:
-        """The machine goes off, and forgets what it had not synced."""
+        """Cut the power of the machine. Unsynced data is lost."""
         self._network.cut_power(self.host)
         self.disk.crash(chance)
         self.broker = None
@@ -156,7 +157,7 @@ class BrokerStop:
 
 
 class WholeCluster:
-    """A cluster of brokers, none of them started."""
+    """A cluster of brokers that have not started yet."""
 
     def __init__(
         self, seed: str, size: int = 3, settings: Mapping[str, object] | None = None
@@ -182,7 +183,7 @@ class WholeCluster:
         raise AssertionError(f"not after {limit_ms} ms: {what}")
 
     def active(self) -> WholeBroker | None:
-        """The node that is the active controller, or None."""
+        """Return the active controller's node, or None."""
         return next(
             (
                 node

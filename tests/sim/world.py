@@ -1,9 +1,9 @@
-"""A world made of a heap of events: time, turns and chance come from one seed.
+"""A world made of a heap of events: time, turns of the loop and random numbers come from one seed.
 
-Nothing happens without an event. `turn` runs what was wanted for the next turn, `run_for` lets time
-pass from one event to the next. A thread's job is an event like any other: it is done, and
-reported, when its time has come. Several worlds may share one timeline and a network (`network`).
-Each world is then one life of a process, and none of its events happens after its end.
+Nothing happens without an event. `turn` runs what is scheduled for the next turn, and `run_for`
+goes from one event to the next. A job in a thread is an event as well: it runs and reports its
+result at its time. Several worlds can share one timeline and a network (`network`). Each world is
+then one process, and none of its events happens after its end.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ LOOK_NS = 1_000
 
 
 class Died(AssertionError):
-    """The process would have ended; the text says why."""
+    """Raised where the process would end. The text is the reason."""
 
 
 class Life(Protocol):
-    """The owner of events."""
+    """One process. Events belong to it and are dropped when it has ended."""
 
     @property
     def is_over(self) -> bool:
-        """True after its end, when none of its events happens any more."""
+        """Return True after the world's end, when none of its events happens any more."""
 
     @property
     def held(self) -> list[Callable[[], object]] | None:
-        """The events delayed until it is thawed; None unless it is frozen."""
+        """The events that are delayed while the process is frozen. None if it is not frozen."""
 
 
 class SimCall:
-    """A call that is to come, unless it is cancelled."""
+    """A scheduled call that can be cancelled."""
 
     __slots__ = ("call", "is_cancelled", "life")
 
@@ -61,7 +61,7 @@ class SimCall:
 
 
 class Timeline:
-    """The one order of all that happens, and the time at which it does."""
+    """The order of all events of all worlds, and the current time."""
 
     def __init__(self, now_ms: int = 0, monotonic_ms: int = 0) -> None:
         self.clock = SimClock(now_ms, monotonic_ms)
@@ -80,7 +80,7 @@ class Timeline:
         return planned
 
     def turn(self) -> None:
-        """One turn of the loop: what it brings for the next one waits."""
+        """Run one turn of the loop. What it schedules waits for the next turn."""
         for _ in range(len(self._soon)):
             life, call, args = self._soon.popleft()
             if life.held is not None:
@@ -89,12 +89,12 @@ class Timeline:
                 call(*args)
 
     def settle(self) -> None:
-        """Turns until nothing is wanted for the next one."""
+        """Run turns until nothing is scheduled for the next one."""
         while self._soon:
             self.turn()
 
     def run_for(self, duration_ms: int) -> None:
-        """Let time pass, from one event to the next, and a turn at each."""
+        """Let time pass from one event to the next, with a turn at each."""
         end_ms = self.clock.monotonic_ms() + duration_ms
         self.settle()
         while self._later and self._later[0][0] <= end_ms:
@@ -110,8 +110,8 @@ class Timeline:
 
 
 class SimJobs:
-    """One thread that does each job in the turn after the one in which it is given, or, in a world
-    where they take their time, some milliseconds later."""
+    """A thread that does each job in the turn after the job was given. If jobs take time in this
+    world, they run some milliseconds later."""
 
     def __init__(
         self, world: SimWorld, name: str, on_final: Callable[[Exception], None] | None
@@ -151,7 +151,7 @@ class SimJobs:
 
 
 class SimListening:
-    """An address at which links are made by the test: `accept` gives a receiver."""
+    """A listening address. The test creates links to it: `accept` returns a receiver."""
 
     def __init__(self, address: Listener, take: Callable[[], Receiver]) -> None:
         self.address = address
@@ -166,12 +166,12 @@ class SimListening:
 
 
 class Dials(Protocol):
-    """A network, as one world sees it."""
+    """A network from the view of one world."""
 
     def dial(
         self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
     ) -> Link:
-        """Dial as `World.dial` promises."""
+        """Connect as described in `World.dial`."""
 
 
 class SimWorld:
@@ -236,7 +236,7 @@ class SimWorld:
     # What the test does.
 
     def freeze(self) -> None:
-        """The process stands still, as under SIGSTOP; its kernel does not."""
+        """Freeze the process, as SIGSTOP does. Its kernel continues."""
         assert self.held is None, "it stands still already"
         self.held = []
 
@@ -249,13 +249,13 @@ class SimWorld:
         self.settle()
 
     def turn(self) -> None:
-        """One turn of the loop: what it brings for the next one waits."""
+        """Run one turn of the loop. What it schedules waits for the next turn."""
         self.timeline.turn()
 
     def settle(self) -> None:
-        """Turns until nothing is wanted for the next one."""
+        """Run turns until nothing is scheduled for the next one."""
         self.timeline.settle()
 
     def run_for(self, duration_ms: int) -> None:
-        """Let time pass, from one event to the next, and a turn at each."""
+        """Let time pass from one event to the next, with a turn at each."""
         self.timeline.run_for(duration_ms)

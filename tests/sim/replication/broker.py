@@ -37,7 +37,7 @@ WRITE_TIMEOUT_MS = 4_000
 
 
 class Write:
-    """A client's write with acks=all, which ends once."""
+    """A client's write with acks=all. It completes once."""
 
     def __init__(self, broker: Broker, partition: int, offset: int, entry: Entry) -> None:
         self.broker = broker
@@ -60,7 +60,7 @@ class Write:
 
 
 class Broker:
-    """One node: its disk survives, and everything else starts again with every incarnation."""
+    """One node. Its disk survives, and everything else starts again with every incarnation."""
 
     def __init__(self, cluster: Cluster, node_id: int, partitions: range, chance: Random) -> None:
         self.cluster = cluster
@@ -111,7 +111,7 @@ class Broker:
         self.later(TICK_MS, self._tick)
 
     def kill(self) -> None:
-        """The process dies; the kernel keeps what it has written."""
+        """Kill the process. The kernel keeps what it has written."""
         if not self.is_up:
             return
         self.is_up = False
@@ -129,7 +129,7 @@ class Broker:
             self.cluster.history.cut(self.node_id, partition)
 
     def pause(self, for_ms: int) -> None:
-        """The process gets no time; to itself the gap is no time at all."""
+        """Pause the process. It does not notice the time that passes."""
         self.paused_until_ms = max(self.paused_until_ms, self.cluster.events.now_ms + for_ms)
         if for_ms > STALL_MS:
             self.skipped_ms += for_ms
@@ -138,7 +138,7 @@ class Broker:
         return self.cluster.events.now_ms - self.skipped_ms
 
     def _alive(self, incarnation: int, call: Callable[..., None], *args: object) -> None:
-        """Do it if this incarnation still runs, once it gets time."""
+        """Run the call when the process gets time, if this incarnation still runs."""
         if not self.is_up or incarnation != self.incarnation:
             return
         events = self.cluster.events
@@ -178,7 +178,7 @@ class Broker:
         self._alive(incarnation, self._replay, count)
 
     def _replay(self, count: int) -> None:
-        """Follow the metadata log, each batch in one turn, a few batches at a time."""
+        """Replay the metadata log, one batch per turn, a few batches at a time."""
         if self.broker_epoch < 0:
             return
         until = min(count, self.replayed + REPLAY_SLICE)
@@ -237,7 +237,7 @@ class Broker:
             self._pump(leader)
 
     def _follow(self, partition: int) -> None:
-        """Begin to follow once the log is synced: a fetch offset is a durable end."""
+        """Start to follow after the log is synced, because a fetch offset must be durable."""
         state, log = self.states[partition], self.logs[partition]
         role = state.role
         if not isinstance(role, FollowerRole) or partition in self.busy:
@@ -300,7 +300,7 @@ class Broker:
         return self.logs[partition].durable_end
 
     def write(self, partition: int, value: int) -> Write | None:
-        """A client's write, if this node takes itself for the leader."""
+        """Append a client's write if this node believes that it is the leader."""
         if not self.is_up or self.cluster.events.now_ms < self.paused_until_ms:
             return None
         state = self.states.get(partition)
@@ -318,7 +318,7 @@ class Broker:
         return write
 
     def trim(self, partition: int, log_start_offset: int) -> None:
-        """DeleteRecords, if this node leads."""
+        """Handle DeleteRecords if this node is the leader."""
         state = self.states.get(partition)
         if not self.is_up or state is None or not isinstance(state.role, LeaderRole):
             return
@@ -329,7 +329,7 @@ class Broker:
         self.serving.moved(partition)
 
     def latest(self, partition: int) -> None:
-        """A consumer asks for the end."""
+        """Return the end offset for a consumer."""
         state = self.states.get(partition)
         if not self.is_up or state is None or not isinstance(state.role, LeaderRole):
             return
@@ -435,7 +435,7 @@ class Broker:
             self._sync()
 
     def _sync(self) -> None:
-        """One group sync of all that is marked by now."""
+        """Sync all marked logs in one group commit."""
         self.is_syncing = True
         ends = [
             (partition, self.logs[partition].log_end_offset, self.logs[partition].cuts)

@@ -1,4 +1,5 @@
-"""Three brokers, a few partitions, clients, faults: one seed, one run, to the byte."""
+"""Three brokers, a few partitions, clients and faults. One seed gives exactly one run, byte for
+byte."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ HEAL_LOOK_MS = 250
 
 
 class Cluster:
-    """`note` keeps the trace where it is wanted."""
+    """The brokers of one run. `note` writes the trace if it is wanted."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class Cluster:
         self.run(self.events.now_ms + for_ms)
 
     def chaos(self, for_ms: int, menu: Any) -> None:
-        """Clients at work while the menu's faults happen."""
+        """Let clients work while the faults of the menu happen."""
         until_ms = self.events.now_ms + for_ms
         self._client(until_ms)
         menu(self, until_ms)

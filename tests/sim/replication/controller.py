@@ -39,7 +39,7 @@ class Part:
 
     @property
     def least(self) -> int:
-        """The in-sync replicas that a commit needs."""
+        """Return the number of in-sync replicas that a commit needs."""
         return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
     def assignment(self, offset: int) -> Assignment:
@@ -104,7 +104,8 @@ class Controller:
         self._commit({partition: Part(replicas, replicas[0], 0, 0, replicas, (), min_isr)})
 
     def register(self, node_id: int, incarnation: int, now_ms: int) -> int:
-        """A new incarnation is fenced, out of every ISR, and leads nothing in its old epoch."""
+        """Register a new incarnation. It is fenced, removed from every ISR, and leads nothing in
+        its old epoch."""
         known = self.brokers.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known.broker_epoch
@@ -143,10 +144,10 @@ class Controller:
             self._commit({partition: self._led_by(part, node_id)})
 
     def reassign(self, partition: int, replicas: tuple[int, ...]) -> bool:
-        """Assign a partition to these brokers in one record, as the end of a move does. Return
-        whether it was done: the replicas that stay must be enough, and one of them must lead.
+        """Assign a partition to these brokers in one record, as at the end of a reassignment.
 
-        The leader epoch rises when a replica is taken away.
+        Return False if too few replicas stay, or if none of them can lead. The leader epoch rises
+        when a replica is removed.
         """
         part = self.parts[partition]
         isr = tuple(member for member in part.isr if member in replicas)
@@ -172,7 +173,8 @@ class Controller:
         self._commit({partition: settled if settled.elr != part.elr else part})
 
     def alter(self, asked: AlterPartition) -> ErrorCode:
-        """The checks in Kafka's order. The same ISR again is a change: it uses up the epoch."""
+        """Check a proposal in Kafka's order. A proposal of the same ISR is also a change,
+        because it uses up the epoch."""
         part = self.parts[asked.partition]
         members = tuple(node_id for node_id, _ in asked.isr)
         if asked.leader_epoch < part.leader_epoch:

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of what happens next, and links that are slow, cut, or stall in one way."""
+"""Virtual time: a heap of events, and links that are slow, cut, or stalled in one direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CONTROLLER = 0
 
 
 class Events:
-    """Calls by their time; those of one millisecond in the order in which they were made."""
+    """Calls ordered by time. Calls in the same millisecond run in the order in which they were
+    scheduled."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -30,7 +31,7 @@ class Events:
         self.at(self.now_ms + delay_ms, call, *args)
 
     def step(self, until_ms: int) -> bool:
-        """Do what comes next, if it comes by then."""
+        """Run the next event if it comes by then."""
         if not self._heap or self._heap[0][0] > until_ms:
             self.now_ms = until_ms
             return False
@@ -41,10 +42,10 @@ class Events:
 
 
 class Network:
-    """One connection for each ordered pair of nodes: nothing overtakes on it.
+    """One connection for each ordered pair of nodes. Messages on it stay in order.
 
-    A cut holds back what is sent, as TCP does, and lets it go when it heals; a reset forgets what
-    is under way.
+    A cut holds messages back, as TCP does, and delivers them when it ends. A reset loses all
+    messages in flight.
     """
 
     def __init__(self, events: Events, chance: Random) -> None:
@@ -67,7 +68,7 @@ class Network:
             self._events.at(until_ms, self._lapse, pair, until_ms)
 
     def restore(self, source: int, target: int) -> None:
-        """End a cut: what it held back arrives, in its order."""
+        """End a cut. Held messages arrive in order."""
         self._cut_until.pop((source, target), None)
         held = self._held.pop((source, target), [])
         for resets, call, args in held:
@@ -75,7 +76,7 @@ class Network:
         self._last[source, target] = self._events.now_ms + 1
 
     def lag(self, source: int, target: int, by_ms: int) -> None:
-        """Delay everything in that direction by so much."""
+        """Delay everything in that direction by this time."""
         self._lag_ms[source, target] = by_ms
 
     def heal(self) -> None:
@@ -85,7 +86,7 @@ class Network:
         self.slow_rate = 0.0
 
     def reset(self, one: int, other: int) -> None:
-        """Break the connection: what is under way in either direction never arrives."""
+        """Break the connection: messages in flight in both directions are lost."""
         for pair in ((one, other), (other, one)):
             self._resets[pair] = self._resets.get(pair, 0) + 1
 

@@ -68,7 +68,7 @@ def move_leader(cluster: Cluster) -> None:
 
 
 def fence(cluster: Cluster) -> None:
-    """The controller takes a broker for dead that is not."""
+    """Let the controller fence a living broker."""
     node_id = cluster.chance.choice(cluster.nodes)
     if node_id in cluster.controller.brokers:
         cluster.controller.fence(node_id)
@@ -80,7 +80,7 @@ def change_min_isr(cluster: Cluster) -> None:
 
 
 def move(cluster: Cluster) -> None:
-    """Move a partition to other brokers, whether it moves already or not."""
+    """Reassign a partition to other brokers, even during a reassignment."""
     target = cluster.chance.sample(cluster.nodes, cluster.chance.choice((1, 2, 2, 3, 3)))
     cluster.controller.move(cluster.chance.choice(cluster.partitions), target)
 
@@ -111,7 +111,7 @@ MOVES: tuple[tuple[Fault, int], ...] = (*ALL, (move, 20), (cancel, 3))
 
 
 def menu(cluster: Cluster, until_ms: int, choices: Sequence[tuple[Fault, int]] = ALL) -> None:
-    """A handful of faults, some of them close together."""
+    """Return a few random faults, some of them close together."""
     events, chance = cluster.events, cluster.chance
     faults = [fault for fault, _ in choices]
     weights = [weight for _, weight in choices]

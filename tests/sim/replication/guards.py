@@ -1,6 +1,7 @@
-"""The guards of the design's list, each with a way to take it out of the code under test.
+"""The guards of the design's list, each with a way to remove it from the tested code.
 
-Numbers are those of the list of 47; letters are rules that this simulation itself has forced.
+The numbers are those of the list of 47. Letters are rules that this simulation has shown to be
+necessary.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _own_registration(patch: MonkeyPatch) -> None:
 
 
 def _isr_from_the_log(patch: MonkeyPatch) -> None:
-    """Let a proposal take effect with the answer, under whatever minimum is known by then."""
+    """Let a proposal take effect with the answer, with the minimum that is known at that time."""
     proposed, answered = Isr.proposed, Isr.answered
     under_way: dict[int, Sequence[int]] = {}
 

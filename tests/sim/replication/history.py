@@ -1,11 +1,12 @@
 """The invariants that must hold after every event, checked at the cost of the change alone.
 
-I1 one leader per partition and epoch. I2 what a leader has committed is durable on every member of
-the committed ISR and ELR. I3 logs are equal below the high watermark. I4 the same offset and epoch
-hold the same value behind the same predecessor, so equal prefixes by induction. I5 a high watermark
-never falls within an epoch, and the end that consumers were given never falls at all. I6 no
-consumer reads above it. I8 an ELR only below min ISR. I15 the sets of a partition fit together
-while it moves. I16 a completed move leaves whole copies, and enough of them. Waiters end once.
+I1: one leader per partition and epoch. I2: a leader's committed records are durable on every member
+of the committed ISR and ELR. I3: logs are equal below the high watermark. I4: the same offset and
+epoch have the same value and the same predecessor, so by induction equal prefixes. I5: a high
+watermark never falls within an epoch, and the end that consumers got never falls. I6: no consumer
+reads above it. I8: an ELR exists only below min ISR. I15: the replica sets of a partition are
+consistent during a reassignment. I16: a complete reassignment leaves enough complete copies. Each
+waiting request completes once.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class History:
             )
 
     def advanced(self, node_id: int, partition: int, before: int, after: int, leads: bool) -> None:
-        """A node's high watermark has moved within its role."""
+        """A node's high watermark has moved within its role. Check it."""
         log = self._nodes[node_id].logs[partition]
         if after < before:
             raise Violation(f"I5: {node_id} of {partition} falls from {before} to {after}")
@@ -81,7 +82,7 @@ class History:
         self._check_equal(node_id, partition, after)
 
     def told(self, node_id: int, partition: int, end: int) -> None:
-        """A consumer has asked a leader for the latest offset."""
+        """A consumer got the latest offset from a leader. Check it."""
         if end < self.told_end[partition]:
             raise Violation(
                 f"I5: {node_id} tells {end} of {partition}, after {self.told_end[partition]}"
@@ -89,13 +90,13 @@ class History:
         self.told_end[partition] = end
 
     def cut(self, node_id: int, partition: int) -> None:
-        """A log lost something: by a truncation or a power cut."""
+        """A log lost records by a truncation or a power cut. Update the history."""
         part = self.parts.get(partition)
         if part is not None and node_id in (*part.isr, *part.elr):
             self._check_holder(node_id, partition)
 
     def decided(self, batch: Batch) -> None:
-        """The controller has committed something."""
+        """The controller has committed a change. Check it."""
         for partition, part in batch.parts:
             before = self.parts.get(partition)
             self.parts[partition] = part

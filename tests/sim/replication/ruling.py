@@ -1,6 +1,6 @@
-"""A controller that never fails: the broker's own rules, on an image that is committed at once.
+"""A controller that never fails: the broker's own rules on an image that is committed immediately.
 
-Each partition is the only one of its topic, so that it has a minimum of its own.
+Each partition is the only one of its topic, so that it can have a separate minimum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FACTS = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 
 
 class RulingController:
-    """Does what `Controller` does, by the rules of the broker."""
+    """A controller with the interface of `Controller` and the rules of the broker."""
 
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []
@@ -54,7 +54,7 @@ class RulingController:
         return dict(self.image.brokers)
 
     def create(self, partition: int, replicas: tuple[int, ...], min_isr: int) -> None:
-        """Make a partition whose replicas are in sync, whether their brokers are registered or
+        """Create a partition whose replicas are in sync, whether their brokers are registered or
         not."""
         topic_id = Uuid(int=0x10 + partition)
         created = PartitionRecord(
@@ -71,7 +71,8 @@ class RulingController:
         self._commit([topic, created, _min_isr_of(partition, min_isr)])
 
     def register(self, node_id: int, incarnation: int, now_ms: int) -> int:
-        """A new incarnation is fenced, out of every ISR, and leads nothing in its old epoch."""
+        """Register a new incarnation. It is fenced, removed from every ISR, and leads nothing in
+        its old epoch."""
         if self._incarnations.get(node_id) != incarnation:
             self._incarnations[node_id] = incarnation
             request = registration(node_id, life=incarnation)
@@ -115,7 +116,8 @@ class RulingController:
         self._commit(records)
 
     def alter(self, asked: AlterPartition) -> ErrorCode:
-        """Decide a proposal. The same ISR again is a change: it uses up the epoch."""
+        """Decide a proposal. A proposal of the same ISR is also a change, because it uses up the
+        epoch."""
         proposal = AlterPartitionRequestPartition(
             partition_index=0,
             leader_epoch=asked.leader_epoch,

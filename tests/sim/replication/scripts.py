@@ -1,7 +1,7 @@
-"""Famous bugs of replicated logs, each a schedule that would show it (KIPs and issues by name).
+"""Famous bugs of replicated logs, each as a schedule that would show it (named by KIP or issue).
 
-A script drives three brokers by hand; invariants hold after every event as in the runs by chance,
-and at its end everything heals. Most of them are what a guard's removal is caught by.
+A script controls three brokers. The invariants hold after every event as in random runs, and at its
+end all faults end. Most scripts fail if a particular guard is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Play:
         return self.cluster.brokers[node_id]
 
     def until(self, is_so: Callable[[], bool], within_ms: int = 15_000) -> None:
-        """Let time pass until it is so."""
+        """Let time pass until the condition holds."""
         events = self.cluster.events
         deadline_ms = events.now_ms + within_ms
         while not is_so():
@@ -44,7 +44,7 @@ class Play:
         self.cluster.run_for(for_ms)
 
     def lead(self, node_id: int) -> None:
-        """Let the controller move the leadership, and wait until the new leader knows."""
+        """Let the controller move the leadership, and wait until the new leader knows it."""
         self.cluster.controller.prefer(P, node_id)
         self.until(lambda: self.leads(node_id))
 
@@ -78,7 +78,7 @@ class Play:
         self.cut(other, one)
 
     def join(self, one: int, other: int) -> None:
-        """Let the delayed messages arrive, in order."""
+        """Let the delayed messages arrive in order."""
         self.cluster.network.restore(one, other)
         self.cluster.network.restore(other, one)
 
@@ -87,7 +87,8 @@ class Play:
 
 
 def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
-    """Cut to its high watermark it would lose what was acknowledged, and then lead."""
+    """If the follower truncated to its high watermark, it would lose acknowledged records, and
+    could then lead."""
     play = Play()
     play.acknowledged(1, 3)
     play.wait(SOON_MS * 10)
@@ -102,7 +103,8 @@ def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """A follower with epochs 1, 3 meets a leader with 1, 2: one truncation is not enough."""
+    """A follower with the epochs 1 and 3 meets a leader with 1 and 2, so one truncation is not
+    enough."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -122,7 +124,7 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """The fetch's offset was truncated at the follower since; only the epoch shows that."""
+    """The follower has truncated the fetch's offset since. Only the epoch shows this."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -146,7 +148,8 @@ def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
 
 
 def kip_966_the_last_replica_standing_commits_nothing() -> None:
-    """Alone it would commit what the eligible replicas do not hold, and they are elected."""
+    """Alone it would commit records that the eligible replicas lack, and then one of those would
+    be elected."""
     play = Play()
     play.acknowledged(1, 3)
     play.write(1, 2)
@@ -165,7 +168,8 @@ def kip_966_the_last_replica_standing_commits_nothing() -> None:
 
 
 def a_zombie_leader_acknowledges_nothing() -> None:
-    """Cut off from all, it goes on accepting writes, but no follower fetches in its epoch."""
+    """A leader that is cut off from all others still accepts writes, but no follower fetches in
+    its epoch."""
     play = Play()
     play.acknowledged(1, 3)
     for other in (CONTROLLER, 2, 3):
@@ -180,7 +184,7 @@ def a_zombie_leader_acknowledges_nothing() -> None:
 
 
 def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
-    """Until then the controller could still elect the slow member."""
+    """Before that the controller could still elect the slow member."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(1, CONTROLLER)
@@ -195,7 +199,7 @@ def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
 
 
 def an_unclear_answer_keeps_the_maximal_isr() -> None:
-    """The controller adds node 3 to the ISR, and the leader learns of it much later."""
+    """The controller adds node 3 to the ISR, and the leader learns this much later."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -245,7 +249,8 @@ def an_answer_comes_before_the_log_that_it_rests_on() -> None:
 
 
 def a_late_answer_is_not_taken_for_a_later_one() -> None:
-    """The same records twice, asked for twice: only one of the answers is to the open request."""
+    """The same records are fetched twice. Only one of the two answers belongs to the open
+    request."""
     play = Play()
     play.acknowledged(1, 3)
     play.wait(SOON_MS * 10)
@@ -258,7 +263,8 @@ def a_late_answer_is_not_taken_for_a_later_one() -> None:
 
 
 def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
-    """Another leader has truncated it since; the old leader comes back and remembers its offset."""
+    """Another leader has truncated that offset since. The old leader comes back and still
+    remembers it."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -295,7 +301,8 @@ def what_the_leader_has_deleted_cannot_be_compared() -> None:
 
 
 def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
-    """It knows a lower bound only; its predecessor may have committed its whole log."""
+    """The new leader knows only a lower bound, because its predecessor can have committed its
+    whole log."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -313,7 +320,8 @@ def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
 
 
 def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
-    """Its followers' disks are faster; its own end counts only when it is durable."""
+    """The followers' disks are faster than the leader's. The leader's own records count only
+    when they are durable."""
     play = Play()
     play.acknowledged(1, 3)
     leader = play.node(1)
@@ -328,7 +336,8 @@ def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
 
 
 def what_is_older_than_the_own_registration_is_not_believed() -> None:
-    """The metadata log tells a node that it once led alone; it has another memory since."""
+    """The metadata log says that a node once led alone, but the node has restarted with other
+    data since."""
     play = Play()
     play.cluster.controller.set_min_isr(P, 1)
     for node_id in (2, 3):
@@ -349,7 +358,7 @@ def what_is_older_than_the_own_registration_is_not_believed() -> None:
 
 
 def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> None:
-    """The leader proposes the broker epoch that fetched; the controller knows a newer one."""
+    """The leader proposes the broker epoch of the fetch, but the controller knows a newer one."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(CONTROLLER, 1, SESSION_MS * 2)
@@ -362,7 +371,7 @@ def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> No
 
 
 def kip_207_a_new_leader_tells_no_earlier_end() -> None:
-    """Its high watermark is a lower bound until its epoch's start is committed."""
+    """Its high watermark is only a lower bound until the start of its epoch is committed."""
     play = Play()
     play.acknowledged(1, 5)
     play.node(1).latest(P)
@@ -379,7 +388,8 @@ def kip_207_a_new_leader_tells_no_earlier_end() -> None:
 
 
 def trap_8_a_follower_joins_under_load() -> None:
-    """The high watermark waits for it, or it would always be one fetch behind."""
+    """The high watermark waits for the follower, which otherwise would always be one fetch
+    behind."""
     play = Play()
     play.node(3).kill()
     play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
@@ -396,7 +406,7 @@ def trap_8_a_follower_joins_under_load() -> None:
 
 
 def flapping_a_slow_follower_leaves_once_and_dwells() -> None:
-    """Slow for long, it does not cost a round of changes each time it catches up."""
+    """A follower that is slow for long must not change the ISR each time it catches up."""
     play = Play()
     play.acknowledged(1, 3)
     play.part(1, 3)
@@ -412,7 +422,8 @@ def flapping_a_slow_follower_leaves_once_and_dwells() -> None:
 
 
 def trap_15_deleted_records_are_not_fetched_for() -> None:
-    """A follower below its leader's start drops all; one above its end cuts nothing."""
+    """A follower below its leader's log start drops its log. A follower that ends above it
+    truncates nothing."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -425,7 +436,7 @@ def trap_15_deleted_records_are_not_fetched_for() -> None:
 
 
 def trap_18_records_are_deleted_when_all_live_replicas_have_followed() -> None:
-    """The low watermark passes the start when both followers have told theirs."""
+    """The low watermark passes the new log start when both followers have reported it."""
     play = Play()
     play.acknowledged(1, 9)
     play.wait(SOON_MS * 10)

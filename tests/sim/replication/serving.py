@@ -35,7 +35,7 @@ ANSWER_RECORDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A Fetch on its way, with what its head says."""
+    """A Fetch in flight, with the fields of its head."""
 
     source: int
     incarnation: int
@@ -101,7 +101,7 @@ class FollowerSessions:
     def _hear(
         self, partition: int, asked: FetchPartition, follower: FollowerIdentity
     ) -> PartitionData | None:
-        """An error or a divergence to answer, or None where the fetch is good."""
+        """Return an error or a divergence, or None if the fetch is valid."""
         state, log = self.broker.states.get(partition), self.broker.logs[partition]
         if state is None or partition in self.broker.busy:
             return self._data(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -119,7 +119,7 @@ class FollowerSessions:
         return data
 
     def _serve(self, parked: ParkedFetch, refused: list[PartitionData]) -> None:
-        """Answer if there are records or news, otherwise park the fetch."""
+        """Answer if there are records or changes, otherwise park the fetch."""
         found = refused + self._collect(parked.session)
         if found:
             self._leave(parked, found)
@@ -194,7 +194,8 @@ class FollowerSessions:
         )
 
     def wake(self, partition: int) -> None:
-        """A mark in each follower's session; the first one answers its request after this turn."""
+        """Mark the partition in each follower's session. The first mark answers the request
+        after this turn."""
         for source, session in self.sessions.items():
             if session.written(PartitionId(TOPIC_ID, partition)):
                 self.broker.later(0, self._woken, self.parked.get(source))

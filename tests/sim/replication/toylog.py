@@ -1,5 +1,5 @@
-"""A log of small records in memory: a part would survive a power cut, and the rest would not. Its
-leader epochs are the broker's own."""
+"""A log of small records in memory. A part of it would survive a power cut. Its leader epochs
+use the broker's code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RECORD = Struct(">iq")
 
 
 class Entry(NamedTuple):
-    """One record: the epoch it was written in, and a value that no other record has."""
+    """One record: its epoch, and a value that no other record has."""
 
     leader_epoch: int
     value: int
@@ -29,7 +29,7 @@ def unpack(data: bytes | memoryview) -> list[Entry]:
 
 
 class ToyLog:
-    """`log_start_offset <= durable_end <= log_end_offset`."""
+    """A log in memory. `log_start_offset <= durable_end <= log_end_offset`."""
 
     def __init__(self) -> None:
         self.log_start_offset = 0
@@ -45,7 +45,7 @@ class ToyLog:
 
     @property
     def latest(self) -> int:
-        """The epoch of the last record, also after the list of epochs was rebuilt."""
+        """Return the epoch of the last record, even after the list of epochs was rebuilt."""
         return self.leader_epochs.latest
 
     def end_offset_for(
@@ -57,7 +57,7 @@ class ToyLog:
         return self.entries[offset - self.log_start_offset]
 
     def append(self, entry: Entry) -> int:
-        """Returns the record's offset."""
+        """Append a record. Return its offset."""
         offset = self.log_end_offset
         assert entry.leader_epoch >= self.leader_epochs.latest, "epochs never fall in a log"
         self.leader_epochs.assign(entry.leader_epoch, offset)
@@ -69,7 +69,7 @@ class ToyLog:
         return self.entries[first : first + count_max]
 
     def synced(self, end_offset: int, cuts: int) -> None:
-        """A sync that began with that end, and after that many cuts, is done."""
+        """Complete a sync that started at that end and after that number of truncations."""
         if cuts == self.cuts:
             self.durable_end = max(self.durable_end, min(end_offset, self.log_end_offset))
 
@@ -83,14 +83,14 @@ class ToyLog:
         self.leader_epochs.truncate_from_end(end_offset)
 
     def reset_to(self, offset: int) -> None:
-        """Drop everything and begin there."""
+        """Drop all records and continue at an offset."""
         self.cuts += 1
         self.entries.clear()
         self.log_start_offset = self.durable_end = offset
         self.leader_epochs = LeaderEpochs()
 
     def trim(self, log_start_offset: int) -> None:
-        """Delete what lies below the offset."""
+        """Delete the records below the offset."""
         if log_start_offset > self.log_start_offset:
             del self.entries[: log_start_offset - self.log_start_offset]
             self.log_start_offset = log_start_offset
@@ -104,5 +104,5 @@ class ToyLog:
         self.durable_end = kept
 
     def recover(self) -> None:
-        """A start reads everything there is, and syncs it before it counts."""
+        """Read everything after a start, and sync it before it counts as durable."""
         self.durable_end = self.log_end_offset
