@@ -1,7 +1,7 @@
-"""Servers that several tests share, and what a run in several processes needs to know.
+"""Servers that several tests share, and data for a test run in several processes.
 
-A server is started once a process, when first asked for. `make test` runs two processes; tests of
-one group stay together in one of them (`groups`).
+A server is started once per process, when a test first needs it. `make test` runs two processes.
+Tests of one group stay together in one of them (`groups`).
 """
 
 import gc
@@ -33,7 +33,7 @@ settings.load_profile("millrace")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
-    """The scheduler that assigns tests to worker processes."""
+    """Return the scheduler that assigns tests to worker processes."""
     # In the order of their folders: what is quick comes last, and no process waits for the other.
     config.option.loadscopereorder = False
     return GroupScheduling(config, log)
@@ -41,9 +41,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupSchedul
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep ten thousand tests, which all stay, out of the collections of garbage.
+    """Exclude ten thousand tests, which stay in memory, from garbage collections.
 
-    Half of the time in which they are collected went there, and more of every test's after that.
+    Otherwise garbage collections would take half of the time in which tests are collected, and even
+    more of the time of every test.
     """
     gc.disable()
     try:
@@ -54,7 +55,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of several hands over what its tests counted."""
+    """Pass on the counters of a worker process."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["counts"] = LINES
@@ -62,12 +63,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what a process has counted."""
+    """Take over the counters of a worker process."""
     LINES.extend(getattr(node, "workeroutput", {}).get("counts", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the counters of long tests, also when the run passes."""
+    """Print the counters of long tests even if the run passes."""
     if LINES:
         terminalreporter.section("counts")
         for line in LINES:
@@ -76,7 +77,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlServer]:
-    """A database server; each test takes `new_database()`."""
+    """Return a database server. Each test calls `new_database()`."""
     with MySqlServer(tmp_path_factory.mktemp("mysql")) as server:
         yield server
 
@@ -89,6 +90,6 @@ def _redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 
 @pytest.fixture
 def redis_server(_redis_server: RedisServer) -> RedisServer:
-    """A Redis server, empty at the test's start."""
+    """Return a Redis server that is empty at the start of the test."""
     _redis_server.client().flushall()
     return _redis_server

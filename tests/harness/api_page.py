@@ -1,4 +1,4 @@
-"""The list of the monitor's API as a page: from its OpenAPI, and from rows that it gives."""
+"""The list of the monitor's API as a page: from its OpenAPI, and from example rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,8 @@ def parameter_text(parameter: Mapping[str, Any]) -> str:
 
 
 def table(openapi: Mapping[str, Any], columns: Callable[[str], Sequence[str]]) -> str:
-    """A row for each path; `columns` tells what rows a path gave, none where it gave none."""
+    """Return a table with a row for each path. `columns` are the columns of the rows that a path
+    returned."""
     lines = ["| path | gives | parameters | columns |", "|---|---|---|---|"]
     for path, verbs in openapi["paths"].items():
         for verb, operation in verbs.items():

@@ -18,7 +18,7 @@ axe.run(document, { resultTypes: ['violations'] }).then(
 
 @cache
 def source() -> str:
-    """axe-core's own text; the test is skipped where it is not installed."""
+    """Return the text of axe-core. The test is skipped if it is not installed."""
     try:
         files = distribution(PACKAGE)
     except PackageNotFoundError:

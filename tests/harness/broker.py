@@ -1,10 +1,10 @@
-"""A real broker process on ports and a folder of its own, for any test that needs one.
+"""A real broker process on separate ports and in a separate folder, for any test.
 
     with BrokerProcess(tmp_path) as broker:
         Producer({"bootstrap.servers": broker.bootstrap}) ...
 
-`kill9` and `restart` keep ports and data. What the process wrote to its log is in `log_text()`, and
-is shown when it does not come up.
+`kill9` and `restart` keep ports and data. `log_text()` returns the log of the process. The log is
+also shown if the broker does not start.
 """
 
 import json
@@ -38,7 +38,7 @@ LOGIN_SECRET = "a secret of all brokers"
 
 
 class BrokerProcess:
-    """One broker. `settings` are Kafka's broker keys, on top of the node's defaults."""
+    """One broker. `settings` are Kafka's broker keys and override the defaults."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """Listener HOST, for `bootstrap.servers`."""
+        """The address of the listener HOST, for `bootstrap.servers`."""
         return f"{self.host}:{self.host_port}"
 
     @property
     def mill_bootstrap(self) -> str:
-        """Listener MILL, which the mill's own parts use."""
+        """The address of the listener MILL, which the mill's own parts use."""
         return f"{self.host}:{self.mill_port}"
 
     @property
     def net_bootstrap(self) -> str:
-        """Listener NET, which has TLS."""
+        """The address of the listener NET, which has TLS."""
         return f"{self.host}:{self.net_port}"
 
     @property
@@ -181,15 +181,15 @@ class BrokerProcess:
             return bool(answer.status == 200)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM. Return the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         self._end(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, and do not wait; `wait` does."""
+        """Send a signal without waiting. Call `wait` to wait."""
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(number)
 
@@ -202,8 +202,8 @@ class BrokerProcess:
         return code
 
     def freeze(self) -> None:
-        """Send SIGSTOP and wait until the loop stands still. From then on the broker answers no
-        request."""
+        """Send SIGSTOP, and wait until the event loop has stopped. From then on the broker
+        answers no request."""
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self.process.pid}/stat")
@@ -224,16 +224,17 @@ class BrokerProcess:
             raise AssertionError(f"broker did not stop; its log:\n{self.log_text()}") from None
 
     def restart(self) -> "BrokerProcess":
-        """Stop cleanly if it runs, and start again on the same ports and data."""
+        """Stop the broker cleanly if it runs, and start it again with the same ports and data."""
         self.stop()
         return self.start()
 
     def status(self) -> PartStatus:
-        """The answer of `/status`."""
+        """Return the answer of `/status`."""
         return fetch_status(self.host, self.status_port, 5.0)
 
     def wait_for_connections(self, count: int) -> None:
-        """Wait until so many stand: those of earlier tests may take a moment to go."""
+        """Wait until this number of connections is open, because those of earlier tests can take
+        a moment to close."""
         wait_until(
             lambda: self.status().details["connections"] == count,
             20,
@@ -241,7 +242,7 @@ class BrokerProcess:
         )
 
     def metric(self, name: str) -> int:
-        """One number of `/metrics`, by the name behind `millrace_broker_`."""
+        """Return one number of `/metrics`, by its name without `millrace_broker_`."""
         url = f"http://{self.host}:{self.status_port}/metrics"
         with urllib.request.urlopen(url, timeout=5) as answer:
             lines = answer.read().decode().splitlines()
@@ -249,14 +250,14 @@ class BrokerProcess:
         return int(found.rsplit(" ", 1)[1])
 
     def partition(self, topic: str, partition: int) -> dict[str, Any]:
-        """One entry of the status's partition list."""
+        """Return one entry of the status's list of partitions."""
         found: Any = self.status().details["partition_list"]
         return next(
             dict(one) for one in found if one["topic"] == topic and one["partition"] == partition
         )
 
     def log_text(self) -> str:
-        """The log of the process over all its lives."""
+        """Return the log of all processes of this broker so far."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "BrokerProcess":

@@ -1,4 +1,5 @@
-"""A headless Chromium for tests of pages, with a profile of its own and no errands of its own."""
+"""A headless Chromium for tests of pages, with a separate profile and without requests of its
+own."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ FLAGS = (
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Any]:
-    """A selenium driver; the test is skipped where Chromium is not installed."""
+    """Return a selenium driver. The test is skipped if Chromium is not installed."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:

@@ -1,4 +1,4 @@
-"""Blocks of cells made here, as `java/Blocks` makes them of lines: what tests hand to the sinks."""
+"""Blocks of cells for the sinks, encoded as `java/Blocks` encodes the cells of lines."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ def encode(
     start_s: int,
     cells: Iterable[tuple[Key, Aggregate]],
 ) -> CellBlock:
-    """The block of some cells of one window; each key stands in it once."""
+    """Return the block of some cells of one window. Each key occurs once."""
     tuples = [
         f"{OPENING.decode()}{identity(key_id(key))},{_columns(definition, key)},"
         f"{_numbers(definition.measure, one)})"

@@ -1,4 +1,4 @@
-"""Certificates for tests, of the mill's own CA, in files as a broker reads them."""
+"""Certificates for tests, signed by the mill's own CA, in files as a broker reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestAuthority:
 
     @property
     def file(self) -> Path:
-        """What clients trust."""
+        """Return the file of the CA that clients trust."""
         return self.folder / "ca.pem"
 
     def leaf(
@@ -42,7 +42,7 @@ class TestAuthority:
         return new_leaf(self.pair, request, now or datetime.now(UTC))
 
     def write(self, name: str = "broker-1", pair: KeyPair | None = None) -> TlsFiles:
-        """Write a certificate and its key; without `pair` a good one of that name."""
+        """Write a certificate and its key. Without `pair` write a valid one of that name."""
         pair = pair or self.leaf(name)
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         for path, content in ((certificate, pair.certificate), (key, pair.key)):
@@ -54,12 +54,12 @@ class TestAuthority:
         return TlsFiles(certificate=str(certificate), key=str(key), ca=str(self.file))
 
     def over(self) -> KeyPair:
-        """A certificate that has ended."""
+        """Return an expired certificate."""
         return self.leaf(days=2, now=datetime.now(UTC) - timedelta(days=10))
 
 
 def new_test_authority(folder: Path, cluster_id: str = CLUSTER_ID) -> TestAuthority:
-    """Make a CA, and write its certificate."""
+    """Create a CA and write its certificate."""
     folder.mkdir(parents=True, exist_ok=True)
     pair = new_authority(cluster_id, datetime.now(UTC))
     made = TestAuthority(folder, pair, cluster_id)

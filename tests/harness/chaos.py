@@ -1,4 +1,4 @@
-"""A broker that dies again and again under recorded clients, and the judgement when it is over.
+"""A broker that is killed again and again while recorded clients use it, and the final check.
 
 with Campaign(broker, chance, places) as campaign:
     campaign.add_producers(3)
@@ -45,7 +45,7 @@ START_S_MAX = 0.6
 
 
 def pause(seconds: float) -> None:
-    """Let a time pass that was drawn by chance: the moment of a fault, never a wait."""
+    """Wait for a random time that chooses the moment of a fault. It never replaces a condition."""
     time.sleep(seconds)
 
 
@@ -55,7 +55,7 @@ def create_topic(
     partitions: int,
     configs: Sequence[CreatableTopicConfig] = (),
 ) -> ErrorCode:
-    """Ask for a topic; what the broker says."""
+    """Create a topic. Return the broker's answer."""
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=1, configs=list(configs)
     )
@@ -65,7 +65,7 @@ def create_topic(
 
 
 class Campaign:
-    """Clients around one broker; leaving ends them all."""
+    """Clients of one broker. Leaving the block ends all of them."""
 
     def __init__(
         self, broker: BrokerProcess, chance: random.Random, places: Iterable[Place]
@@ -89,7 +89,8 @@ class Campaign:
         keys: int = 0,
         per_turn: int = 10,
     ) -> None:
-        """Start so many idempotent producers; `per_turn` records every 4 ms at most."""
+        """Start this number of idempotent producers. Each sends at most `per_turn` records every
+        4 ms."""
         for _ in range(count):
             name = f"p{len(self.producers)}"
             self.producers.append(
@@ -105,7 +106,7 @@ class Campaign:
             )
 
     def create(self, partitions: int, **config: object) -> None:
-        """Make the topic of the places, with settings of its own (`segment_bytes=…`)."""
+        """Create the topic of the places with these settings (`segment_bytes=…`)."""
         configs = [
             CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
             for key, value in config.items()
@@ -130,7 +131,7 @@ class Campaign:
         return sum(one.acknowledged for one in self.producers)
 
     def wait_for(self, more: int, what: str) -> None:
-        """Wait until so many more records have been acknowledged."""
+        """Wait until this number of further records has been acknowledged."""
         target = self.acknowledged + more
         wait_until(partial(self._has_reached, target), PROGRESS_DEADLINE_S, what)
 
@@ -149,11 +150,12 @@ class Campaign:
     # Faults.
 
     def kills(self, count: int, between: Callable[[], None] | None = None) -> None:
-        """Kill the broker so many times, at random moments of its life; writes go on after each."""
+        """Kill the broker this number of times at random moments. Writes continue after each
+        kill."""
         self._deaths(count, self.broker.kill9, "kills", between)
 
     def cuts(self, disk: Ext4Image, count: int, between: Callable[[], None] | None = None) -> None:
-        """Cut the power of the disk that holds the data, and of the broker, so many times."""
+        """Cut the power of the data disk and kill the broker, this number of times."""
 
         def cut() -> None:
             # Without power the processor stands still, too. A sync that runs while the file system
@@ -184,7 +186,7 @@ class Campaign:
                 self.wait_for(1, "writes go on")
 
     def count(self, what: str, more: int = 1) -> None:
-        """Count a fault, for the line that is printed."""
+        """Count a fault for the printed summary."""
         self.counts[what] = self.counts.get(what, 0) + more
 
     def _clients(self) -> list[Recorded]:
@@ -193,7 +195,7 @@ class Campaign:
     # The end.
 
     def finish(self) -> None:
-        """Stop all clients; every record gets its answer first. The broker must be running."""
+        """Stop all clients after every record has its answer. The broker must be running."""
         self._is_finished = True
         faults = []
         for one in self._clients():
@@ -206,7 +208,7 @@ class Campaign:
     def judge(
         self, what: str, rules: Rules | None = None, *, places: Iterable[Place] | None = None
     ) -> Report:
-        """End the load, read everything, check it, say the counts; fails on any anomaly."""
+        """End the load, read everything, check it, and print the counts. Fail on any anomaly."""
         self.finish()
         places = set(places or ()) | {place for one in self.producers for place in one.places}
         last = read_everything(self.broker.bootstrap, places)

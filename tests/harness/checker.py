@@ -1,9 +1,9 @@
-"""Check a history for records that were lost, doubled, reordered, made up or wrongly visible.
+"""Check a history for records that were lost, duplicated, reordered, invented or wrongly visible.
 
-Pure. `check` takes the logs of all producers, consumers and committers once the faults are over
-and a last reader has read every partition from start to end. The anomalies are those that
-jepsen.tests.kafka looks for, without its graphs: every value is unique, so one pass per partition
-over the records sorted by offset finds them.
+This module is pure. `check` takes the logs of all producers, consumers and committers after the
+faults have ended and a last reader has read every partition completely. It finds the anomalies of
+jepsen.tests.kafka without its graphs: every value is unique, so one pass per partition over the
+records in offset order is enough.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not be, in words."""
+    """One violation, in words."""
 
     fault: Fault
     place: Place
@@ -66,7 +66,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The deviations that are no fault in this run."""
+    """The deviations that are allowed in this run."""
 
     may_double: bool = False
     """The producer was not idempotent: an answer lost in a crash is sent again."""
@@ -99,7 +99,7 @@ class Report:
         return not self.counts
 
     def line(self) -> str:
-        """One line of counts: what must be zero is named even when it is."""
+        """Return one line of counts. Counts that must be zero are always included."""
         always = (Fault.LOST, Fault.DOUBLED, Fault.REORDERED, Fault.COLLISION)
         named = [f"{fault} {self.counts[fault]}" for fault in always]
         named += [f"{fault} {n}" for fault, n in self.counts.items() if fault not in always]
@@ -109,14 +109,14 @@ class Report:
         )
 
     def text(self) -> str:
-        """The line and the first anomalies, for a failed assertion."""
+        """Return the line and the first anomalies, for a failed assertion."""
         found = [f"  {one.fault} {one.place[0]}-{one.place[1]}: {one.detail}" for one in self.shown]
         return "\n".join([self.line(), *found])
 
 
 @dataclass(slots=True)
 class _Sent:
-    """One record as its producer knows it."""
+    """One record as its producer recorded it."""
 
     log: SendLog
     number: int
@@ -131,7 +131,7 @@ class _Sent:
 
     @property
     def end(self) -> Outcome:
-        """OK outside of transactions: nothing takes the record back."""
+        """Return the record's outcome. Outside of transactions it is OK."""
         transaction = self.log.transactions[self.number]
         return self.log.ends[transaction] if transaction >= 0 else Outcome.OK
 
@@ -188,7 +188,7 @@ def _count(
 
 
 class _Partition:
-    """The judgement of one partition."""
+    """The check of one partition."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Partition:
         self.report.add(fault, self.place, detail)
 
     def _gather(self) -> None:
-        """The truth: what stands in the log when all is over."""
+        """Collect the final content of the log."""
         for read in self.reads:
             if not read.is_full or self.place not in read.starts:
                 continue
@@ -293,7 +293,7 @@ class _Partition:
                 )
 
     def _check_sending_order(self) -> None:
-        """A producer's records stand in the order it sent them; a second copy does not count."""
+        """Check that a producer's records are in the order of sending. Duplicates are ignored."""
         last: dict[SendLog, tuple[int, _Sent]] = {}
         for value, one in self.sent.items():
             offset = min(self.offsets_of[value]) if value in self.offsets_of else one.offset
@@ -342,7 +342,7 @@ class _Partition:
             last = offset
 
     def _visible_to(self, read: ReadLog) -> array[int]:
-        """Offsets this reader must be given when it comes by, in order."""
+        """Return the offsets that this reader must get when it reads the partition, in order."""
         if not read.is_read_committed:
             return array("q", sorted(self.values_at))
         kept = [

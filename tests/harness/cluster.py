@@ -1,4 +1,4 @@
-"""Three real brokers of one cluster, each a process with a folder of its own."""
+"""Three real brokers of one cluster, each a process with a separate folder."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ class ClusterProcesses:
 
     @property
     def bootstrap(self) -> str:
-        """All of them, for `bootstrap.servers`."""
+        """The addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(one.bootstrap for one in self.brokers.values())
 
     @property
     def mill_bootstrap(self) -> str:
-        """The same by listener MILL, which the mill's own parts use."""
+        """The addresses of all listeners MILL, which the mill's own parts use."""
         return ",".join(one.mill_bootstrap for one in self.brokers.values())
 
     @property
     def net_bootstrap(self) -> str:
-        """The same by listener NET, which has TLS."""
+        """The addresses of all listeners NET, which have TLS."""
         return ",".join(one.net_bootstrap for one in self.brokers.values())
 
     @property
@@ -89,7 +89,7 @@ class ClusterProcesses:
         return len(self.brokers)
 
     def log_text(self) -> str:
-        """The logs of all brokers, one after the other."""
+        """Return the logs of all brokers, one after the other."""
         return "\n".join(one.log_text() for one in self.brokers.values())
 
     def pids(self) -> list[int]:
@@ -97,24 +97,24 @@ class ClusterProcesses:
         return [one.pid for one in self.running]
 
     def spawn(self) -> None:
-        """Start every broker that is not running; wait for nothing."""
+        """Start every stopped broker without waiting."""
         for one in self.brokers.values():
             if one.process is None:
                 one.spawn()
 
     def start(self) -> ClusterProcesses:
-        """Start every broker that is not running, and wait until all are in service."""
+        """Start every stopped broker, and wait until all are in service."""
         self.spawn()
         self.wait_until_ready()
         return self
 
     def stop(self, node_id: int | None = None) -> None:
-        """SIGTERM to one broker, or to all one after the other; wait for each."""
+        """Send SIGTERM to one broker, or to all one after the other. Wait for each."""
         for one in self._chosen(node_id):
             one.stop()
 
     def kill9(self, node_id: int | None = None) -> None:
-        """SIGKILL to one broker, or to all."""
+        """Send SIGKILL to one broker or to all."""
         for one in self._chosen(node_id):
             one.kill9()
 
@@ -122,22 +122,22 @@ class ClusterProcesses:
         return list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
 
     def wait_until_ready(self) -> None:
-        """Wait until all that run are in service."""
+        """Wait until all running brokers are in service."""
         for one in self.running:
             one.wait_until_ready()
 
     def details(self) -> list[Mapping[str, Any]]:
-        """The status of each running broker."""
+        """Return the status of each running broker."""
         return [one.status().details for one in self.running]
 
     def controller_id(self) -> int | None:
-        """The id of the controller, if all running brokers name the same one and it runs."""
+        """Return the controller's id if all running brokers name the same one and it runs."""
         named = {one.get("controller_id") for one in self.details()}
         running = {one.node_id for one in self.running}
         return named.pop() if len(named) == 1 and named <= running else None
 
     def wait_for_controller(self) -> BrokerProcess:
-        """Wait until all running brokers follow one of them."""
+        """Wait until all running brokers follow the same controller."""
         controller_id = wait_until(self.controller_id, DEADLINE_S, "a controller")
         assert controller_id is not None
         return self.brokers[controller_id]

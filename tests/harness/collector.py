@@ -1,4 +1,4 @@
-"""A real collector process on folders of its own, and the records that arrived at the broker.
+"""A real collector process with separate folders, and the records that arrived at the broker.
 
 with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
     (collector.home / "watched/text/a.log").write_bytes(b"a line\n")
@@ -33,7 +33,7 @@ READ_EVERY_S = 0.02
 
 
 class CollectorProcess:
-    """One collector; `section` are keys of the configuration's `collector:`."""
+    """One collector. `section` has the keys of the configuration's `collector:`."""
 
     def __init__(
         self, folder: Path, bootstrap_servers: str, section: Mapping[str, object] | None = None
@@ -79,14 +79,14 @@ class CollectorProcess:
         return process
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> "CollectorProcess":
-        """Start and wait until it is at work."""
+        """Start the collector and wait until it works."""
         assert self.process is None, "the collector is running already"
         self.process = self.spawn()
         wait_until(lambda: self.status().ready, deadline_s, "collector ready")
         return self
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Run to the end with arguments such as --once; the exit code and what it printed."""
+        """Run to the end with arguments such as --once. Return the exit code and the output."""
         process = self.spawn(*arguments, stdout=subprocess.PIPE)
         out, _ = process.communicate(timeout=120)
         return process.returncode, out.decode()
@@ -98,11 +98,11 @@ class CollectorProcess:
         return self.status().details
 
     def stop(self) -> int:
-        """End it cleanly; its exit code."""
+        """Stop the collector cleanly. Return its exit code."""
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """The end without a last word."""
+        """Kill the collector with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> int:
@@ -136,7 +136,7 @@ class CollectorProcess:
 
 
 class TopicReader:
-    """Reads a topic from its start with librdkafka, by assignment; grows with each `poll`."""
+    """Reads a topic from its start with librdkafka, by assignment. Each `poll` adds records."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int] = (0, 1, 2)):
         self.records: list[tuple[int, bytes | None, bytes]] = []
@@ -165,7 +165,7 @@ class TopicReader:
         return self.records
 
     def values(self, count: int, deadline_s: float = 30) -> list[bytes]:
-        """The values, as soon as there are at least so many."""
+        """Wait for this number of values and return them."""
         wait_until(lambda: len(self.poll()) >= count, deadline_s, f"{count} records")
         return [value for _, _, value in self.records]
 
@@ -174,7 +174,7 @@ class TopicReader:
 
 
 class GroupOfTheStream:
-    """Commits for the stream's group, as if that had read a topic."""
+    """Commits offsets for the stream's group, as if the stream had read a topic."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int = INPUT_PARTITIONS) -> None:
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": READER_GROUP})
@@ -182,7 +182,7 @@ class GroupOfTheStream:
         self._partitions = partitions
 
     def reads_all(self) -> None:
-        """Commit the present ends, as if the group had read everything."""
+        """Commit the current log ends, as if the group had read everything."""
         places = [TopicPartition(self._topic, number) for number in range(self._partitions)]
         for place in places:
             place.offset = self._consumer.get_watermark_offsets(place, 5)[1]
@@ -190,7 +190,7 @@ class GroupOfTheStream:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Keep committing the present ends in the background."""
+        """Commit the current log ends repeatedly in the background."""
         ends = threading.Event()
 
         def follow() -> None:

@@ -1,4 +1,4 @@
-"""A process with a limit on open descriptors."""
+"""A process with a limit on open file descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Let this process open only so many more descriptors; those that are open stay open."""
+    """Allow this process only this number of further descriptors. Open ones stay open."""
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
     # The kernel gives the lowest that are free: below these all are taken.
     highest = max(taken, default=-1)

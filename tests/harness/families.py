@@ -1,6 +1,7 @@
-"""The client families whose libraries run unmodified against our brokers, as verifiable clients.
+"""The client libraries that run unmodified against our brokers, as verifiable clients.
 
-What a family is allowed was seen with Apache Kafka 4.3.1, of which brokers were killed as ours are.
+The allowed errors of each family were seen with Apache Kafka 4.3.1, whose brokers were killed in
+the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster of real brokers under recorded clients: faults, and the check of the result.
+"""A cluster of real brokers used by recorded clients: faults, and the check of the result.
 
 with (
     ClusterProcesses(folder, SETTINGS, with_links=True) as cluster,
@@ -75,7 +75,7 @@ DOWN_S_MAX = 2.0
 
 
 class Faults:
-    """A cluster under recorded clients, what becomes of it, and the judgement."""
+    """A cluster used by recorded clients, its faults, and the final check."""
 
     def __init__(self, cluster: ClusterProcesses, chance: random.Random) -> None:
         self.cluster = cluster
@@ -116,7 +116,8 @@ class Faults:
         return wait_until(found, WHOLE_S, f"a leader of {topic}-{partition}")
 
     def role(self, name: str) -> int:
-        """The broker that has a role now: controller, coordinators, leader or follower."""
+        """Return the broker that currently has a role: controller, coordinator, leader or
+        follower."""
         if name == "controller":
             return self.cluster.wait_for_controller().node_id
         if name == "follower":
@@ -130,14 +131,14 @@ class Faults:
         return self.leader(topic, partition)
 
     def some(self, count: int, first: int) -> list[int]:
-        """Draw so many brokers, and include one given broker."""
+        """Choose this number of brokers at random, including one given broker."""
         others = [one for one in self.cluster.brokers if one != first]
         return [first, *self.chance.sample(others, count - 1)]
 
     # Faults.
 
     def end(self, node_ids: list[int], number: signal.Signals) -> None:
-        """End brokers at once, and start them again."""
+        """Kill brokers and start them again."""
         links = self.cluster.links
         ended = [self.cluster.brokers[one] for one in node_ids]
         for one in ended:
@@ -156,7 +157,7 @@ class Faults:
         self.counts[f"{len(node_ids)} {number.name}"] += 1
 
     def cut_power(self, disk: Ext4Image) -> None:
-        """All brokers lose the power of the disk that they share, and come back with it."""
+        """Cut the power of the disk that all brokers share. They start again after it is back."""
         ended = self.cluster.running
         # A sync that runs while the file system is shut down returns a wrong result, so no client
         # may get an acknowledgement from it.
@@ -173,7 +174,7 @@ class Faults:
         self.counts["power cuts"] += 1
 
     def freeze(self, node_id: int, duration_s: float) -> None:
-        """Let a broker stand still."""
+        """Freeze a broker."""
         broker = self.cluster.brokers[node_id]
         broker.freeze()
         pause(duration_s)
@@ -181,7 +182,7 @@ class Faults:
         self.counts[f"freeze {duration_s:g} s"] += 1
 
     def cut(self, node_id: int, how: str, duration_s: float) -> None:
-        """Do something to the links of a broker for a time."""
+        """Apply a fault to the links of a broker for a while."""
         links = self.cluster.links
         assert links is not None
         others = [one for one in self.cluster.brokers if one != node_id]
@@ -218,7 +219,7 @@ class Faults:
     # Progress.
 
     def wait_until_whole(self, what: str) -> None:
-        """All in service and in sync, and every client goes on from where it is now."""
+        """Wait until all brokers are in service and in sync, and every client makes progress."""
         begin = time.monotonic()
         self.cluster.wait_until_ready()
         before = self._progress()
@@ -292,7 +293,7 @@ class Faults:
             assert found == wanted, _difference(wanted, found)
 
     def _finish(self) -> None:
-        """End the clients; every record has its answer then, and has been transformed."""
+        """End the clients. Every record has its answer then, and has been transformed."""
         for producer in self.producers:
             producer.finish()
         places = [TopicPartition(*place) for place in self.places]

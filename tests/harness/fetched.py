@@ -1,4 +1,4 @@
-"""Files that tests fetch from outside; a test is skipped if its file cannot be fetched."""
+"""Files that tests download. A test is skipped if its file cannot be downloaded."""
 
 import shutil
 import subprocess
@@ -9,14 +9,14 @@ import pytest
 
 
 def need_tools(tools: Iterable[str], what: str) -> None:
-    """Skip the test, with the reason, where one of the tools is missing."""
+    """Skip the test with the reason if one of the tools is missing."""
     for tool in tools:
         if shutil.which(tool) is None:
             pytest.skip(f"{what} needs {tool}, which is not installed")
 
 
 def fetch(command: Sequence[str], cwd: Path, what: str, deadline_s: float) -> None:
-    """Run a command that fetches; skip the test, with its last words, where it fails."""
+    """Run a command that downloads. If it fails, skip the test with the end of its output."""
     fetched = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=deadline_s, check=False
     )

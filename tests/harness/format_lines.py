@@ -1,8 +1,8 @@
-"""Lines of the shipped formats in any number, each with the columns that it must give.
+"""Any number of lines of the shipped formats, each with its expected columns.
 
-The lines of `tests/fixtures/formats` are repeated, and a number or a word in each is changed. A
-number is the whole value of a column and keeps its number of digits, a word is part of a message.
-Both occur once in the line, so the columns of the new line are known without any parser.
+The lines of `tests/fixtures/formats` are repeated with a changed number or word. A number is the
+whole value of a column and keeps its number of digits. A word is part of a message. Both occur once
+in the line, so the columns of the new line are known without a parser.
 """
 
 import json
@@ -41,14 +41,14 @@ _WORD = re.compile(r"(?<![^ ])[a-z]{4,12}(?![^ ])")
 
 @cache
 def samples(name: str) -> list[tuple[str, Row]]:
-    """The lines of a format in the fixtures, and their columns."""
+    """Return the lines of a format in the fixtures, with their columns."""
     rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
     return [(line, row) for line, row in map(json.loads, rows)]
 
 
 @cache
 def counted_columns(name: str) -> list[str]:
-    """Return up to two columns to count by: those with the most values, and of every line."""
+    """Return up to two columns as keys: those with the most values that every line has."""
     values: dict[str, set[str | None]] = {}
     for _, row in generated(name, 1_000, seed=1):
         for column, value in row.items():
@@ -59,7 +59,7 @@ def counted_columns(name: str) -> list[str]:
 
 
 def generated(name: str, count: int, seed: int) -> Iterator[tuple[str, Row]]:
-    """Yield so many lines of a format, and their columns."""
+    """Yield this number of lines of a format, with their columns."""
     chance = random.Random(f"{name}:{seed}")
     given = [(line, row, changeable(line, row)) for line, row in samples(name)]
     for _ in range(count):
@@ -73,7 +73,8 @@ def generated(name: str, count: int, seed: int) -> Iterator[tuple[str, Row]]:
 
 
 def changeable(line: str, row: Row) -> list[tuple[str, str]]:
-    """The texts that can be changed in a line, each with the only column that holds it."""
+    """Return the texts of a line that can be changed, each with the only column that contains
+    it."""
     found = []
     for column, value in row.items():
         texts = _WORD.findall(value or "") if column in _MESSAGES else []
@@ -87,7 +88,7 @@ def changeable(line: str, row: Row) -> list[tuple[str, str]]:
 
 
 def _another(text: str, number: int) -> str:
-    """Return a number of as many digits, or another word."""
+    """Return a number with as many digits, or another word."""
     if text.isdigit():
         least: int = 10 ** (len(text) - 1)
         return str(least + number % (9 * least))

@@ -1,7 +1,7 @@
-"""A piece of a configuration, as pages show it, put into a whole file that can be checked.
+"""A part of a configuration from a page, inserted into a whole file that can be checked.
 
-The keys of the piece say where it belongs: each section's model knows its own. A page's pieces add
-up, as they do in the reader's file: an entry of a list takes the place of one with the same name.
+The keys of the part show where it belongs, because each section's model knows its keys. The parts
+of a page add up as in the reader's file: an entry of a list replaces the entry of the same name.
 """
 
 import json
@@ -51,7 +51,7 @@ _REFERENCE = re.compile(r"\$\{(file:)?([^}]+)\}")
 
 
 class Misplaced(Exception):
-    """No section of the file has the keys of a piece."""
+    """No section of the file has the keys of the part."""
 
 
 def keys_of(model: type[BaseModel]) -> set[str]:
@@ -59,7 +59,7 @@ def keys_of(model: type[BaseModel]) -> set[str]:
 
 
 def read_piece(text: str, source: str) -> Any:
-    """A piece's values, read as the configuration file is. Raises ConfigFaults."""
+    """Read the values of a part as the configuration file is read. Raises ConfigFaults."""
     is_list = re.match(r"(?:\s*#.*\n)*\s*- ", text) is not None
     document = read_document(f"piece:\n{text}" if is_list else text, source)
     if document.faults:
@@ -68,12 +68,12 @@ def read_piece(text: str, source: str) -> Any:
 
 
 def is_format(piece: Any) -> bool:
-    """Whether a piece is a file of `configs/formats`."""
+    """Return True if a part is a file of `configs/formats`."""
     return isinstance(piece, dict) and "title" in piece and piece.keys() <= keys_of(Format)
 
 
 def placed(piece: Any, page: str) -> Values:
-    """The piece at its place in a whole file. Raises Misplaced."""
+    """Return a whole file with the part at its place. Raises Misplaced."""
     if isinstance(piece, list) and all(isinstance(entry, dict) for entry in piece):
         for model, path in ENTRIES:
             if all(entry.keys() <= keys_of(model) for entry in piece):
@@ -101,7 +101,7 @@ def _at(path: tuple[str, ...], values: Any) -> Values:
 
 
 def merged(base: Any, piece: Any) -> Any:
-    """Both together; the piece wins where both say something."""
+    """Return both together. The part wins if both set a key."""
     if isinstance(base, dict) and isinstance(piece, dict):
         both = {key: merged(base[key], piece[key]) for key in base.keys() & piece.keys()}
         return {**base, **piece, **both}
@@ -118,7 +118,7 @@ def _name(entry: Any) -> Any:
 
 
 def with_writers(config: Values) -> Values:
-    """The file with an input of the collector for each topic that only the stream names."""
+    """Return the file with a collector input for each topic that only the stream names."""
     inputs = config.get("collector", {}).get("inputs", [])
     names = {one["topic"] for one in config.get("stream", {}).get("from", {}).values()}
     names -= {one["topic"] for one in inputs} | {one["name"] for one in config.get("topics", [])}
@@ -129,14 +129,14 @@ def with_writers(config: Values) -> Values:
 
 
 def shipped() -> Values:
-    """The values of the shipped configuration."""
+    """Return the values of the shipped configuration."""
     return read_document((CODE / "configs" / "millrace.yaml").read_text(), "the shipped file").root
 
 
 def page_configs(page: str, home: Path) -> Iterable[tuple[Block, LoadedConfig]]:
-    """Each YAML block of a page with the checked file that the page has built up to it.
+    """Yield each YAML block of a page with the checked file that the page has built up so far.
 
-    Raises ConfigFaults and Misplaced. Formats of the user's own are written into `home`.
+    Raises ConfigFaults and Misplaced. Formats of the user are written into `home`.
     """
     config = shipped()
     for block in blocks_of(page):
@@ -151,7 +151,8 @@ def page_configs(page: str, home: Path) -> Iterable[tuple[Block, LoadedConfig]]:
 
 
 def write_format(text: str, place: str, home: Path) -> None:
-    """Put a format into the folder for them, named by the first line, `# configs/formats/…`."""
+    """Write a format into the formats folder. Its first line has the name: `#
+    configs/formats/…`."""
     named = re.match(r"# configs/formats/(\w+\.yaml)\n", text)
     if named is None:
         raise Misplaced(f"{place}: expected a first line `# configs/formats/NAME.yaml`")
@@ -161,7 +162,7 @@ def write_format(text: str, place: str, home: Path) -> None:
 
 
 def checked(config: Mapping[str, Any], source: str, home: Path) -> LoadedConfig:
-    """Check a whole file. Files and variables that it refers to are there."""
+    """Check a whole file. The files and variables to which it refers exist."""
     text = json.dumps(config)
     environ = {}
     for is_file, name in _REFERENCE.findall(text):

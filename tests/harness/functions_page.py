@@ -1,4 +1,4 @@
-"""The page of functions, made of the list that expressions are checked by.
+"""The page of functions, generated from the list with which expressions are checked.
 
 python -m tests.harness.functions_page    writes docs/reference/functions.md
 """
@@ -36,7 +36,7 @@ this metric; its reason is `expression_null:METRIC`.
 
 
 def functions_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     text = [_HEAD]
     for group, functions in groupby(known_functions().values(), lambda one: one.group):
         text += [f"\n## {group}\n", "| function | returns | example | gives |", "|---|---|---|---|"]

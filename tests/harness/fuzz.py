@@ -1,8 +1,8 @@
-"""Frames that no client should send: random messages that make sense, and the same, broken.
+"""Frames that no client should send: random valid messages, and damaged ones.
 
-Structure-aware: every served key and version with random values, names and numbers that lead to
-things that exist, and record batches whose inside lies but whose checksum is right. Then bytes
-changed, cut, doubled, lengths made up; and plain noise.
+The fuzzing knows the structure: every served key and version with random values, names and numbers
+of existing things, and record batches with wrong contents and a correct checksum. Then bytes are
+changed, cut or duplicated, and lengths are invented. Some frames are random bytes.
 """
 
 import random
@@ -48,7 +48,7 @@ LONG_TEXTS = ("x" * 32_700, "x" * 0x7FFF, "ü" * 16_383)
 
 
 class Sensible(Examples):
-    """Random messages whose values often refer to existing topics, groups and ids."""
+    """Random messages that often refer to existing topics, groups and ids."""
 
     def __init__(self, chance: random.Random) -> None:
         self.random = chance
@@ -70,7 +70,8 @@ class Sensible(Examples):
         return super().value(field, version)
 
     def batch(self) -> bytes:
-        """A record batch, good, or lying with a right checksum, or broken."""
+        """Return a record batch: a valid one, one with wrong contents and a correct checksum, or
+        a damaged one."""
         pick = self.random
         values = [pick.choice((None, b"", b"v", bytes(300), bytes(50_000)))] * pick.choice(
             (1, 2, 9)
@@ -158,7 +159,7 @@ class Fuzz:
         return ProduceRequest(acks=pick.choice((-1, 1)), timeout_ms=100, topic_data=[topic])
 
     def headed_noise(self) -> bytes:
-        """A header that leads to a handler, and anything behind it."""
+        """Return a frame whose header leads to a handler, with random bytes behind it."""
         key = self.random.choice(self._keys)
         version = self.random.choice(list(SERVED[key]))
         body = self.random.randbytes(self.random.randint(0, 300))
@@ -167,9 +168,10 @@ class Fuzz:
 
 
 def bombs() -> list[bytes]:
-    """Batches that are small on the wire and cost much once a compacted topic opens them.
+    """Return batches that are small on the network but expensive to decompress for a compacted
+    topic.
 
-    One large record, many small ones, and a megabyte of compressed parts with nothing in them.
+    They have one large record, many small ones, or a megabyte of compressed parts without content.
     """
     codecs = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
     long = [bytes(batch_of([bytes(40 << 20)], codec=codec)) for codec in codecs]
@@ -180,7 +182,8 @@ def bombs() -> list[bytes]:
 
 
 def batch_around(payload: bytes, codec: Codec) -> bytes:
-    """A batch that says its payload is one record compressed by `codec`, with a right checksum."""
+    """Return a batch whose header declares one record compressed by `codec`, with a correct
+    checksum."""
     batch = assemble_batch(payload, record_count=1, base_timestamp_ms=0, max_timestamp_ms=0)
     batch[22] |= codec
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
@@ -188,7 +191,7 @@ def batch_around(payload: bytes, codec: Codec) -> bytes:
 
 
 def mutated(body: bytes, chance: random.Random) -> bytes:
-    """A body with a few bytes changed, cut, doubled or made up."""
+    """Return a body with a few bytes changed, cut, duplicated or invented."""
     out = bytearray(body)
     for _ in range(chance.randint(1, 4)):
         position = chance.randrange(len(out)) if out else 0
@@ -209,7 +212,7 @@ def mutated(body: bytes, chance: random.Random) -> bytes:
 
 
 def cut(frames: Sequence[bytes], chance: random.Random) -> list[bytes]:
-    """The same bytes in pieces of any size."""
+    """Split the bytes into pieces of random sizes."""
     data = b"".join(frames)
     pieces = []
     while data:

@@ -1,8 +1,8 @@
-"""The records of a group in the offsets topic, read over the wire, and their invariants.
+"""The records of a group in the offsets topic, read over the network, and their invariants.
 
-The log is the one witness that every member shares: it holds each generation with all its shares,
-and every commit, in the order in which they came into force. What the members were given is theirs
-to say: a broker could store one share and answer with another.
+The log is the only evidence that all members share. It has each generation with all its
+assignments, and every commit, in order. The members must report what they got themselves, because a
+broker could store one assignment and send another.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ SHARD_COUNT = 6
 
 
 class Committed(NamedTuple):
-    """One commit, or with None a tombstone."""
+    """One commit. None means a tombstone."""
 
     partition: TopicPartition
     offset: int | None
 
 
 class Given(NamedTuple):
-    """A share as the member has seen it that got it."""
+    """An assignment as reported by the member that got it."""
 
     member_id: str
     generation: int
@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
 
 def group_log(bootstrap: str, group_id: str) -> list[GroupMetadataValue | Committed]:
-    """Every generation and commit of a group, oldest first."""
+    """Return every generation and commit of a group, oldest first."""
     found: list[GroupMetadataValue | Committed] = []
     with WireClient(bootstrap) as client:
         for key, value in _records(client, shard_of(group_id, SHARD_COUNT)):
@@ -78,7 +78,7 @@ def _records(client: WireClient, index: int) -> Iterator[tuple[Buffer, Buffer | 
 
 
 def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
-    """Return the partitions of a consumer's assignment, in whatever version it is."""
+    """Return the partitions of a consumer's assignment, in any version."""
     data, found = bytes(assignment), []
     if not data:
         return []
@@ -103,7 +103,7 @@ class CheckedCounts(NamedTuple):
 
 
 def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
-    """Fail unless generations rise, own each partition once, and offsets never go back."""
+    """Check that generations rise and own each partition once, and that offsets never go back."""
     generation = commits = generations = 0
     offsets: dict[TopicPartition, int] = {}
     for event in log:
@@ -126,11 +126,11 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
 
 
 def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:
-    """Fail unless every share given was stored and none was given twice; return the number of
-    shares.
+    """Check that every reported assignment was stored, and none was given twice. Return their
+    number.
 
-    The shares are of one topic, and of protocols that give whole shares. A generation of -1 means
-    none: the member was out of the group again before it could look.
+    The assignments are for one topic, and of protocols that give whole assignments. Generation -1
+    means that the member had left the group again before it could look.
     """
     stored: dict[tuple[int, str], set[frozenset[int]]] = {}
     for event in log:

@@ -1,10 +1,10 @@
-"""A process of group members of one client family; run as a program, it writes what it reads.
+"""A process with group members of one client library. As a program it writes what it reads.
 
     python -m tests.harness.group_member FAMILY BOOTSTRAP GROUP TOPIC OUT [--count N] [--assignor A]
 
-Each member reads, notes in the file OUT which partitions each generation has given it and which
-offsets it has read, and commits them by hand. SIGTERM lets all of them leave the group; SIGKILL
-does not. One line per share and per batch, as JSON.
+Each member reads, writes its partitions of each generation and its offsets to the file OUT, and
+commits the offsets itself. After SIGTERM all members leave the group, after SIGKILL they do not.
+Each assignment and each batch is one line of JSON.
 """
 
 import argparse
@@ -30,14 +30,14 @@ _METADATA_HEAD = b"CGMDv2:"
 
 
 class Notes:
-    """The file of what was read, shared by the members of the process."""
+    """The file of everything that was read, shared by the members of the process."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._lock = threading.Lock()
 
     def read(self, member: str, offsets: Iterable[tuple[Any, Any]]) -> None:
-        """Note (partition, offset) of every record of a batch, before they are committed."""
+        """Record the partition and offset of every record of a batch, before they are committed."""
         spans: dict[int, list[int]] = {}
         for partition, offset in offsets:
             spans.setdefault(partition, []).append(offset)
@@ -50,7 +50,7 @@ class Notes:
         self._write({"given": share, "generation": generation, "id": member_id})
 
     def failed(self, member: str, error: object) -> None:
-        """Note an error that the client has reported."""
+        """Record an error that the client has reported."""
         self._write({"member": member, "error": repr(error)})
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Notes:
 
 
 def _spans(offsets: list[int]) -> list[list[int]]:
-    """Offsets in the order they were read, as [first, last] runs."""
+    """Return offsets in the order of reading, as runs of [first, last]."""
     spans: list[list[int]] = []
     for offset in offsets:
         if spans and spans[-1][1] + 1 == offset:
@@ -71,7 +71,7 @@ def _spans(offsets: list[int]) -> list[list[int]]:
 
 
 def membership(metadata: bytes) -> tuple[str, int]:
-    """Member id and generation out of what librdkafka says of a membership for a transaction."""
+    """Return member id and generation from librdkafka's description of a membership."""
     size = len(_METADATA_HEAD) + 4
     assert metadata[: size - 4] == _METADATA_HEAD, metadata
     _, member_id, _ = metadata[size:].split(b"\0", 2)
@@ -79,7 +79,7 @@ def membership(metadata: bytes) -> tuple[str, int]:
 
 
 def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
-    """One librdkafka consumer until `stop` is set."""
+    """Run one librdkafka consumer until `stop` is set."""
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -118,7 +118,7 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
 
 
 def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
-    """One consumer of kafka-python until `stop` is set."""
+    """Run one kafka-python consumer until `stop` is set."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -140,7 +140,7 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
         def on_partitions_revoked(self, revoked: Any) -> None:
-            """Nothing is kept of them."""
+            """Do nothing, because the member stores no state per partition."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             member = consumer.group_metadata()
@@ -165,7 +165,7 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
 
 
 async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Event) -> None:
-    """All consumers of aiokafka of this process, until `stop` is set."""
+    """Run all aiokafka consumers of this process until `stop` is set."""
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.errors import KafkaError
 
@@ -174,7 +174,7 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             self._consumer = consumer
 
         def on_partitions_revoked(self, revoked: Any) -> None:
-            """Nothing is kept of them."""
+            """Do nothing, because the member stores no state per partition."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             # The client sends its generation only to its own coordinator.

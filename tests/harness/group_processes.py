@@ -13,7 +13,7 @@ from tests.harness.group_log import Given
 
 
 class Members:
-    """Processes of `tests.harness.group_member`, one file of notes each."""
+    """Processes of `tests.harness.group_member`, each with a file of notes."""
 
     def __init__(self, broker: BrokerProcess, folder: Path, group: str, topic: str) -> None:
         self._start = [broker.bootstrap, group, topic]
@@ -38,7 +38,7 @@ class Members:
         self.files.append(out)
 
     def read(self) -> set[tuple[int, int]]:
-        """Every (partition, offset) that any member has read."""
+        """Return the partition and offset of every record that any member has read."""
         found: set[tuple[int, int]] = set()
         for line in self._lines():
             for partition, *spans in line.get("read", ()):
@@ -47,7 +47,7 @@ class Members:
         return found
 
     def given(self) -> list[Given]:
-        """Every share that any member was given."""
+        """Return every assignment that any member got."""
         return [
             Given(line["id"], line["generation"], frozenset(line["given"]))
             for line in self._lines()
@@ -58,7 +58,7 @@ class Members:
         return [line["error"] for line in self._lines() if "error" in line]
 
     def said(self) -> list[str]:
-        """The clients' output: only their warnings, because nothing else is printed."""
+        """Return the clients' output. They print only warnings."""
         logs = [file.with_suffix(".log").read_text() for file in self.files]
         return [line for text in logs for line in text.splitlines()]
 

@@ -1,7 +1,7 @@
-"""Groups of tests that run in one worker process, because they share something slow to start.
+"""Groups of tests that run in one worker process, because they share something that starts slowly.
 
-xdist's own groups, marks that it writes into the ids of tests, have no effect with pytest 9.2: ids
-cannot be written any more, and nothing says so. So the processes are given their work by ids alone.
+xdist's own groups have no effect with pytest 9.2: they change the ids of tests, which is no longer
+possible, and nothing reports this. So processes get their work by ids alone.
 """
 
 from xdist.scheduler import LoadScopeScheduling
@@ -14,7 +14,7 @@ STREAM = "tests/interop/test_stream_"
 
 
 def group_of(nodeid: str) -> str:
-    """The group of a test: its module, or what its module shares with others."""
+    """Return the group of a test: its module, or the name that its module shares with others."""
     module = nodeid.partition("::")[0]
     if module in AT_WORK:
         return "the mill at work"

@@ -1,4 +1,4 @@
-"""MurmurHash3 of 128 bits in Python, independent of the stream's, and the words made of it."""
+"""MurmurHash3 with 128 bits in Python, independent of the stream's, and words made from it."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def word_of(value: str) -> int:
-    """The 64 bits by which `sinks/distinct.py` knows a value; never 0."""
+    """Return the 64 bits that `sinks/distinct.py` stores for a value. They are never 0."""
     first, second = murmur3(value.encode() or b"\xff")
     return ((first & 0x3FFFFFF) << 38 | second >> 26) or 1
 
 
 def sketch_of(words: Iterable[int]) -> bytes:
-    """The sketch of some words, united of sets that are exact."""
+    """Return the sketch of some words, merged from exact sets."""
     ordered = sorted(set(words))
     parts = [
         EXACT_MARK + b"".join(word.to_bytes(8, "big") for word in ordered[at:][:UNIQUE_EXACT_MAX])
@@ -29,7 +29,7 @@ def sketch_of(words: Iterable[int]) -> bytes:
 
 
 def murmur3(octets: bytes, seed: int = SEED) -> tuple[int, int]:
-    """Both halves of the hash of some octets."""
+    """Return both halves of the hash of some bytes."""
     h1 = h2 = seed
     whole = len(octets) - len(octets) % 16
     for at in range(0, whole, 16):

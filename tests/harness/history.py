@@ -1,8 +1,8 @@
 """The operations of clients on a log and their results: the input of `checker`.
 
-Pure: no clock, no threads, no client. Each producer keeps a `SendLog`, each consumer a `ReadLog`,
-each committer of offsets a `CommitLog`. An answer that never came is no failure: such a record may
-stand in the log, once, or be missing.
+This module is pure: it has no clock, threads or clients. Each producer has a `SendLog`, each
+consumer a `ReadLog`, each committer of offsets a `CommitLog`. A missing answer is not a failure:
+such a record may be in the log once, or not at all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Place = tuple[str, int]
 
 
 class Outcome(IntEnum):
-    """The outcome of an operation. UNKNOWN: invoked but never answered, or timed out. FAILED:
-    promised to have no effect."""
+    """The result of an operation. UNKNOWN: no answer, or timed out. FAILED: certainly without
+    effect."""
 
     UNKNOWN = 0
     OK = 1
@@ -25,7 +25,7 @@ class Outcome(IntEnum):
 
 
 class SendLog:
-    """One producer's records in the order it sent them. All times are by one clock."""
+    """One producer's records in the order of sending. All times are from one clock."""
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -53,7 +53,7 @@ class SendLog:
         key: bytes | None = None,
         transaction: int = -1,
     ) -> int:
-        """Note a record before it is sent; returns its number."""
+        """Record a value before it is sent. Return its number."""
         self.values.append(value)
         self.keys.append(key)
         self.places.append(place)
@@ -67,13 +67,14 @@ class SendLog:
         return len(self.values) - 1
 
     def ok(self, number: int, offset: int, now_ns: int) -> None:
-        """The record was acknowledged at this offset."""
+        """Record that the value was acknowledged at this offset."""
         self.outcomes[number] = Outcome.OK
         self.offsets[number] = offset
         self.answered_ns[number] = now_ns
 
     def fail(self, number: int) -> None:
-        """The record certainly never reached the log. In doubt say nothing: it stays unknown."""
+        """Record that the value certainly never reached the log. In doubt do not call this: the
+        outcome stays unknown."""
         self.outcomes[number] = Outcome.FAILED
 
     def end(self, transaction: int, outcome: Outcome) -> None:
@@ -101,24 +102,24 @@ class ReadLog:
         """Log start offset, for a full reader."""
 
     def move(self, place: Place) -> None:
-        """The reader goes elsewhere: seek, rebalance, restart."""
+        """Record that the reader's position changes: seek, rebalance, restart."""
         self.offsets.setdefault(place, array("q")).append(self.MOVED)
         self.values.setdefault(place, []).append(b"")
         self.keys.setdefault(place, []).append(None)
 
     def read(self, place: Place, offset: int, value: bytes, key: bytes | None = None) -> None:
-        """The reader was given a record."""
+        """Record what the reader got."""
         self.offsets.setdefault(place, array("q")).append(offset)
         self.values.setdefault(place, []).append(value)
         self.keys.setdefault(place, []).append(key)
 
     def forget(self, place: Place) -> None:
-        """The reader begins a partition again."""
+        """Record that the reader starts a partition again."""
         for known in (self.offsets, self.values, self.keys):
             known.pop(place, None)
 
     def records(self, place: Place) -> Iterable[tuple[int, bytes]]:
-        """Offsets and values given, moves left out."""
+        """Yield the offsets and values that were read, without the moves."""
         for offset, value in zip(
             self.offsets.get(place, ()), self.values.get(place, ()), strict=True
         ):
@@ -127,20 +128,20 @@ class ReadLog:
 
 
 class CommitLog:
-    """Offsets committed for one group, always growing, and what was read back of them."""
+    """The increasing offsets committed for one group, and the offsets that were read back."""
 
     def __init__(self, group: str) -> None:
         self.group = group
         self.events: list[tuple[str, Place, int]] = []
 
     def invoke(self, place: Place, offset: int) -> None:
-        """About to be committed."""
+        """Record an offset before it is committed."""
         self.events.append(("invoke", place, offset))
 
     def ok(self, place: Place, offset: int) -> None:
-        """Acknowledged."""
+        """Record that the commit was acknowledged."""
         self.events.append(("ok", place, offset))
 
     def saw(self, place: Place, offset: int) -> None:
-        """The broker says this is committed; -1 when it says nothing is."""
+        """Record the committed offset that the broker reports, or -1 if it reports none."""
         self.events.append(("saw", place, offset))

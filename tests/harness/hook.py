@@ -1,4 +1,4 @@
-"""A webhook of a test: it keeps the requests posted to it and answers as the test sets."""
+"""A test's webhook: it stores the posted requests and answers as the test sets."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Hook:
-    """Answers with the statuses in turn, the last one forever."""
+    """Answers with these statuses in turn, and repeats the last one."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=lambda: [204])
@@ -26,7 +26,7 @@ class Hook:
 
 @contextmanager
 def hook(**keys: Any) -> Iterator[Hook]:
-    """One on a port of its own until the block ends."""
+    """Run a webhook on a separate port until the block ends."""
     made = Hook(**keys)
 
     class Handler(BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ def hook(**keys: Any) -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.url = f"http://127.0.0.1:{server.server_address[1]}/hook/s3cret"

@@ -3,8 +3,8 @@
     clients = JavaClients(tmp_path, "3.9.2")
     clients.run("Records", broker.bootstrap, topic)
 
-A version may be one of Maven's ranges: its newest release is taken. Without Java, its compiler or
-Maven the test is skipped with the reason; a warning that a client logs fails it.
+A version may be one of Maven's ranges, which gives its newest release. Without Java, its compiler
+or Maven the test is skipped with the reason. A warning that a client logs fails the test.
 """
 
 import re
@@ -24,7 +24,8 @@ SPARKS = "3.9.2"
 
 @cache
 def client_jars(version: str) -> Path:
-    """The folder with kafka-clients and what it needs, fetched by Maven once and kept."""
+    """Return the folder with kafka-clients and its dependencies, downloaded by Maven once and
+    kept."""
     wanted = {
         "org.apache.kafka:kafka-clients": version,
         "org.apache.logging.log4j:log4j-slf4j-impl": LOG4J_VERSION,
@@ -36,13 +37,13 @@ def client_jars(version: str) -> Path:
 
 
 def client_version(wanted: str) -> str:
-    """The release that a range resolved to."""
+    """Return the release to which a range resolved."""
     (jar,) = client_jars(wanted).glob("kafka-clients-*.jar")
     return jar.stem.removeprefix("kafka-clients-")
 
 
 class JavaClients:
-    """The programs of `tests/interop/java` on one version of kafka-clients."""
+    """The programs of `tests/interop/java` with one version of kafka-clients."""
 
     def __init__(self, folder: Path, version: str) -> None:
         self.jars = client_jars(version)
@@ -83,7 +84,7 @@ class JavaClients:
         return ended.stdout
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """The command line of a program, for a test that watches the program while it runs."""
+        """Return the command line of a program, for a test that watches it while it runs."""
         return [
             "java",
             "-Xmx256M",

@@ -1,11 +1,11 @@
-"""Apache Kafka itself, beside which our client and broker are tried and measured.
+"""Apache Kafka itself, with which our client and broker are compared and measured.
 
     with KafkaProcess(tmp_path) as kafka:
         Cluster(kafka.bootstrap, ...)
 
-The jars come from Maven once and stay in `.cache/kafka-<version>/lib`; without Maven or Java the
-test is skipped with a reason. Every node is broker and controller on ports of its own, with the
-flags of Kafka's own start script. `kill9` and `start` keep ports and data.
+The jars come from Maven once and stay in `.cache/kafka-<version>/lib`. Without Maven or Java the
+test is skipped with a reason. Every node is broker and controller on separate ports, with the flags
+of Kafka's own start script. `kill9` and `start` keep ports and data.
 """
 
 import asyncio
@@ -56,7 +56,8 @@ _JVM_FLAGS = (
 
 
 def kafka_jars() -> Path:
-    """The folder of Kafka's jars, fetched by Maven if need be; skips where that cannot be done."""
+    """Return the folder of Kafka's jars. Maven downloads them if needed. Skip the test if that
+    is impossible."""
     wanted = {
         "org.apache.kafka:kafka_2.13": VERSION,
         "org.apache.kafka:kafka-tools": VERSION,
@@ -67,7 +68,7 @@ def kafka_jars() -> Path:
 
 
 class KafkaProcess:
-    """A cluster of `nodes` Kafka processes. `properties` go into each server.properties."""
+    """A cluster of `nodes` Kafka processes. `properties` are added to each server.properties."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class KafkaProcess:
 
     @property
     def bootstrap(self) -> str:
-        """All nodes, for `bootstrap.servers`."""
+        """The addresses of all nodes, for `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def pids(self) -> list[int]:
@@ -96,14 +97,14 @@ class KafkaProcess:
         return [process.pid for process in self.processes.values()]
 
     def start(self) -> "KafkaProcess":
-        """Format what is new, start every node that is not running, wait until all serve."""
+        """Format new folders, start every stopped node, and wait until all serve."""
         self.format()
         self.spawn()
         wait_until(self._is_ready, START_DEADLINE_S, f"Kafka ready; its log: {self.log_text()}")
         return self
 
     def format(self) -> None:
-        """Make the folders of nodes that have none, as Kafka's own tool does."""
+        """Create the folders of new nodes as Kafka's own tool does."""
         for node_id in self.node_ids:
             home = self.folder / f"kafka-{node_id}"
             config = home / "server.properties"
@@ -114,21 +115,22 @@ class KafkaProcess:
                 self._format(config)
 
     def spawn(self) -> None:
-        """Start every formatted node that is not running; wait for nothing."""
+        """Start every stopped node that is formatted, without waiting."""
         for node_id in self.node_ids:
             if node_id not in self.processes:
                 self._start_node(node_id)
 
     def stop(self, node_id: int | None = None) -> None:
-        """SIGTERM to one node, or to all, and wait."""
+        """Send SIGTERM to one node or to all, and wait."""
         self._end(signal.SIGTERM, self.node_ids if node_id is None else (node_id,))
 
     def kill9(self, node_id: int | None = None) -> None:
-        """SIGKILL to one node, or to all."""
+        """Send SIGKILL to one node or to all."""
         self._end(signal.SIGKILL, self.node_ids if node_id is None else (node_id,))
 
     def controller_id(self) -> int:
-        """The leader of the metadata quorum, because Kafka's Metadata answer names any broker."""
+        """Return the leader of the metadata quorum, because Kafka's Metadata response names any
+        broker."""
         partition = DescribeQuorumRequestPartition(partition_index=0)
         topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
         with WireClient(self.bootstrap.split(",")[0], "harness") as client:
@@ -136,7 +138,7 @@ class KafkaProcess:
         return int(answer.topics[0].partitions[0].leader_id)
 
     def log_text(self) -> str:
-        """The end of what the processes have logged."""
+        """Return the end of the logs of the processes."""
         files = sorted(self.folder.glob("kafka-*.log"))
         return "\n".join(file.read_text(errors="replace")[-3000:] for file in files)
 

@@ -1,6 +1,6 @@
-"""The calls that are made of our `kafka-*` commands and of Kafka's own, in their order.
+"""The calls of our `kafka-*` commands and of Kafka's own, in order.
 
-What one call makes another may need: topics and groups, and what is deleted in the end.
+A call can need the result of an earlier one: topics and groups, and what is deleted at the end.
 """
 
 from tests.harness.kafka_commands import (

@@ -34,9 +34,11 @@ MAINS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why the output of a call is not the same; `without` takes just that away, of either's.
+    """The reason why the outputs of a call differ. `without` removes exactly this from both
+    outputs.
 
-    is_sure: the two differ each time, so that a difference which is gone is noticed.
+    With `is_sure` the two outputs differ each time, so that a difference that disappears is
+    noticed.
     """
 
     words: str
@@ -46,11 +48,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call of one tool. `differs` says why the output is not the same; None: it is.
+    """One call of one tool. `differs` is the reason why the outputs differ, or None if they are
+    equal.
 
-    codes: exit codes, Kafka's and ours. Lines are compared whatever their order, for Java prints
-    most maps in the order of their hashes.
-    says: the first line on standard error is the same too.
+    `codes` are the exit codes of Kafka and of ours. The order of lines is ignored, because Java
+    prints most maps in hash order. With `says` the first line on standard error is equal too.
     """
 
     tool: str
@@ -98,7 +100,8 @@ def _without_words(text: str) -> str:
 
 
 def _without_columns(*names: str) -> Callable[[str], str]:
-    """A table of cells with a TAB behind each, whatever their width, without some columns."""
+    """Return a table without some columns. Its cells are separated by tabs, whatever their
+    width."""
 
     def without(text: str) -> str:
         rows = [[cell.strip() for cell in line.split("\t")] for line in text.splitlines()]
@@ -121,7 +124,7 @@ def _nothing(text: str) -> str:
 
 
 def _without_epochs(text: str) -> str:
-    """Records without the leader epoch of their batch."""
+    """Return records without the leader epoch of their batch."""
     return re.sub(r"Epoch:\w+", "Epoch", text)
 
 
@@ -165,7 +168,7 @@ PRODUCERS = Difference(
 
 
 def table(cases: Sequence[Case]) -> str:
-    """The cases as a table of Markdown."""
+    """Return the cases as a Markdown table."""
     lines = ["| call | output | exit code, Kafka's and ours |", "|---|---|---|"]
     for case in cases:
         shown = case.arguments.replace(NAME, "").replace("@", "")

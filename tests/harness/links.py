@@ -1,13 +1,14 @@
-"""The links between the brokers of a cluster, led through this process so that they can fail.
+"""The connections between the brokers of a cluster, which pass through this process so that they
+can fail.
 
     with Links({1: port, 2: port, 3: port}) as links:
-        links.ports            # what the brokers are told of each other
-        links.cut(1, 2)        # nothing that 1 says reaches 2 any more
-        links.heal()           # what was held back arrives, late
+        links.ports            # the ports at which the brokers reach each other
+        links.cut(1, 2)        # nothing that 1 sends reaches 2 any more
+        links.heal()           # the delayed bytes arrive
 
-A cut link is not a closed link: both ends stay connected, and bytes wait. `reset` closes a link.
-The client id of the first request names the broker that dialled. A link that carries no request (a
-probe) is forwarded without a name and cannot be cut.
+A cut connection stays open: both ends stay connected, and bytes wait. `reset` closes a connection.
+The client id of the first request names the broker that connected. A connection without a request
+(a probe) is forwarded without a name and cannot be cut.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ CALL_S = 10.0
 
 
 class Links:
-    """One listener for each broker, in front of its own; methods may be called from any thread."""
+    """One listener for each broker, in front of the broker's own. Methods may be called from any
+    thread."""
 
     def __init__(self, targets: Mapping[int, int]) -> None:
-        """`targets`: by broker, the port on which it really listens."""
+        """`targets` maps each broker to the port on which it really listens."""
         self.ports = {node_id: free_port() for node_id in targets}
         self._targets = dict(targets)
         self._servers: dict[int, asyncio.Server] = {}
@@ -52,30 +54,30 @@ class Links:
         self._call(self._cut(source, target))
 
     def isolate(self, node_id: int) -> None:
-        """Cut a broker off from all others, both ways."""
+        """Cut a broker off from all others in both directions."""
         for other in self._targets.keys() - {node_id}:
             self.cut(node_id, other)
             self.cut(other, node_id)
 
     def delay(self, source: int, target: int, delay_s: float) -> None:
-        """Delay everything from `source` to `target` by so much."""
+        """Delay everything from `source` to `target` by this time."""
         self._delays_s[source, target] = delay_s
 
     def reset(self, one: int, other: int) -> None:
-        """Close every link between two brokers, as a host does that knows nothing of them."""
+        """Close every connection between two brokers, as a host does that does not know them."""
         self._call(self._reset(one, other))
 
     def heal(self) -> None:
-        """Let everything pass again, also what was held back."""
+        """Let everything pass again, including delayed bytes."""
         self._delays_s.clear()
         self._call(self._heal())
 
     def shut(self, node_id: int) -> None:
-        """Refuse to be dialled in the name of a broker, for its process has ended."""
+        """Refuse connections for a broker whose process has ended."""
         self._call(self._shut(node_id))
 
     def serve(self, node_id: int) -> None:
-        """Accept links for a broker whose process is about to listen."""
+        """Accept connections for a broker whose process is about to listen."""
         self._call(self._serve(node_id))
 
     # The loop's side.
@@ -122,7 +124,7 @@ class Links:
     async def _link(
         self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One dialled link, from its first request to its end."""
+        """Serve one connection from its first request to its end."""
         onward: asyncio.StreamWriter | None = None
         try:
             head = await reader.readexactly(HEAD_BYTES)
@@ -166,14 +168,14 @@ class Links:
     # Its life.
 
     def start(self) -> Links:
-        """Take links for all."""
+        """Accept connections for all brokers."""
         self._thread.start()
         for node_id in self._targets:
             self.serve(node_id)
         return self
 
     def close(self) -> None:
-        """End all of it."""
+        """Close everything."""
         if self._thread.is_alive():
             self._call(self._close(list(self._servers)))
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -201,7 +203,7 @@ class Links:
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """Close with a reset: no end of stream, no rest of the bytes."""
+    """Close a connection with a reset, without sending the remaining bytes."""
     link = writer.get_extra_info("socket")
     if link is not None and link.fileno() >= 0:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

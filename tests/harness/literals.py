@@ -24,14 +24,14 @@ def _text(node: ast.expr) -> str | None:
 
 
 def sources() -> Iterator[Path]:
-    """The program's own files."""
+    """Yield the program's own source files."""
     for room in ROOMS:
         yield from sorted((CODE / room).rglob("*.py"))
 
 
 @cache
 def literals() -> tuple[str, ...]:
-    """All texts, f-strings and sums of texts as one."""
+    """Return all texts. F-strings and sums of texts count as one text."""
     found = set()
     for path in sources():
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -41,7 +41,7 @@ def literals() -> tuple[str, ...]:
 
 
 def is_said(message: str) -> bool:
-    """Return True if one text contains every stretch of `message` between its `…`, in order."""
+    """Return True if one text contains all parts of `message` between the `…`, in order."""
     stretches = [stretch for stretch in message.split(FILLED) if stretch]
 
     def has_all(text: str) -> bool:

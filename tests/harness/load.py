@@ -1,12 +1,13 @@
-"""Numbered access-log lines: a writer with a pace of its own, and the expected counts.
+"""Numbered access-log lines: a writer with its own rate, and the expected counts.
 
-Every line follows from its number alone, so a record tells its number and can be checked whole.
+Every line follows from its number alone, so the number is found in a record and the whole record
+can be checked.
 
     with LoadWriter(folder, rate=5_000) as load: ...
-    load.finish()                # the last line is complete; says the number after it
+    load.finish()                # completes the last line and returns the next number
 
-As a process of its own it is `python -m tests.harness.load FOLDER RATE FIRST BASE_S SEED`: it
-writes until its standard input ends, then prints the number after the last line.
+As a separate process it is `python -m tests.harness.load FOLDER RATE FIRST BASE_S SEED`. It writes
+until its standard input ends, and then prints the number after the last line.
 """
 
 import random
@@ -49,7 +50,7 @@ class Line:
 
 
 def line_of(number: int, base_s: int) -> Line:
-    """The line of a number; `base_s` is the time of the first one."""
+    """Return the line of a number. `base_s` is the time of the first one."""
     at_s = base_s + number // LINES_PER_SECOND_OF_LOG
     if number % OLD_EVERY == 0:
         at_s -= YEAR_S + number % 3_600
@@ -74,7 +75,7 @@ def _clock(at_s: int) -> str:
 
 
 def text_of(number: int, base_s: int) -> bytes:
-    """The line's bytes, without its end."""
+    """Return the line's bytes without the line end."""
     line = line_of(number, base_s)
     return (
         f"{line.address} - - [{_clock(line.at_s)}] "
@@ -83,7 +84,7 @@ def text_of(number: int, base_s: int) -> bytes:
 
 
 def number_in(text: bytes, base_s: int) -> int:
-    """The number of a line, which is checked to be exactly the line of that number."""
+    """Return the number of a line. The line must be exactly the line of that number."""
     found = _NUMBER.search(text)
     number = int(found[1]) if found else -1
     assert number >= 0 and text == text_of(number, base_s), f"no line of the load: {text!r}"
@@ -91,7 +92,7 @@ def number_in(text: bytes, base_s: int) -> int:
 
 
 def write(folder: Path, rate: int, base_s: int, seed: int) -> int:
-    """Append lines until standard input ends; returns the number after the last."""
+    """Append lines until standard input ends. Return the number after the last."""
     chance = random.Random(seed)
     files = [(folder / name).open("ab", buffering=0) for name in FILES]
     begin, number = time.monotonic(), 0
@@ -108,14 +109,14 @@ def write(folder: Path, rate: int, base_s: int, seed: int) -> int:
 
 
 def _write_in_pieces(file: BinaryIO, data: bytes, chance: random.Random) -> None:
-    """Write so that a reader may find half a line."""
+    """Write in parts, so that a reader can find half a line."""
     cut = chance.randrange(len(data))
     file.write(data[:cut])
     file.write(data[cut:])
 
 
 class LoadWriter:
-    """The writer as a process."""
+    """The writer as a separate process."""
 
     def __init__(self, folder: Path, rate: int, base_s: int, seed: int = 5) -> None:
         self.folder = folder
@@ -129,7 +130,7 @@ class LoadWriter:
         )
 
     def finish(self) -> int:
-        """Let it end its last line; the number after the last one."""
+        """Let the writer complete its last line. Return the number after it."""
         assert self._process.poll() is None, "the writer died"
         out, _ = self._process.communicate(timeout=60)
         self.end = int(out)
@@ -163,7 +164,7 @@ Cell = tuple[str, int, int, str]
 
 @dataclass(slots=True)
 class Expected:
-    """The cells that records must have been counted to; grows with `add`."""
+    """The cells that must result from records. `add` adds a record."""
 
     base_s: int
     sizes_s: tuple[int, ...]
@@ -184,7 +185,7 @@ class Expected:
             self.addresses.setdefault(window, set()).add(line.address)
 
     def finish(self) -> dict[Cell, Decimal]:
-        """All cells of the metrics in METRICS except the estimated one."""
+        """Return all cells of the metrics in METRICS, except those of the estimated one."""
         shares: dict[tuple[int, int], list[int]] = {}
         totals: dict[Cell, int] = {}
 

@@ -1,4 +1,4 @@
-"""Made-up log files of many kinds, with the format that each has, and files that are no logs."""
+"""Generated log files of many kinds with their formats, and files that are not logs."""
 
 import base64
 import gzip
@@ -29,7 +29,7 @@ PYTHON_TRACE = (
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file's name and content, and the format that it has; None for a file that is no log."""
+    """A file's name, content and format. The format is None for a file that is not a log."""
 
     name: str
     data: bytes
@@ -37,18 +37,18 @@ class LogFile:
 
     @property
     def kind(self) -> str:
-        """The name without what was done to the file."""
+        """Return the name without the suffix for the change to the file."""
         return self.name.partition(".")[0]
 
 
 def sample_lines(name: str) -> list[str]:
-    """The real-looking lines of a shipped format, events of several lines taken apart."""
+    """Return realistic lines of a shipped format. Events of several lines are split."""
     rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
     return [line for row in rows for line in json.loads(row)[0].split("\n")]
 
 
 def shipped_kinds() -> list[str]:
-    """The formats that have sample lines."""
+    """Return the formats that have sample lines."""
     return sorted(path.stem for path in FIXTURES.glob("*.jsonl"))
 
 
@@ -57,7 +57,7 @@ def text(lines: Sequence[str], newline: str = "\n") -> bytes:
 
 
 def with_garbage(lines: Sequence[str]) -> list[str]:
-    """Every tenth line is followed by a line of no format."""
+    """Add a line of no format after every tenth line."""
     found = []
     for at, line in enumerate(lines):
         found.append(line)
@@ -67,14 +67,14 @@ def with_garbage(lines: Sequence[str]) -> list[str]:
 
 
 def with_traces(lines: Sequence[str], trace: Sequence[str]) -> list[str]:
-    """Every fourth line is followed by a trace."""
+    """Add a stack trace after every fourth line."""
     return [
         one for at, line in enumerate(lines) for one in ((line, *trace) if at % 4 == 3 else (line,))
     ]
 
 
 def made_lines(seed: int = 7, count: int = 120) -> dict[str, list[str]]:
-    """Lines of twenty-five kinds that no fixture of the project has, by format and kind."""
+    """Return lines of twenty-five kinds that no fixture of the project has, by format and kind."""
     chance = random.Random(seed)
     return {kind: [make(chance, at) for at in range(count)] for kind, make in MAKERS.items()}
 
@@ -254,7 +254,7 @@ CSV_HEADER = "when,country,items,price,comment,paid"
 
 
 def log_files() -> Iterator[LogFile]:
-    """Files of all kinds, plain and in the shapes that files have on real machines."""
+    """Yield files of all kinds, plain and in the forms that files have on real machines."""
     for kind in shipped_kinds():
         yield LogFile(f"{kind}.samples.log", text(sample_lines(kind)), kind)
     made = made_lines()
@@ -315,7 +315,7 @@ def _w3c() -> list[str]:
 
 
 def _guessed() -> dict[str, list[str]]:
-    """Lines of programs that no format describes."""
+    """Return lines of programs that no format describes."""
     return {
         "dots": [f"03.03.2025 {_clock(at)} INFO Bestellung {at} bezahlt" for at in range(30)],
         "slashes": [f"{at % 28 + 1:02d}/03/2025 {_clock(at)} - job {at} done" for at in range(60)],
@@ -334,7 +334,7 @@ def _guessed() -> dict[str, list[str]]:
 
 
 def noise_files() -> Iterator[LogFile]:
-    """Files that are no logs."""
+    """Yield files that are not logs."""
     chance = random.Random(11)
     prose = (
         "It was the best of times, it was the worst of times, it was the age of wisdom,",

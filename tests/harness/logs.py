@@ -1,4 +1,4 @@
-"""The shared real log files and cases, which are not part of this repository."""
+"""The shared real log files and cases. They are not part of this repository."""
 
 import os
 from pathlib import Path
@@ -9,12 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def shared_log(name: str) -> Path:
-    """Path of a shared log such as `apache_access.log`; the test is skipped where it is missing."""
+    """Return the path of a shared log such as `apache_access.log`. Skip the test if it is
+    missing."""
     return _shared(_logs() / name)
 
 
 def shared_case(name: str) -> Path:
-    """Path of a case's folder such as `05-nginx-main`; the test is skipped where it is missing."""
+    """Return the folder of a case such as `05-nginx-main`. Skip the test if it is missing."""
     return _shared(_logs().parent / "cases" / "files" / name)
 
 

@@ -1,4 +1,4 @@
-"""Jars from Maven, fetched once and kept in `.cache/<name>/lib`."""
+"""Jars from Maven, downloaded once and kept in `.cache/<name>/lib`."""
 
 import shutil
 from pathlib import Path
@@ -23,9 +23,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def maven_jars(name: str, wanted: dict[str, str], *, tools: tuple[str, ...], what: str) -> Path:
-    """The folder of these jars and of what they need; `wanted`: `group:artifact` -> version.
+    """Return the folder of these jars and their dependencies. `wanted` maps `group:artifact` to a
+    version.
 
-    Skips the test, with the reason, where one of the `tools` is missing or Maven cannot fetch.
+    Skips the test with the reason if one of the `tools` is missing or Maven cannot download.
     """
     need_tools((*tools, "mvn"), what)
     home = ROOT / ".cache" / name

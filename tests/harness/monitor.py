@@ -1,4 +1,4 @@
-"""A real monitor process on a port of its own, over brokers that a test has started."""
+"""A real monitor process on a separate port, for brokers that a test has started."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ class MonitorProcess:
         os.close(reading)
 
     def get(self, path: str) -> Any:
-        """One JSON answer."""
+        """Return one JSON answer."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return json.load(answer)
 
     def rows(self, what: str) -> list[Any]:
-        """The rows of one table of the API."""
+        """Return the rows of one table of the API."""
         found: list[Any] = self.get(f"/api/v1/{what}")["data"]
         return found
 
     def lag(self) -> list[Any]:
-        """(state, lag, last_lag) of every cell."""
+        """Return (state, lag, last_lag) of every cell."""
         return [(row["state"], row["lag"], row["last_lag"]) for row in self.rows("lag")]
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()

@@ -1,8 +1,8 @@
-"""File systems of a test's own, that can be filled to the last byte or lose their power.
+"""File systems of a test that can be filled to the last byte or lose their power.
 
-`Ext4Image` is ext4 in a file behind a loop device, `Tmpfs` lives in memory. Both need root; where
-a mount is not allowed the test is skipped with a reason. Leaving unmounts and frees the device,
-also after a power cut.
+`Ext4Image` is ext4 in a file behind a loop device, and `Tmpfs` is in memory. Both need root. If a
+mount is not allowed, the test is skipped with a reason. Leaving the block unmounts and frees the
+device, also after a power cut.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ UNMOUNT_S = 20
 
 
 class _Mount:
-    """A mounted file system; `folder` is where."""
+    """A mounted file system. `folder` is its mount point."""
 
     def __init__(self, home: Path) -> None:
         if os.geteuid() != 0:
@@ -43,7 +43,8 @@ class _Mount:
             pytest.skip(f"this machine lets us mount no such file system: {done.stderr.strip()}")
 
     def unmount(self) -> None:
-        """Take it away; a search through every folder of this machine may hold it for a moment."""
+        """Unmount the file system. A program that searches all folders of the machine can use it
+        for a moment."""
         if not os.path.ismount(self.folder):
             return
         try:
@@ -59,7 +60,7 @@ class _Mount:
         return True
 
     def fill(self, spare_bytes: int = 0) -> None:
-        """Take all the room there is but for so many bytes."""
+        """Fill the file system except for this number of bytes."""
         with (self.folder / "filler").open("ab", buffering=0) as file:
             size = file.tell()
             try:
@@ -69,7 +70,7 @@ class _Mount:
                 os.ftruncate(file.fileno(), max(size - spare_bytes, 0))
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         (self.folder / "filler").unlink(missing_ok=True)
 
     def __exit__(
@@ -93,7 +94,7 @@ class Tmpfs(_Mount):
 
 
 class Ext4Image(_Mount):
-    """ext4 in a sparse file. `cut_power` forgets what was not synced."""
+    """ext4 in a sparse file. `cut_power` loses unsynced data."""
 
     def __init__(self, home: Path, size_mib: int) -> None:
         super().__init__(home)
@@ -127,7 +128,8 @@ class Ext4Image(_Mount):
         self.mount()
 
     def check(self) -> str:
-        """Return fsck's findings in the unmounted image, empty when it is well; mount again."""
+        """Run fsck on the unmounted image and mount it again. Return the findings, which are
+        empty if it is sound."""
         self.unmount()
         found = _run("fsck.ext4", "-f", "-n", str(self.image))
         self.mount()

@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB server of our own: free port, folder of the test, one database a test."""
+"""A separate MySQL or MariaDB server: a free port, a folder of the test, one database per test."""
 
 import getpass
 import os
@@ -26,7 +26,7 @@ def _program(*names: str) -> str:
 
 
 class MySqlServer:
-    """One server process; `kill9` and `start` may alternate."""
+    """One server process. `kill9` and `start` may alternate."""
 
     def __init__(self, folder: Path) -> None:
         self._server = _program("mariadbd", "mysqld")
@@ -36,7 +36,7 @@ class MySqlServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     def settings(self, database: str) -> MySqlSettings:
-        """The writer's way into a database."""
+        """Return the writer's settings for a database."""
         return MySqlSettings(
             host="127.0.0.1",
             port=self.port,
@@ -76,21 +76,21 @@ class MySqlServer:
             )
 
     def new_database(self, collation: str = "utf8mb4_bin") -> MySqlSettings:
-        """An empty database for one test."""
+        """Create an empty database for one test."""
         self._databases += 1
         name = f"millrace_{os.getpid()}_{self._databases}"
         self._as_root(f"CREATE DATABASE {name} COLLATE {collation}")
         return self.settings(name)
 
     def kill9(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def connect(self, settings: MySqlSettings) -> "pymysql.Connection[pymysql.cursors.DictCursor]":
-        """A reading connection with rows as dicts."""
+        """Return a read connection whose rows are dicts."""
         return pymysql.connect(
             host=settings.host,
             port=settings.port,

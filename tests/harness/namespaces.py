@@ -1,14 +1,14 @@
-"""Brokers in network namespaces of their own, between which packets can be lost.
+"""Brokers in separate network namespaces, between which packets can be lost.
 
     with Namespaces((1, 2, 3)) as spaces:
-        spaces.host_of(1)      # where the first is reached by everybody
+        spaces.host_of(1)      # the address of the first broker for everybody
         spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and 1 gets no error
         spaces.heal()
 
-What `links` cuts is held back by a process that goes on acknowledging. Here no answer comes at all,
-as when a cable is pulled: TCP itself has to give up. The process that makes them must be in a
-namespace of its own (`unshare --net`), which then routes between the others; so nothing of the
-machine's own network is changed, and all of it is gone with the process.
+With `links` a process holds bytes back and still acknowledges them. Here no packet is answered, as
+with a pulled cable, so TCP itself must give up. The process that creates the namespaces must run in
+a new namespace (`unshare --net`), which routes between the others. So the machine's own network is
+not changed, and everything disappears with the process.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Within(Protocol):
     """The hosts of the brokers: the address of each, and the prefix of its command."""
 
     def host_of(self, node_id: int) -> str:
-        """The address of a broker."""
+        """Return the address of a broker."""
 
     def command(self, node_id: int) -> Sequence[str]:
         """The command prefix that runs a program there."""
 
 
 class Loopback:
-    """All on this machine's own loopback."""
+    """All brokers on this machine's own loopback."""
 
     def host_of(self, node_id: int) -> str:
         return LOOPBACK_HOST
@@ -54,7 +54,7 @@ def can_be_made() -> bool:
 
 
 def ip(*arguments: str) -> None:
-    """One command of `ip`, in the namespace of this process."""
+    """Run one `ip` command in the namespace of this process."""
     subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE_S)
 
 
@@ -81,19 +81,20 @@ class Namespaces:
         self._cut.append((source, target))
 
     def isolate(self, node_id: int) -> None:
-        """Cut a broker off from all others, both ways."""
+        """Cut a broker off from all others in both directions."""
         for other in self._node_ids:
             if other != node_id:
                 self.cut(node_id, other)
                 self.cut(other, node_id)
 
     def heal(self) -> None:
-        """Let everything pass again. TCP sends lost packets again, or it gives up the link."""
+        """Let everything pass again. TCP retransmits lost packets, or has given up the
+        connection."""
         while self._cut:
             self._rule("del", *self._cut.pop())
 
     def delay(self, source: int, target: int, delay_s: float) -> None:
-        """Packets are lost here, and never late."""
+        """Raise, because a namespace can lose packets but not delay them."""
         raise NotImplementedError
 
     def reset(self, one: int, other: int) -> None:
@@ -103,7 +104,7 @@ class Namespaces:
         """Do nothing: the kernel refuses a dial to a port without a listener."""
 
     def serve(self, node_id: int) -> None:
-        """Nor has anything to be done for a broker that listens again."""
+        """Do nothing, because a broker that listens again needs no preparation."""
 
     def _rule(self, verb: str, source: int, target: int) -> None:
         hosts = ("from", self.host_of(source), "to", self.host_of(target))

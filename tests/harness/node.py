@@ -20,7 +20,8 @@ PROGRAM = ROOT / "tests" / "interop" / "javascript" / "clients.js"
 
 @cache
 def node_modules() -> Path:
-    """The folder with kafkajs, fetched by npm once and kept; skips where that cannot be done."""
+    """Return the folder with kafkajs, installed by npm once and kept. Skip the test if that is
+    impossible."""
     need_tools(("node", "npm"), "kafkajs")
     home = ROOT / ".cache" / f"kafkajs-{KAFKAJS_VERSION}"
     if home.is_dir():
@@ -37,7 +38,7 @@ def node_modules() -> Path:
 
 
 def node_environment() -> dict[str, str]:
-    """The environment in which Node finds kafkajs and kafkajs prints no advice."""
+    """Return an environment in which Node finds kafkajs, and kafkajs prints no advice."""
     return {"NODE_PATH": str(node_modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
 
 

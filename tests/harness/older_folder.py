@@ -1,9 +1,9 @@
 """A data folder as an earlier version left it: how it was made, and what must be read from it.
 
-`python -m tests.harness.older_folder FILE` starts the broker of this checkout, has a client do a
-bit of everything, kills the broker and writes its folder as a compressed archive. The archives in
-`tests/fixtures` were made so, each by the version that its name says; `EXPECTED` is what all of
-them hold, and so what every later version must find in them.
+`python -m tests.harness.older_folder FILE` starts the broker of this checkout, lets a client use
+most features, kills the broker and writes its folder as a compressed archive. The archives in
+`tests/fixtures` were made in this way, each by the version in its name. `EXPECTED` is the content
+of all of them, which every later version must find.
 """
 
 import json
@@ -45,7 +45,7 @@ Values = dict[int, list[str]]
 
 
 def plain_values() -> Values:
-    """The records of `PLAIN`."""
+    """Return the records of `PLAIN`."""
     return {
         partition: [f"{partition}:{n}" for n in range(RECORDS_OF_PARTITION)]
         for partition in range(PARTITIONS)
@@ -53,18 +53,18 @@ def plain_values() -> Values:
 
 
 def compacted_last() -> dict[str, str]:
-    """The last value of each key of `COMPACTED`."""
+    """Return the last value of each key of `COMPACTED`."""
     return {f"key-{n % KEYS}": f"value-{n}" for n in range(RECORDS_OF_PARTITION)}
 
 
 def committed_values() -> list[str]:
-    """The records of `IN_TRANSACTIONS` for `read_committed`: every other transaction was
+    """Return the records of `IN_TRANSACTIONS` for `read_committed`: every other transaction was
     aborted."""
     return [f"transaction-{n}" for n in range(0, RECORDS_OF_PARTITION, 2)]
 
 
 def write(broker: BrokerProcess) -> None:
-    """Have a client do everything that the folder is to hold."""
+    """Let a client write everything that the folder must contain."""
     address: dict[str, Any] = {"bootstrap.servers": broker.bootstrap}
     client = AdminClient(address)
     topics = [
@@ -107,7 +107,7 @@ def _transactions(producer: Producer) -> None:
 
 
 def unpack(archive: Path, broker: BrokerProcess) -> None:
-    """Make the folder that an archive holds the data folder of a broker not started yet."""
+    """Unpack an archive into the data folder of a broker that has not started yet."""
     broker.log_dir.mkdir(parents=True)
     with tarfile.open(archive) as packed:
         packed.extractall(broker.log_dir, filter="data")

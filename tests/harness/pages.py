@@ -1,8 +1,9 @@
-"""The code blocks of README.md and docs/, and the commands that a reader types in them.
+"""The code blocks of README.md and docs/, and the commands that a reader types from them.
 
-A block's language says what its text is: `yaml` belongs into the configuration file, `sh` is typed
-as it stands, `console` has commands behind `$ ` and their output below, `sql` is a query of the
-reader. Other languages are not for the mill and must be listed in `tests/harness/pages_not_run.py`.
+The language of a block says what its text is: `yaml` belongs in the configuration file, `sh` is
+typed as it is, `console` has commands behind `$ ` and their output below, and `sql` is a query of
+the reader. Blocks in other languages are not for the mill and must be listed in
+`tests/harness/pages_not_run.py`.
 """
 
 import re
@@ -22,7 +23,7 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its page from the repository's top, its first line, its language."""
+    """One fenced block: its page (path in the repository), its first line, its language."""
 
     page: str
     line: int
@@ -36,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command as typed, with the output that the page shows below it."""
+    """One typed command, with the output that the page shows below it."""
 
     block: Block
     text: str
@@ -50,12 +51,12 @@ def pages() -> list[str]:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     return parse_blocks(page, (CODE / page).read_text())
 
 
 def parse_blocks(page: str, text: str) -> list[Block]:
-    """The fenced blocks of a text. Raises ValueError for a fence that is never closed."""
+    """Return the fenced blocks of a text. Raises ValueError for a fence that is never closed."""
     found: list[Block] = []
     opened: tuple[int, str] | None = None
     inside: list[str] = []
@@ -74,7 +75,7 @@ def parse_blocks(page: str, text: str) -> list[Block]:
 
 
 def indented_lines(text: str) -> list[int]:
-    """Lines that Markdown shows as code although no fence says what they are."""
+    """Return lines that Markdown shows as code although they are in no fence."""
     found, is_open, before = [], False, ""
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):
@@ -86,7 +87,7 @@ def indented_lines(text: str) -> list[int]:
 
 
 def commands_of(block: Block) -> list[Command]:
-    """The commands of a block; lines that belong together are one command."""
+    """Return the commands of a block. Lines that belong together are one command."""
     if block.language == "console":
         return _with_output(block)
     if block.language == "sql":
@@ -108,7 +109,7 @@ def _with_output(block: Block) -> list[Command]:
 
 
 def _split(text: str) -> list[str]:
-    """Commands of a script: a line with its continuations and the text of its heredoc."""
+    """Split a script into commands: a line with its continuations and its heredoc."""
     found: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:
@@ -124,7 +125,7 @@ def _split(text: str) -> list[str]:
 
 
 def is_as_shown(output: str, shown: tuple[str, ...]) -> bool:
-    """Whether a command printed what its page shows; blanks are compared as one."""
+    """Return True if a command printed what its page shows. Runs of blanks count as one."""
     said = [" ".join(line.split()) for line in output.splitlines()]
     said = [line for line in said if line]
     pattern = ""

@@ -1,4 +1,4 @@
-"""What pages show and no test runs as it stands, each with the reason.
+"""Code on pages that no test runs as it is, each with the reason.
 
 `tests/unit/appliance/test_page_blocks.py` fails for an entry that no page has any more.
 """
@@ -52,6 +52,6 @@ NOT_PASTED: dict[str, str] = {
 
 
 def reason_not_run(command: Command) -> str | None:
-    """Why a command is not run; None if it is."""
+    """Return why a command is not run, or None if it is run."""
     typed = f"{command.block.page} {command.text}"
     return next((why for start, why in NOT_RUN.items() if typed.startswith(start)), None)

@@ -1,7 +1,7 @@
-"""Scripts like a play: commands, and the results indented below each.
+"""Scripts in the form of a play: commands, with their results indented below.
 
-`MILLRACE_BLESS=1` writes what comes of them today in place of what stands there; the difference is
-then read as prose.
+`MILLRACE_BLESS=1` replaces the results in the scripts by the current ones. Read the difference as
+you would read prose.
 """
 
 import os
@@ -19,7 +19,7 @@ class Player(Protocol):
 
 
 def played(text: str, player: Player) -> str:
-    """A script with what comes of it today."""
+    """Return a script with its current results."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(INDENT):
@@ -31,7 +31,7 @@ def played(text: str, player: Player) -> str:
 
 
 def hold_to_script(script: Path, player: Player) -> None:
-    """Play a script from its start, and fail where it comes out otherwise than it is written."""
+    """Play a script from its start. Fail if the results differ from those in the script."""
     expected = script.read_text()
     found = played(expected, player)
     if os.environ.get("MILLRACE_BLESS") == "1":

@@ -1,4 +1,4 @@
-"""Ports of our own for tests, so that a running mill is never touched."""
+"""Ports for tests, so that tests never meet a running mill."""
 
 import os
 import random
@@ -17,12 +17,12 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on loopback that nothing listens on at this moment, and never the same one twice."""
+    """Return a port on the loopback without a listener. No port is returned twice."""
     return free_ports(1)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many free ports that follow each other."""
+    """Return the first of this number of consecutive free ports."""
     while True:
         first = _chance.randrange(_FIRST, _FIRST + _WIDTH - count + 1)
         ports = range(first, first + count)

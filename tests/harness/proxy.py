@@ -1,4 +1,4 @@
-"""A reverse proxy as a person would put before the page: below a path, which it leaves out."""
+"""A reverse proxy in front of the page: it serves the page below a path, and removes the path."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,10 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive"}
 
 @contextmanager
 def proxy(port: int, prefix: str) -> Iterator[str]:
-    """The address of a proxy that hands what is below `prefix` to a port, and names its own host.
+    """Yield the address of a proxy that forwards everything below `prefix` to a port, under another
+    host name.
 
-    Anything else is 404, so that an address that left the prefix out is seen.
+    Everything else gets 404, so that an address without the prefix is noticed.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The calls of `kafka-reassign-partitions`, made of ours and of Kafka's own on one broker."""
+"""The calls of `kafka-reassign-partitions`, ours and Kafka's own, on one broker."""
 
 from tests.harness.kafka_commands import GONE, JOINED, PASSED_OVER, TRACE, USAGE, Case
 

@@ -1,7 +1,7 @@
-"""librdkafka under a recorder: producers, consumers and committers that record their results.
+"""Recorded librdkafka clients: producers, consumers and committers that record their results.
 
-Each runs a thread of its own until `finish`, whatever happens to the broker in the meantime. Pass
-the recorded results to `checker.check`, together with those of `read_everything` at the end.
+Each runs a thread until `finish`, whatever happens to the broker in the meantime. Pass the recorded
+results to `checker.check`, together with those of `read_everything` at the end.
 """
 
 import random
@@ -51,19 +51,19 @@ CODECS = ("none", "lz4", "zstd", "gzip", "snappy")
 
 
 class Recorded(Protocol):
-    """A client under the recorder."""
+    """A recorded client."""
 
     def finish(self) -> None:
-        """End the work properly: every answer is awaited. The broker must be there."""
+        """Finish properly: wait for every answer. The broker must be running."""
 
     def abandon(self) -> None:
         """End the work, even if no broker answers."""
 
 
 class RecordedProducer:
-    """Write unique values to random places at a given pace; `places` may grow while it runs.
+    """Write unique values to random partitions at a given rate. `places` may grow while it runs.
 
-    `keys` is how many different keys there are per place, 0 for records without one.
+    `keys` is the number of different keys per partition. 0 means records without a key.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RecordedProducer:
 
 
 class RecordedConsumer:
-    """Reads places from their start, as far as they go, while the broker comes and goes."""
+    """Reads partitions from their start while the broker stops and starts."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class RecordedCommitter:
 
 
 def note(log: ReadLog, message: Any) -> None:
-    """Enter a record that a consumer was given."""
+    """Record what a consumer got."""
     place = (message.topic(), message.partition())
     log.read(place, message.offset(), message.value() or b"", message.key())
 
@@ -285,9 +285,10 @@ def read_everything(
     name: str = "last",
     is_read_committed: bool = False,
 ) -> ReadLog:
-    """Read every place from its start to its end, after all writers have stopped.
+    """Read every partition from its start to its end after all writers have stopped.
 
-    The start may still move, for retention and deletions go on: what is kept is read from there.
+    The start can still move, because retention and deletions continue: reading starts at the
+    current start.
     """
     log = ReadLog(name, is_full=True, is_read_committed=is_read_committed)
     consumer = Consumer(
@@ -334,7 +335,7 @@ def read_everything(
 
 
 def start_of(consumer: Consumer, place: Place) -> int:
-    """Return a log's start. A log made on a full disk comes into service a moment later."""
+    """Return a log's start. A log created on a full disk comes into service a moment later."""
     low, _ = wait_until(
         partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
         READ_DEADLINE_S,

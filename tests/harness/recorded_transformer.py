@@ -1,12 +1,13 @@
-"""Consume, transform, produce in transactions by librdkafka, under a recorder.
+"""Recorded librdkafka clients that consume, transform and produce in transactions.
 
-A transformer reads one topic as a member of a group, writes every record once to another, and
-commits its offsets in the same transaction. It treats errors as librdkafka's manual asks: it
-retries a retriable error; it aborts the transaction after an abortable error and rereads its
-records; it ends the producer after a fatal error and begins another with the same transactional id.
+A transformer reads one topic as a member of a group, writes every record once to another topic, and
+commits its offsets in the same transaction. It handles errors as librdkafka's manual says. It
+retries after a retriable error. After an abortable error it aborts the transaction and reads its
+records again. After a fatal error it ends the producer and creates another one with the same
+transactional id.
 
-An output's value is its input's, `|`, and the number of the attempt that wrote it. So every value
-is unique, and its number tells the committed attempt from the aborted ones.
+An output value is the input value, `|`, and the number of the attempt that wrote it. So every value
+is unique, and its number distinguishes the committed attempt from aborted ones.
 """
 
 import random
@@ -174,7 +175,7 @@ class RecordedTransformer:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Read again from what the group has committed."""
+        """Seek to the group's committed offsets."""
         while not self._stopping.is_set():
             try:
                 for one in self._consumer.committed(self._consumer.assignment(), CALL_S):
@@ -188,7 +189,7 @@ class RecordedTransformer:
                 self._consumer.poll(0.05)
 
     def _call(self, call: Callable[[], object]) -> None:
-        """Do one call of the transactional interface until it is done or shows how it ended."""
+        """Repeat one transactional call until it succeeds or shows how it ended."""
         for _ in range(TRIES_MAX):
             try:
                 call()
@@ -199,7 +200,7 @@ class RecordedTransformer:
         raise Fenced("a call was tried in vain")
 
     def _judge(self, error: KafkaException) -> None:
-        """Return to try again, or raise what the error means."""
+        """Return to try again, or raise the error."""
         reason: Any = error.args[0]
         if reason.txn_requires_abort():
             raise DoomedTransaction(str(error)) from error
@@ -207,7 +208,7 @@ class RecordedTransformer:
             raise Fenced(str(error)) from error
 
     def told(self) -> str:
-        """Describe its consumer's position, for the message of a test that waits in vain."""
+        """Describe the consumer's position, for the message of a test whose wait fails."""
         try:
             places = self._consumer.assignment()
             stands: object = {
@@ -226,12 +227,12 @@ class RecordedTransformer:
         )
 
     def finish(self) -> None:
-        """Stop; what is under way is committed or aborted first."""
+        """Stop. A pending transaction is committed or aborted first."""
         self._stopping.set()
         self._thread.join(END_DEADLINE_S)
         assert not self._thread.is_alive(), f"{self._name} does not come to its end"
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop, even if an answer is outstanding."""
+        """Stop, even if a request has no answer."""
         self._stopping.set()

@@ -1,4 +1,4 @@
-"""A Redis server of our own: free port, folder of the test, the users the mill has."""
+"""A separate Redis server: a free port, a folder of the test, and the users of the mill."""
 
 import contextlib
 import shutil
@@ -36,7 +36,7 @@ DEFAULT_RIGHTS = [
 
 
 class RedisServer:
-    """One redis-server process; `kill9` and `start` may alternate."""
+    """One redis-server process. `kill9` and `start` may alternate."""
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         program = shutil.which("redis-server")
@@ -50,21 +50,21 @@ class RedisServer:
 
     @property
     def settings(self) -> RedisSettings:
-        """The writer's way in."""
+        """Return the writer's settings."""
         return RedisSettings(host="127.0.0.1", port=self.port, username="mill", password=PASSWORD)
 
     def client(self) -> "redis.Redis":
-        """A client as the writer."""
+        """Return a client with the writer's login."""
         return redis.Redis(
             port=self.port, username="mill", password=PASSWORD, decode_responses=True
         )
 
     def reader(self) -> "redis.Redis":
-        """A client without a password, as a user's redis-cli."""
+        """Return a client without a password, like a user's redis-cli."""
         return redis.Redis(port=self.port, decode_responses=True)
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start the server and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         users = self._folder / "users.acl"
         # Redis loads its append-only file with the default user's rights, and drops what that user
@@ -87,9 +87,10 @@ class RedisServer:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[Callable[[], bool]]:
-        """CLIENT PAUSE WRITE: no write or script is carried out meanwhile, reads are.
+        """Pause writes with CLIENT PAUSE WRITE: no write or script runs in the meantime, but reads
+        do.
 
-        Gives what tells whether anybody's write waits by now.
+        Yields a function that returns True if a write is waiting.
         """
         client: Any = self.client()
 
@@ -103,7 +104,7 @@ class RedisServer:
             client.client_unpause()
 
     def kill9(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -128,6 +129,6 @@ class RedisServer:
 
 @contextlib.contextmanager
 def redis_server(folder: Path, *, durable: bool = False) -> Iterator[RedisServer]:
-    """A running server for a test."""
+    """Yield a running server for a test."""
     with RedisServer(folder, durable=durable) as server:
         yield server

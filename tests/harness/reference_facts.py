@@ -1,7 +1,7 @@
 """Every name that the reference must document, collected from the code.
 
 A fact is a row that a page must have below a heading. `undocumented` is pure: it takes the texts of
-the pages, so that a test can take a row away.
+the pages, so that a test can remove a row.
 """
 
 import re
@@ -74,7 +74,7 @@ class Fact(NamedTuple):
 
 
 def label_of(model: type[BaseModel]) -> str:
-    """Return the name of a model; two models have the same name, so their room is in front."""
+    """Return the name of a model. Two models have the same name, so theirs begins with the room."""
     room = model.__module__.partition(".")[0]
     return f"{room}.{model.__name__}" if model.__name__ == "ClusterSection" else model.__name__
 

@@ -1,6 +1,6 @@
-"""A second fold, in Python and line by line, to hold the stream's to: written apart from it.
+"""A second fold in Python, line by line and written independently, to check the stream's fold.
 
-Lines are judged by Spark's own plan of the judging query, which the stream's fold never runs.
+Spark's own plan of the judging query judges the lines. The stream's fold never runs that plan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ _Cells = dict[tuple[int, Key], Any]
 
 @dataclass(slots=True)
 class _Measured:
-    """The exact parts of one group, and its sketch where the measure has one."""
+    """The exact values of one group, and its sketch if the measure has one."""
 
     count: int = 0
     total: Any = 0
@@ -48,7 +48,7 @@ class _Folder:
     cells: _Cells = field(default_factory=dict)
 
     def take(self, line: _Line, seconds: int) -> bool:
-        """Count a line that parses; False where its value cannot be measured."""
+        """Count a parsed line. Return False if its value cannot be measured."""
         if self.verdict_at is not None:
             verdict = line[self.verdict_at]
             if verdict != COUNTED:
@@ -65,7 +65,8 @@ class _Folder:
 
 
 class _Tally:
-    """The counts of a batch besides its metrics: ends of partitions, lines not counted."""
+    """The counts of a batch besides its metrics: ends of partitions, and lines that were not
+    counted."""
 
     def __init__(self, plan: FoldPlan) -> None:
         self._plan = plan
@@ -86,7 +87,7 @@ class _Tally:
             found[3] = latest_s
 
     def not_counted(self, line: _Line, reason: str) -> None:
-        """Note that a line is not counted, wholly or by one metric."""
+        """Record that a line is not counted at all, or not by one metric."""
         topic, partition, offset, file, _, _, sample = line[: len(LINE_COLUMNS)]
         why = Reason(topic, file, reason)
         count, samples = self._unparsed.get(why, (0, []))
@@ -96,7 +97,7 @@ class _Tally:
             samples.append(UnparsedSample(partition, offset, bytes(sample)))
 
     def counts(self, rows: list[FoldRow]) -> BatchCounts:
-        """All of it, beside the metrics' rows."""
+        """Return all counts except the rows of the metrics."""
         partitions = [
             PartitionCount(*place, *found) for place, found in sorted(self._partitions.items())
         ]
@@ -104,7 +105,7 @@ class _Tally:
 
 
 def reference_counts(lines: DataFrame, plan: FoldPlan) -> BatchCounts:
-    """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`."""
+    """Judge and fold lines that have the columns of `kafka.COLUMNS_DDL`."""
     lines.createOrReplaceTempView(LINES_VIEW)
     return fold_lines(lines.sparkSession.sql(plan.lines_sql).collect(), plan)
 

@@ -1,9 +1,9 @@
-"""The tables of the reference pages, made from the code's own tables and models.
+"""The tables of the reference pages, generated from the code's own tables and models.
 
-python -m tests.harness.reference_pages    writes docs/reference/*.md
+    python -m tests.harness.reference_pages    writes docs/reference/*.md
 
-A page is prose with places `<!-- made: NAME -->` … `<!-- /made -->`. What is between them is made
-here; the prose around them stays as it is.
+A page is prose with places `<!-- made: NAME -->` … `<!-- /made -->`. This module writes their
+content and keeps the prose around them.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What the reference pages say about columns, measures and keys that the code only names.
+"""Texts of the reference pages about columns, measures and keys that the code only names.
 
-The names themselves come from the code: `reference_facts` collects them, and a test fails when a
-name here is not in the code, or one of the code is missing here.
+The names come from the code: `reference_facts` collects them. A test fails if a name here is not in
+the code, or a name of the code is missing here.
 """
 
 from typing import NamedTuple
@@ -252,7 +252,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class RedisKey(NamedTuple):
-    """A key of Redis: its type, what it holds, and a command that reads it."""
+    """A key of Redis: its type, its content, and a command that reads it."""
 
     type: str
     holds: str

@@ -17,7 +17,7 @@ from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
 def give_password(
     bootstrap: str, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
 ) -> None:
-    """Write a user's credential over a listener without login."""
+    """Write a user's credential through a listener that requires no login."""
 
     async def change() -> None:
         cluster = Cluster(bootstrap, client_id="admin")
@@ -35,7 +35,7 @@ def brokers_found(
     *,
     timeout_ms: int = 5_000,
 ) -> int:
-    """The number of brokers that our client finds."""
+    """Return the number of brokers that our client finds."""
 
     async def ask() -> int:
         cluster = Cluster(bootstrap, client_id="me", tls=tls, login=login)
@@ -51,7 +51,7 @@ def brokers_found(
 def console_tools_write_and_read(tools: KafkaTools, settings: str) -> None:
     """Write two records with Kafka's console producer, and read them with its consumer.
 
-    `settings` has the client's properties, one a line.
+    `settings` has the client's properties, one per line.
     """
     told = ("--command-config", tools.file("client.properties", settings))
     tools.run(CONSOLE_PRODUCER, "--topic", "console", *told, stdin="one\ntwo\n")

@@ -1,11 +1,12 @@
-"""Chance in tests: one seed, printed when the test fails, that replays it."""
+"""Random numbers in tests: the seed is printed when the test fails, and repeats it."""
 
 import os
 import random
 
 
 def seeded(name: str) -> random.Random:
-    """A generator for a random test; run again with MILLRACE_SEED set to what it printed."""
+    """Return a generator for a random test. To repeat a failure, set MILLRACE_SEED to the
+    printed value."""
     seed = os.environ.get("MILLRACE_SEED") or str(random.SystemRandom().randrange(2**32))
     print(f"{name}: replay with MILLRACE_SEED={seed}")
     return random.Random(f"{name}:{seed}")

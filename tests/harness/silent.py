@@ -1,4 +1,4 @@
-"""A server that takes connections and never says a word: the worst way to be away."""
+"""A server that accepts connections and never sends anything, which is the worst way to fail."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SilentServer:
-    """`taken` are the connections it took."""
+    """A silent server. `taken` are its accepted connections."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

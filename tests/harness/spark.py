@@ -1,9 +1,9 @@
-"""A standalone Spark cluster out of the PySpark wheel: a master, workers, ports of their own.
+"""A standalone Spark cluster from the PySpark wheel: a master and workers on separate ports.
 
     with SparkCluster(tmp_path, workers=2) as cluster:
         section = {"master": cluster.url, "spark": cluster.settings, ...}
 
-Every process can be killed and started again; a worker's executors end with it.
+Every process can be killed and started again. A worker's executors end with it.
 """
 
 import json
@@ -37,7 +37,7 @@ class _Task(NamedTuple):
 
 
 class EventLog:
-    """The tasks in Spark's event log; `settings` turns the log on in `stream.spark`."""
+    """The tasks in Spark's event log. `settings` switches the log on in `stream.spark`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,14 +53,14 @@ class EventLog:
         }
 
     def records_read(self) -> Counter[str]:
-        """The records that tasks read, from topics or generated, by executor."""
+        """Return the number of records that tasks read, from topics or generated, by executor."""
         found: Counter[str] = Counter()
         for task in self._reading_tasks():
             found[task.executor] += task.records
         return found
 
     def records_read_beside(self) -> int:
-        """The records of tasks that were at work while another task that reads was."""
+        """Return the number of records of tasks that ran in parallel with another reading task."""
         tasks = list(self._reading_tasks())
         return sum(
             one.records
@@ -85,7 +85,8 @@ class EventLog:
 
 
 class SparkCluster:
-    """`url` is what `stream.master` names, `settings` what `stream.spark` needs on one machine."""
+    """A Spark cluster. `url` is for `stream.master`, and `settings` is for `stream.spark` on one
+    machine."""
 
     def __init__(self, folder: Path, *, workers: int) -> None:
         self.folder = folder
@@ -108,7 +109,7 @@ class SparkCluster:
         }
 
     def start_master(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start the master, and wait until it serves."""
         self._spawn(
             "master",
             "org.apache.spark.deploy.master.Master",
@@ -118,7 +119,7 @@ class SparkCluster:
         wait_until(lambda: self.state() is not None, START_DEADLINE_S, "Spark's master")
 
     def start_worker(self, number: int) -> None:
-        """Start one, and wait until the master knows it."""
+        """Start a worker, and wait until the master knows it."""
         before = len(self.alive_workers())
         self._spawn(
             f"worker-{number}",
@@ -129,27 +130,27 @@ class SparkCluster:
         wait_until(lambda: len(self.alive_workers()) > before, START_DEADLINE_S, f"worker {number}")
 
     def state(self) -> dict[str, Any]:
-        """Return the master's report; raise OSError while it serves none."""
+        """Return the master's report. Raises OSError if it serves none."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def alive_workers(self) -> list[str]:
-        """The ids of workers that the master counts on."""
+        """Return the ids of the workers that the master regards as alive."""
         return [one["id"] for one in self.state()["workers"] if one["state"] == "ALIVE"]
 
     def executors(self) -> int:
-        """Return the number of cores at work for applications."""
+        """Return the number of cores that applications use."""
         return sum(one["coresused"] for one in self.state()["workers"] if one["state"] == "ALIVE")
 
     def kill9(self, name: str) -> None:
-        """End `master` or `worker-N` at once."""
+        """Kill `master` or `worker-N`."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def log_text(self) -> str:
-        """The ends of all logs."""
+        """Return the ends of all logs."""
         files = sorted(self.folder.glob("spark-*.log"))
         return "\n".join(f"== {file.name}\n{file.read_text()[-3000:]}" for file in files)
 

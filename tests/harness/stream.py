@@ -1,8 +1,8 @@
-"""A real stream process with settings, port and folder of its own.
+"""A real stream process with separate settings, port and folder.
 
     with StreamProcess(tmp_path, section, sinks, broker.mill_bootstrap) as stream: ...
 
-`kill9` and `start` may alternate; they keep the data folder. The log is in `log_text()`.
+`kill9` and `start` may alternate and keep the data folder. `log_text()` returns the log.
 """
 
 import json
@@ -32,7 +32,7 @@ JARS = Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars"))
 
 
 def connector_jars() -> tuple[Path, ...]:
-    """The connector's jars as the set-up left them; the test is skipped where they are not."""
+    """Return the connector's jars as the set-up left them. Skip the test if they are missing."""
     if missing_jars(JARS, pinned_jars()):
         pytest.skip(f"Spark's Kafka connector is not in {JARS}: make setup brings it there")
     return jar_paths(JARS)
@@ -88,7 +88,7 @@ class StreamProcess:
         }
 
     def change(self, section: dict[str, Any]) -> None:
-        """Ask for another section: of the process that runs, and of those started later."""
+        """Replace the section, both for the running process and for later ones."""
         self.section = section
         draft = self.wish_file.with_suffix(".tmp")
         draft.write_text(json.dumps(self._wish()))
@@ -115,18 +115,18 @@ class StreamProcess:
         return process
 
     def start(self) -> "StreamProcess":
-        """Start and wait until it is ready."""
+        """Start the stream and wait until it is ready."""
         self.spawn_run()
         self.wait_ready()
         return self
 
     def spawn_run(self) -> None:
-        """Start without waiting until it is ready."""
+        """Start the stream without waiting until it is ready."""
         assert self.process is None, "the stream is running already"
         self.process = self.spawn()
 
     def wait_ready(self) -> None:
-        """Wait until the stream says it is ready."""
+        """Wait until the stream reports itself ready."""
         wait_until(lambda: self._alive() and self.status().ready, START_DEADLINE_S, "stream ready")
 
     def _alive(self) -> bool:
@@ -138,15 +138,15 @@ class StreamProcess:
         return True
 
     def status(self) -> PartStatus:
-        """The answer of `/status`."""
+        """Return the answer of `/status`."""
         return fetch_status("127.0.0.1", self.status_port, 5.0)
 
     def details(self) -> dict[str, Any]:
-        """The status's details."""
+        """Return the status's details."""
         return dict(self.status().details)
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM. Return the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
@@ -177,7 +177,7 @@ class StreamProcess:
             raise AssertionError(f"stream did not stop; its log:\n{self.log_text()}") from None
 
     def log_text(self) -> str:
-        """The logs of the process and its JVM over all their lives."""
+        """Return the logs of all processes and JVMs of this stream so far."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "StreamProcess":

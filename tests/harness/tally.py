@@ -1,10 +1,10 @@
-"""Counters of long tests, printed at the end of the run also when it passes."""
+"""Counters of long tests, printed at the end of a run even if it passes."""
 
 LINES: list[str] = []
 """Lines for the terminal's summary, in the order in which they came."""
 
 
 def tell(line: str) -> None:
-    """Say a count that the reader of a passing run wants to see."""
+    """Add a count that is shown even if the run passes."""
     LINES.append(line)
     print(line)

@@ -3,8 +3,8 @@
     tools = KafkaTools(tmp_path, broker.bootstrap)
     tools.run(TOPICS, "--list")
 
-Whatever a tool prints as a warning or an error fails the test, for it is a defect of the broker;
-only what a tool says about its own options is let through.
+A warning or an error that a tool prints fails the test, because it is a defect of the broker. Only
+messages of a tool about its own options are allowed.
 """
 
 import re
@@ -56,7 +56,7 @@ _OWN_AFFAIRS = re.compile(
 
 
 def complaints(text: str) -> list[str]:
-    """The lines in which a client complains of anything but its own options."""
+    """Return the lines in which a client complains of anything but its own options."""
     return [
         line
         for line in text.splitlines()
@@ -65,9 +65,9 @@ def complaints(text: str) -> list[str]:
 
 
 def warnings_of(log: str) -> list[str]:
-    """The lines of a broker's log in which it complains of its clients or of itself.
+    """Return the lines of a broker's log that complain of its clients or of itself.
 
-    That the loop came late says something about the machine, on which tests compete.
+    Messages about a late event loop are left out, because tests share the machine.
     """
     return [
         line
@@ -77,7 +77,7 @@ def warnings_of(log: str) -> list[str]:
 
 
 class KafkaTools:
-    """The tools, pointed at one broker; files they need go into `folder`."""
+    """The tools, configured for one broker. Their files are written into `folder`."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class KafkaTools:
         self._log4j.write_text(LOG4J)
 
     def command(self, main: str, *arguments: str) -> list[str]:
-        """The whole command line, for a tool that the test runs itself."""
+        """Return the whole command line, for a tool that the test runs itself."""
         log4j = f"-Dlog4j2.configurationFile={self._log4j}"
         servers = ("--bootstrap-server", self.bootstrap)
         return ["java", *_JVM, log4j, "-cp", f"{self._jars}/*", main, *servers, *arguments]
@@ -109,7 +109,7 @@ class KafkaTools:
         return ended.stdout
 
     def file(self, name: str, text: str) -> str:
-        """A file with this text; returns its path."""
+        """Write a file with this text. Return its path."""
         path = self.folder / name
         path.write_text(text)
         return str(path)

@@ -1,13 +1,14 @@
-"""Consume, transform, produce in transactions by librdkafka, whatever happens to the broker.
+"""A librdkafka client that consumes, transforms and produces in transactions, whatever happens to
+the broker.
 
     with Transformer(bootstrap, "in", "out") as transformer:
         broker.kill9(); broker.start()
         wait_until(lambda: transformer.committed_count >= 1_000, ...)
     assert_exactly_once(bootstrap, "in", "out")
 
-It does what librdkafka's manual asks for: retriable errors are tried again, abortable ones abort
-the transaction and take the reader back to what is committed, fatal ones end the producer, and
-another with the same transactional id takes its place.
+It handles errors as librdkafka's manual says. It retries retriable errors. After an abortable error
+it aborts the transaction and seeks to the committed offsets. After a fatal error it creates another
+producer with the same transactional id.
 """
 
 import threading
@@ -145,7 +146,7 @@ class Transformer:
         self.counts["aborts"] += 1
 
     def _again(self, call: Any) -> None:
-        """Make a call until it succeeds or is refused for good."""
+        """Repeat a call until it succeeds or fails for good."""
         while True:
             try:
                 call()
@@ -156,7 +157,7 @@ class Transformer:
                 return
 
     def _recover(self, error: KafkaError) -> None:
-        """Abort what can be aborted; else the producer is done for."""
+        """Abort the transaction if possible, otherwise replace the producer."""
         producer = self._producer
         if producer is not None and error.txn_requires_abort():
             try:
@@ -185,7 +186,7 @@ class Transformer:
         return self._producer
 
     def _rewind(self) -> None:
-        """Go back to what is committed: the records of the transaction are to come again."""
+        """Seek to the committed offsets, so that the records of the transaction are read again."""
         while not self._stopping.is_set():
             try:
                 if not self._assignment:
@@ -201,7 +202,7 @@ class Transformer:
                 return
 
     def stop(self) -> None:
-        """End the work; a transaction under way is left as it is."""
+        """Stop. A pending transaction is left open."""
         self._stopping.set()
         self._thread.join()
         self._consumer.close()
@@ -246,7 +247,8 @@ def read_committed(bootstrap: str, topic: str, partition_count: int) -> dict[int
 
 
 def assert_exactly_once(bootstrap: str, source: str, target: str, partition_count: int) -> int:
-    """Every input record stands in the output once, those of a partition in order; the count."""
+    """Check that every input record is in the output once, and in order per partition. Return
+    the count."""
     wanted = {
         (partition, value)
         for partition, values in read_committed(bootstrap, source, partition_count).items()

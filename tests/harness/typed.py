@@ -1,4 +1,4 @@
-"""Whether a command as a page has it can be typed: its words are those of the real programs."""
+"""Whether a command on a page can be typed: its words must be those of the real programs."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ _IN_CONTAINER = re.compile(
 
 
 def problem_of(typed: str) -> str | None:
-    """Why a command of the mill's cannot be typed; placeholders stand for anything."""
+    """Return why a command of the mill cannot be typed. Placeholders match anything."""
     words = [word.strip("[],.") for word in typed.split()]
     command = TREE
     context = TREE.make_context("millrace", ["status"])
@@ -40,7 +40,8 @@ def problem_of(typed: str) -> str | None:
 
 
 def problems_in(script: str) -> list[str]:
-    """Why commands of a block cannot be typed: those of the mill, of make, of Kafka's tools."""
+    """Return why commands of a block cannot be typed: commands of the mill, of make, and of
+    Kafka's tools."""
     found = [
         problem_of(typed) for typed in (*_MILL.findall(script), *_IN_CONTAINER.findall(script))
     ]

@@ -14,10 +14,12 @@ def wait_until(
     *,
     progress: Callable[[], object] | None = None,
 ) -> T:
-    """Poll `condition` until it is true and return its value; fail naming `what` when time is up.
+    """Poll `condition` until it is true and return its value. Fail with the name `what` when the
+    time is up.
 
-    An exception of the condition counts as "not yet" and is shown when time is up. With `progress`
-    the time starts again whenever its value changes: for work whose end the machine decides.
+    An exception of the condition counts as "not yet" and is shown when the time is up. With
+    `progress` the time starts again whenever its value changes. This is for work whose duration
+    depends on the machine.
     """
     end = time.monotonic() + deadline_s
     last: object = None

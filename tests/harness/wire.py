@@ -1,4 +1,4 @@
-"""A bare Kafka connection for tests that must control every request: one blocking socket."""
+"""A bare Kafka connection over one blocking socket, for tests that must control every request."""
 
 import socket
 import struct
@@ -39,11 +39,11 @@ TIMEOUT_S = 15.0
 
 
 class Hung(AssertionError):
-    """The broker has ended the connection."""
+    """The broker has closed the connection."""
 
 
 class WireClient:
-    """Sends requests and reads answers, in whatever order a test wants."""
+    """Sends requests and reads answers, in any order that a test wants."""
 
     def __init__(self, bootstrap: str, client_id: str = "test") -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -54,18 +54,19 @@ class WireClient:
         self._next_id = 1
 
     def send(self, message: Message, version: int, *, is_answered: bool = True) -> None:
-        """Send one request; its answer is to be read by `receive`, in order."""
+        """Send one request. `receive` reads the answers in order."""
         self.socket.sendall(self.frame(message, version, is_answered=is_answered))
 
     def frame(self, message: Message, version: int, *, is_answered: bool = True) -> bytes:
-        """One request as bytes, noted as sent; for tests that join several into one segment."""
+        """Return one request as bytes and count it as sent, for tests that join several into one
+        segment."""
         correlation_id, self._next_id = self._next_id, self._next_id + 1
         if is_answered:
             self._sent.append((message.api_key, version, correlation_id))
         return encode_request(message, version, correlation_id, self.client_id)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet; its correlation id must fit."""
+        """Return the answer to the oldest unanswered request. Its correlation id must match."""
         api_key, version, correlation_id = self._sent.pop(0)
         frame = self.receive_frame()
         found_id, position = decode_response_header(frame, api_key, version)
@@ -75,7 +76,7 @@ class WireClient:
         return message
 
     def receive_frame(self) -> bytes:
-        """The next frame without its size; Hung when the connection ends instead."""
+        """Return the next frame without its size. Raises Hung if the connection ends instead."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -97,7 +98,7 @@ class WireClient:
         return self.receive()
 
     def is_hung_up(self) -> bool:
-        """Wait for the broker to end the connection; an answer instead is False."""
+        """Return True if the broker closes the connection, and False if it answers instead."""
         try:
             self.receive_frame()
         except Hung:
@@ -127,7 +128,7 @@ def produce_request(
     required_acks: int = -1,
     timeout_ms: int = 10_000,
 ) -> ProduceRequest:
-    """A Produce of one batch."""
+    """Return a Produce request with one batch."""
     data = PartitionProduceData(index=partition, records=batch)
     return ProduceRequest(
         acks=required_acks,
@@ -143,7 +144,7 @@ def batch_of(
     timestamp_ms: int = 1_700_000_000_000,
     **options: Any,
 ) -> bytearray:
-    """A batch of these values, a millisecond apart."""
+    """Return a batch of these values, a millisecond apart."""
     return build_batch(
         [NewRecord(key, value, timestamp_ms + step) for step, value in enumerate(values)],
         **options,
@@ -152,7 +153,7 @@ def batch_of(
 
 @contextmanager
 def serving(folder: Path, *topics: str) -> Iterator[BrokerProcess]:
-    """A broker with these topics, of two partitions each."""
+    """Run a broker with these topics of two partitions each."""
     with BrokerProcess(folder) as broker:
         with WireClient(broker.bootstrap) as client:
             for topic in topics:
@@ -161,7 +162,7 @@ def serving(folder: Path, *topics: str) -> Iterator[BrokerProcess]:
 
 
 def create(client: WireClient, topic: str, partitions: int = 1, **settings: str) -> Uuid:
-    """Make a topic, with `_` for `.` in its settings; returns its id."""
+    """Create a topic, with `_` for `.` in its settings. Return its id."""
     configs = [
         CreatableTopicConfig(name=key.replace("_", "."), value=value)
         for key, value in settings.items()
@@ -175,7 +176,7 @@ def create(client: WireClient, topic: str, partitions: int = 1, **settings: str)
 
 
 def produce(client: WireClient, topic: str, *values: bytes, **options: Any) -> int:
-    """Write values as one batch; returns their base offset."""
+    """Write values as one batch. Return their base offset."""
     answer = cast(
         ProduceResponse, client.ask(produce_request(topic, batch_of(values, **options)), 9)
     )
@@ -196,7 +197,7 @@ def fetch_request(
     session_epoch: int = -1,
     current_leader_epoch: int = -1,
 ) -> FetchRequest:
-    """A Fetch of partition 0."""
+    """Return a Fetch for partition 0."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -220,7 +221,7 @@ def fetch_request(
 
 
 def list_request(topic: str, timestamp: int, *, isolation_level: int = 0) -> ListOffsetsRequest:
-    """A ListOffsets of partition 0."""
+    """Return a ListOffsets for partition 0."""
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
@@ -234,7 +235,7 @@ def list_request(topic: str, timestamp: int, *, isolation_level: int = 0) -> Lis
 
 
 def read_values(records: memoryview | bytes) -> list[bytes | None]:
-    """The values of all whole batches."""
+    """Return the values of all whole batches."""
     return [
         record.value for _, batch in iterate_batches(records) for record in iterate_records(batch)
     ]

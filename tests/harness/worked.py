@@ -1,7 +1,7 @@
-"""The worked example: eight metrics over ten lines in two batches, and every cell they give.
+"""The worked example: eight metrics over ten lines in two batches, and all cells that result.
 
-The same expectations hold for rows folded by hand and for rows that Spark folded. The example's
-day lies a century ahead, because Redis expires keys by the real clock.
+The same expectations hold for rows folded by hand and for rows folded by Spark. The example's day
+is a century ahead, because Redis expires keys by the real clock.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,18 +47,18 @@ DEFINITIONS = [
 
 
 def at(clock: str) -> int:
-    """Epoch seconds of a time of day on the example's day."""
+    """Return the epoch seconds of a time of day on the example's day."""
     hour, minute, second = (int(part) for part in clock.split(":"))
     return int(DAY.replace(hour=hour, minute=minute, second=second).timestamp())
 
 
 def hll(*values: str) -> bytes:
-    """A sketch of distinct values as the stream makes it."""
+    """Return a sketch of distinct values as the stream makes it."""
     return sketch_of(word_of(value) for value in values)
 
 
 def older_hll(*values: str) -> bytes:
-    """A sketch of distinct values as older versions made and stored it."""
+    """Return a sketch of distinct values as older versions made and stored it."""
     sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
     for value in values:
         sketch.update(value)
@@ -66,7 +66,7 @@ def older_hll(*values: str) -> bytes:
 
 
 def kll(*values: float) -> bytes:
-    """A sketch of a distribution."""
+    """Return a sketch of a distribution."""
     sketch = datasketches.kll_doubles_sketch(200)
     for value in values:
         sketch.update(value)
@@ -90,7 +90,7 @@ def _measured(
 
 
 def counts(metric: str, clock: str, keys: Mapping[str, int]) -> list[FoldRow]:
-    """Rows of a counting metric in one slice."""
+    """Return rows of a counting metric in one slice."""
     return [FoldRow(metric, at(clock), (key,), count) for key, count in keys.items()]
 
 

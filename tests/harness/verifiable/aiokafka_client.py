@@ -22,7 +22,7 @@ def _security() -> dict[str, Any]:
 
 
 async def produce(bootstrap: str, topic: str) -> None:
-    """Idempotently, until told to end; every record gets its answer."""
+    """Produce idempotently until told to end. Every record gets its answer."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
     )
@@ -33,7 +33,7 @@ async def produce(bootstrap: str, topic: str) -> None:
 
 
 async def _send(producer: AIOKafkaProducer, topic: str, number: int, transaction: int) -> None:
-    """Queue a record, in the order of the calls; its answer is said when it comes."""
+    """Queue a record in the order of the calls. Its answer is printed when it arrives."""
     future = await producer.send(topic, b"%d" % number, partition=number % words.PARTITIONS)
     future.add_done_callback(partial(_answered, topic, number, transaction))
 
@@ -48,8 +48,8 @@ def _answered(topic: str, number: int, transaction: int, future: "asyncio.Future
 
 
 async def transact(bootstrap: str, topic: str) -> None:
-    """Produce in transactions, some of which are aborted; a failed transaction makes a new
-    producer."""
+    """Produce in transactions, some of which are aborted. After a failed transaction create a
+    new producer."""
     producer = None
     async for transaction in words.paced_async(words.TRANSACTION_PACE_S):
         try:
@@ -79,14 +79,14 @@ async def transact(bootstrap: str, topic: str) -> None:
 
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing is kept of them."""
+        """Do nothing, because the client stores no state per partition."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         words.assigned((one.topic, one.partition) for one in assigned)
 
 
 async def consume(bootstrap: str, topic: str) -> None:
-    """Both topics as the only member of a group, with a commit behind every batch."""
+    """Consume both topics as the only member of a group, with a commit after every batch."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         **_security(),
@@ -117,7 +117,7 @@ async def consume(bootstrap: str, topic: str) -> None:
 
 
 async def main() -> None:
-    """All three at once."""
+    """Run all three at the same time."""
     bootstrap, topic = words.begin()
     of_its_own, in_transactions = words.topics_of(topic)
     reading = asyncio.create_task(consume(bootstrap, topic))

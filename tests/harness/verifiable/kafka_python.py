@@ -2,8 +2,9 @@
 
     python -m tests.harness.verifiable.kafka_python BOOTSTRAP TOPIC
 
-Without transactions: after a kill those of version 3.0.12 stood still for good, with Kafka 4.3.1 as
-with us. With us it had asked for the new coordinator, was told, and sent nothing any more.
+It runs without transactions. After a kill the transactions of version 3.0.12 stopped for good, both
+with Kafka 4.3.1 and with our broker. With our broker it had asked for the new coordinator, got an
+answer, and sent nothing more.
 """
 
 from functools import partial
@@ -22,7 +23,7 @@ def _security() -> dict[str, Any]:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Idempotently, until told to end; every record gets its answer."""
+    """Produce idempotently until told to end. Every record gets its answer."""
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
     )
@@ -39,14 +40,14 @@ def _acknowledged(topic: str, number: int, metadata: Any) -> None:
 
 class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     def on_partitions_revoked(self, revoked: Any) -> None:
-        """Nothing is kept of them."""
+        """Do nothing, because the client stores no state per partition."""
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         words.assigned((one.topic, one.partition) for one in assigned)
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """The topic as the only member of a group, with a commit behind every batch."""
+    """Consume the topic as the only member of a group, with a commit after every batch."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=f"{topic}-readers",

@@ -2,7 +2,8 @@
 
     python -m tests.harness.verifiable.kafka_tools BOOTSTRAP TOPIC
 
-Without transactions. The producer's retries are those of the client, which the tool switches off.
+They run without transactions. The tool disables the producer's retries, so the settings here enable
+them again.
 """
 
 import json
@@ -23,7 +24,7 @@ def _security() -> str:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Idempotently, until told to end; every record gets its answer."""
+    """Produce idempotently until told to end. Every record gets its answer."""
     with tempfile.TemporaryDirectory() as folder:
         tools = KafkaTools(Path(folder), bootstrap)
         tool = _start(
@@ -73,7 +74,7 @@ def _start(command: list[str]) -> "subprocess.Popen[str]":
 
 
 def _events(tool: "subprocess.Popen[str]", doing: str, topic: str) -> Iterator[dict[str, Any]]:
-    """Yield the tool's events; lines that are no event are its log."""
+    """Yield the tool's events. Other lines are its log."""
     assert tool.stdout is not None
     for line in tool.stdout:
         if line.startswith("{"):

@@ -1,9 +1,9 @@
-"""kcat, with whichever librdkafka a distribution gave it, as a verifiable client (`words`).
+"""kcat with the librdkafka of the distribution, as a verifiable client (`words`).
 
     python -m tests.harness.verifiable.kcat BOOTSTRAP TOPIC
 
-It has no transactions, and says no single acknowledgement: it ends with 0 only if every record was
-delivered. Then all are told, without their offsets.
+It has no transactions and prints no single acknowledgement. It exits with 0 only if every record
+was delivered. Then all records are reported, without their offsets.
 """
 
 import re
@@ -64,7 +64,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """Consume as the only member of a group, which commits automatically."""
+    """Consume as the only member of a group, with automatic commits."""
     # A line at a time, or what it says of itself would stand in the middle of a record.
     command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *_connection()]
     kcat = subprocess.Popen(

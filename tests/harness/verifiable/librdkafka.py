@@ -1,4 +1,4 @@
-"""librdkafka by way of confluent-kafka, as a verifiable client (`words`).
+"""librdkafka through confluent-kafka, as a verifiable client (`words`).
 
 python -m tests.harness.verifiable.librdkafka BOOTSTRAP TOPIC
 """
@@ -15,7 +15,7 @@ CALL_S = 15.0
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Idempotently, until told to end; every record gets its answer."""
+    """Produce idempotently until told to end. Every record gets its answer."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,7 +46,8 @@ def _delivered(topic: str, number: int, transaction: int) -> Callable[[Any, Any]
 
 
 def transact(bootstrap: str, topic: str) -> None:
-    """Produce in transactions, some of which are aborted; a failed end makes a new producer."""
+    """Produce in transactions, some of which are aborted. After a failed end create a new
+    producer."""
     producer = None
     for transaction in words.paced(words.TRANSACTION_PACE_S):
         try:
@@ -99,7 +100,7 @@ def _again(call: Callable[[float], object], topic: str) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> None:
-    """Both topics as the only member of a group, with a commit behind every batch."""
+    """Consume both topics as the only member of a group, with a commit after every batch."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

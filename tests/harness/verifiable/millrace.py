@@ -1,4 +1,4 @@
-"""Our own client as a verifiable one (`words`).
+"""Our own client as a verifiable client (`words`).
 
 python -m tests.harness.verifiable.millrace BOOTSTRAP TOPIC
 """
@@ -24,7 +24,7 @@ START_MS = 30_000
 
 
 async def produce(cluster: Cluster, topic: str) -> None:
-    """Idempotently, until told to end; every record gets its answer."""
+    """Produce idempotently until told to end. Every record gets its answer."""
     producer = Producer(cluster, linger_ms=5)
     await producer.start()
     async for number in words.paced_async(words.PACE_S):
@@ -33,7 +33,7 @@ async def produce(cluster: Cluster, topic: str) -> None:
 
 
 async def _send(producer: Producer, topic: str, number: int, transaction: int) -> None:
-    """Queue a record, in the order of the calls; its answer is said when it comes."""
+    """Queue a record in the order of the calls. Its answer is printed when it arrives."""
     future = await producer.send(topic, b"%d" % number, partition=number % words.PARTITIONS)
     future.add_done_callback(partial(_answered, topic, number, transaction))
 
@@ -48,8 +48,8 @@ def _answered(topic: str, number: int, transaction: int, future: "asyncio.Future
 
 
 async def transact(cluster: Cluster, topic: str) -> None:
-    """Produce in transactions, some of which are aborted; a failed transaction makes a new
-    producer."""
+    """Produce in transactions, some of which are aborted. After a failed transaction create a
+    new producer."""
     producer = None
     async for transaction in words.paced_async(words.TRANSACTION_PACE_S):
         try:
@@ -92,7 +92,7 @@ class _Assigned(RebalanceListener):
 
 
 async def consume(cluster: Cluster, topic: str) -> None:
-    """Both topics as the only member of a group, with a commit behind every batch."""
+    """Consume both topics as the only member of a group, with a commit after every batch."""
     settings = ConsumerSettings(
         f"{topic}-readers",
         isolation_level=IsolationLevel.READ_COMMITTED,
@@ -118,7 +118,7 @@ async def consume(cluster: Cluster, topic: str) -> None:
 
 
 async def main() -> None:
-    """All three at once."""
+    """Run all three at the same time."""
     bootstrap, topic = words.begin()
     of_its_own, in_transactions = words.topics_of(topic)
     ca = words.trusted_ca()

@@ -1,12 +1,12 @@
-"""Verifiable clients of any family as processes, and the check of their output.
+"""Verifiable clients of any library as processes, and the check of their output.
 
     with Verifiable(families.LIBRDKAFKA, cluster.bootstrap, tmp_path) as client:
         ...
         client.finish()
     report = client.judge(cluster.bootstrap)
 
-What a client says is described in `words`. Its topics must exist, with as
-many partitions as stand there.
+`words` describes the output of a client. Its topics must exist with the number of partitions given
+there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ END_DEADLINE_S = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A client library, and how it is run."""
+    """A client library, and how to run it."""
 
     name: str
     version: Callable[[], str]
@@ -65,12 +65,12 @@ class Family:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it writes and reads."""
+        """Return the topics that it writes and reads."""
         return topics_of(self.name) if self.is_transactional else (self.name,)
 
     @property
     def places(self) -> list[Place]:
-        """All partitions of its topics."""
+        """Return all partitions of its topics."""
         return [(topic, number) for topic in self.topics for number in range(PARTITIONS)]
 
 
@@ -84,7 +84,7 @@ class _Sent:
 
 
 class Verifiable:
-    """One client at work."""
+    """One running client."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Verifiable:
 
     @property
     def given_again(self) -> int:
-        """Records that its group was given another time, which a commit that is lost explains."""
+        """Return the records that its group got twice, which is possible after a lost commit."""
         given = sum(1 for place in self._given.offsets for _ in self._given.records(place))
         return given - sum(map(len, self._read.values()))
 
@@ -187,7 +187,7 @@ class Verifiable:
             self.shown.append(line)
 
     def missing(self) -> list[str]:
-        """The records that are promised and that its group was not given yet."""
+        """Return the acknowledged records that its group has not got yet."""
         return [
             f"{topic}: {number} at {one.partition}, {one.offset}"
             for topic, sent in self._sent.items()
@@ -199,12 +199,12 @@ class Verifiable:
         return one.transaction < 0 or self._ends.get(one.transaction, False)
 
     def check_alive(self) -> None:
-        """Raise SystemExit, which ends a wait, if its process has ended."""
+        """Raise SystemExit if its process has ended. This ends a wait."""
         if self._process.poll() is not None:
             raise SystemExit(f"a client has ended; {self._about()}")
 
     def finish(self) -> None:
-        """End the writing, wait until its group has read everything, end the reading."""
+        """Stop writing, wait until its group has read everything, and stop reading."""
         stdin = self._process.stdin
         assert stdin is not None
         stdin.write("\n")

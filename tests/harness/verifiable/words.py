@@ -1,10 +1,11 @@
-"""The output of a verifiable client, in the format of Kafka's VerifiableProducer and its consumer.
+"""The output of a verifiable client, in the format of Kafka's VerifiableProducer and
+VerifiableConsumer.
 
-One JSON object a line on standard output. A client writes paced numbers to `TOPIC` and others in
-transactions to `TOPIC-tx`, number n to partition n mod `PARTITIONS`, and reads both as the only
-member of a group. A line of input ends its writing, in which every record gets its answer first;
-the end of the input ends its reading. It goes on over every error, and says each that its library
-let through to the application.
+Each line of standard output is one JSON object. A client writes numbers at a fixed rate to `TOPIC`
+and others in transactions to `TOPIC-tx`. Number n goes to partition n mod `PARTITIONS`. It reads
+both topics as the only member of a group. A line of input ends its writing after every record has
+its answer, and the end of the input ends its reading. It continues after every error, and prints
+each error that its library passes to the application.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ _speaking = threading.Lock()
 
 
 def say(name: str, **fields: object) -> None:
-    """One line, whole, whichever thread it comes from."""
+    """Print one whole line, from any thread."""
     line = json.dumps({"name": name, **fields})
     with _speaking:
         # Write the line in one piece, also when Python runs unbuffered.
@@ -45,7 +46,7 @@ def say(name: str, **fields: object) -> None:
 
 
 def sent(topic: str, number: int, partition: int, offset: int, transaction: int = -1) -> None:
-    """A record was acknowledged; offset -1 where the client does not say it."""
+    """Report an acknowledged record. The offset is -1 if the client does not know it."""
     say(
         "producer_send_success",
         topic=topic, value=str(number), partition=partition, offset=offset, transaction=transaction,
@@ -53,12 +54,12 @@ def sent(topic: str, number: int, partition: int, offset: int, transaction: int 
 
 
 def ended(topic: str, transaction: int, *, is_committed: bool) -> None:
-    """A transaction came to the end that was asked for."""
+    """Report that a transaction ended as requested."""
     say("transaction_ended", topic=topic, transaction=transaction, is_committed=is_committed)
 
 
 def failed(doing: str, topic: str, error: object) -> None:
-    """The library gave the application an error."""
+    """Report an error that the library passed to the application."""
     name = getattr(error, "name", None)
     kind = name() if callable(name) else type(error).__name__
     say("error", doing=doing, topic=topic, exception=kind, message=str(error))
@@ -70,18 +71,19 @@ def assigned(partitions: Iterable[tuple[str, int]]) -> None:
 
 
 def read(topic: str, partition: int, offset: int, value: bytes | None) -> None:
-    """A record was given to the member."""
+    """Report a record that the member got."""
     text = (value or b"").decode()
     say("record_data", topic=topic, partition=partition, offset=offset, value=text)
 
 
 def topics_of(topic: str) -> tuple[str, str]:
-    """The topics that a client writes record by record, and in transactions."""
+    """Return the topics that a client writes: record by record, and in transactions."""
     return topic, f"{topic}-tx"
 
 
 def begin() -> tuple[str, str]:
-    """Listen to the input; the bootstrap and the topic of the command line."""
+    """Start listening to the input. Return the bootstrap servers and the topic of the command
+    line."""
 
     def listen() -> None:
         sys.stdin.readline()
@@ -95,18 +97,18 @@ def begin() -> tuple[str, str]:
 
 
 def trusted_ca() -> str | None:
-    """The file of the CA of brokers with TLS; None for plain connections."""
+    """Return the file of the CA of brokers with TLS, or None for plain connections."""
     return os.environ.get(CA_VARIABLE)
 
 
 def login() -> tuple[str, str] | None:
-    """The user and the password of the client; None if there is no login."""
+    """Return the user and the password of the client, or None without a login."""
     user = os.environ.get(USER_VARIABLE)
     return None if user is None else (user, os.environ[PASSWORD_VARIABLE])
 
 
 def librdkafka_security() -> dict[str, str]:
-    """Its settings for the kind of connection."""
+    """Return librdkafka's settings for the kind of connection."""
     ca, known = trusted_ca(), login()
     if ca is None:
         return {}
@@ -122,7 +124,7 @@ def librdkafka_security() -> dict[str, str]:
 
 
 def python_security() -> dict[str, str]:
-    """The settings that kafka-python and aiokafka share, without the CA."""
+    """Return the settings that kafka-python and aiokafka share, without the CA."""
     if trusted_ca() is None:
         return {}
     known = login()
@@ -137,7 +139,7 @@ def python_security() -> dict[str, str]:
 
 
 def java_security() -> dict[str, str]:
-    """The same for Java's clients."""
+    """Return the same settings for Java's clients."""
     ca = trusted_ca()
     if ca is None:
         return {}
@@ -158,7 +160,7 @@ def java_security() -> dict[str, str]:
 def in_threads(
     writers: Iterable[Callable[[str, str], None]], consume: Callable[[str, str], None]
 ) -> None:
-    """Run a client whose library blocks. A writer gets the topic of its turn."""
+    """Run a client with a blocking library. A writer gets the topic for its turn."""
     bootstrap, topic = begin()
     threading.excepthook = _end_of_all
     reading = threading.Thread(target=consume, args=(bootstrap, topic))
@@ -184,12 +186,12 @@ def _end_of_all(ended: threading.ExceptHookArgs) -> None:
 
 
 def when_writing_ends(do: Callable[[], object]) -> None:
-    """Have something done when the writing ends, while this thread waits for something else."""
+    """Call a function when the writing ends, while this thread waits for something else."""
     _when(WRITES_NO_MORE, do)
 
 
 def when_reading_ends(do: Callable[[], object]) -> None:
-    """Have something done when the reading ends, while this thread waits for something else."""
+    """Call a function when the reading ends, while this thread waits for something else."""
     _when(READS_NO_MORE, do)
 
 
@@ -202,7 +204,7 @@ def _when(event: threading.Event, do: Callable[[], object]) -> None:
 
 
 def paced(pace_s: float) -> Iterator[int]:
-    """Yield the numbers from 0 on at a pace, until the test asks for no more."""
+    """Yield the numbers from 0 on at a fixed rate until the test ends the writing."""
     number = 0
     while not WRITES_NO_MORE.wait(pace_s):
         yield number
@@ -210,7 +212,7 @@ def paced(pace_s: float) -> Iterator[int]:
 
 
 async def paced_async(pace_s: float) -> AsyncIterator[int]:
-    """The same for an asyncio loop, which does other work between the numbers."""
+    """Yield the same for an asyncio loop, which does other work between the numbers."""
     number = 0
     while not WRITES_NO_MORE.is_set():
         yield number
@@ -224,5 +226,5 @@ def is_kept(transaction: int) -> bool:
 
 
 def numbers_of(transaction: int) -> range:
-    """The numbers that this transaction writes."""
+    """Return the numbers that this transaction writes."""
     return range(transaction * PER_TRANSACTION, (transaction + 1) * PER_TRANSACTION)
