@@ -1,7 +1,7 @@
-"""A whole mill under load is backed up, killed as a whole and restored elsewhere, again and again.
+"""A whole mill under load is backed up, killed and restored elsewhere, again and again.
 
-Each time lines were counted that the backup does not have. In the end every line is in its topic
-once and in its file's order, and MySQL and Redis hold exactly what was written.
+Each time lines were counted that are not in the backup. At the end every line is in its topic once
+and in its file's order, and MySQL and Redis contain exactly what was written.
 """
 
 import json
@@ -40,7 +40,7 @@ def wait_for_more(reading: Reading, than: int) -> None:
 
 
 def run_generations(folder: Path, brokers: int, times: int) -> None:
-    """Each mill is the restored backup of the one before; the load never stops."""
+    """Each mill is restored from the backup of the one before. The load never stops."""
     chance = seeded(f"backup of {brokers} brokers, {times} times")
     text = config().replace("brokers: 1 ", f"brokers: {brokers} ")
     assert f"brokers: {brokers} " in text

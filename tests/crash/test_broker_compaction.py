@@ -1,8 +1,8 @@
-"""Compaction under kills and power cuts: the newest record of every key is always there.
+"""Compaction with kills and power cuts: the newest record of every key is always there.
 
-Cleaning puts new files in the place of old ones while producers write on; a death between any two
-steps of it must leave the log with every key's last acknowledged record, in order, once, and the
-producers known. That everything was not simply kept is checked as well.
+Compaction replaces files while producers write. A crash between any two steps must leave the log
+with every key's last acknowledged record, in order and once, and with the state of the producers.
+The test also checks that older records were removed.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files in the data folder are damaged or missing: the broker starts, or names the file it
+"""Files in the data folder are damaged or missing: the broker starts, or names the file that it
 refuses."""
 
 import shutil
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 
 def with_records(folder: Path) -> BrokerProcess:
-    """A broker that was killed after it had taken records."""
+    """Return a broker that was killed after it had stored records."""
     broker = BrokerProcess(folder)
     with broker:
         with WireClient(broker.bootstrap) as client:

@@ -1,4 +1,4 @@
-"""Topics are deleted and made again while they are written and waited for."""
+"""Topics are deleted and created again while clients write to them and wait for them."""
 
 import random
 import threading
@@ -25,7 +25,7 @@ WRITES_PER_ROUND_MAX = 60
 
 
 class Crowd:
-    """Producers that pipeline, and fetchers that are parked, all on one topic."""
+    """Producers with several requests in flight, and parked fetches, all on one topic."""
 
     def __init__(self, bootstrap: str) -> None:
         self.codes: set[int] = set()

@@ -1,9 +1,9 @@
-"""Two transactional members of one group under kills, every record of theirs under the recorder.
+"""Two recorded transactional members of one group while the broker is killed.
 
-They read what idempotent producers write, and write it again with their offsets in transactions,
-some of which they abort on purpose. A reader of what is committed must see every input once, in
-order, and never a part of a transaction or an aborted record; a reader of everything sees each
-record that was ever acknowledged, aborted or not.
+They read the records of idempotent producers and write them again in transactions with their
+offsets. They abort some transactions on purpose. A read_committed consumer must see every input
+once and in order, and never an aborted record or a part of a transaction. A read_uncommitted
+consumer sees each acknowledged record, aborted or not.
 """
 
 import random
@@ -82,7 +82,7 @@ def lag(bootstrap: str) -> int:
 
 
 def judge(broker: BrokerProcess, campaign: Campaign) -> None:
-    """Check everything the checker knows, and that the committed output equals the input."""
+    """Run all checks of the checker, and check that the committed output equals the input."""
     source = read_everything(broker.bootstrap, SOURCES)
     # Nothing is open any more, so both readers end at the end.
     everything = read_everything(broker.bootstrap, TARGETS, name="all")
@@ -106,7 +106,8 @@ def judge(broker: BrokerProcess, campaign: Campaign) -> None:
 
 
 def compare(source: ReadLog, committed: ReadLog) -> tuple[int, int, int]:
-    """Inputs missing in the output, there twice, and pairs of outputs in the wrong order."""
+    """Return inputs missing in the output, inputs there twice, and pairs of outputs in the wrong
+    order."""
     missing = doubled = reordered = 0
     for partition in range(PARTITIONS):
         wanted = [value for _, value in source.records((SOURCE, partition))]

@@ -1,7 +1,7 @@
-"""The disk fills at random points under librdkafka. Clients retry the refusals, the broker resumes
-automatically once there is space, and no record is damaged, lost or doubled.
+"""The disk fills at random points while librdkafka clients work. Clients retry the refusals, the
+broker resumes automatically once there is space, and no record is damaged, lost or duplicated.
 
-What exactly the answers are while the disk is full is test_broker_disk_full's.
+test_broker_disk_full tests the exact responses on a full disk.
 """
 
 import random
@@ -92,7 +92,8 @@ def run_fills(
 
 
 class Transactions:
-    """One transaction for each fill: begun before or while the disk is full, ended after that."""
+    """One transaction for each full disk: begun before or while the disk is full, and ended
+    after that."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -104,7 +105,7 @@ class Transactions:
         self._thread = threading.Thread()
 
     def begin(self, value: bytes) -> None:
-        """Start to write and commit, in a thread, for it may take until there is room."""
+        """Start to write and commit in a thread, because this can take until there is space."""
         self._thread = threading.Thread(target=self._run, args=(value,), daemon=True)
         self._thread.start()
 
@@ -118,7 +119,8 @@ class Transactions:
             assert self._ends(self._producer.abort_transaction)
 
     def _ends(self, call: Callable[[float], object]) -> bool:
-        """Call until it is done; False when the transaction must be aborted instead."""
+        """Repeat a call until it succeeds. Return False if the transaction must be aborted
+        instead."""
         while True:
             try:
                 call(CALL_S)
@@ -142,7 +144,7 @@ class Transactions:
 
 
 def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
-    """Order a topic, a deletion or an end of the broker, at random, while the disk is full."""
+    """Create a topic, delete one or kill the broker, at random, while the disk is full."""
     choice = campaign.chance.choice(["nothing", "topic", "deletion", "kill", "stop"])
     if choice == "deletion":
         # Refused or done: a namesake may be asked for at once, and is there when there is room.
@@ -171,7 +173,7 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
 
 
 def test_retention_makes_room_on_a_full_disk(tmp_path: Path) -> None:
-    """Records fill the disk to the last block; what is old enough goes without a hand's help."""
+    """Records fill the disk to the last block, and old segments are deleted automatically."""
     settings = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 0}
     configs = {"segment.bytes": "200000", "retention.ms": "3000"}
     with Tmpfs(tmp_path / "disk", SMALL_MIB) as disk:

@@ -1,8 +1,8 @@
-"""The broker is killed at random under librdkafka: no record is lost, doubled, reordered or made
-up.
+"""The broker is killed at random while librdkafka clients work: no record is lost, duplicated,
+reordered or invented.
 
-`kill -9` takes the process and leaves the page cache, so the promise holds with `flush=interval`
-as well. What happens to the page cache is test_broker_power's.
+`kill -9` ends the process but keeps the page cache, so the promise also holds with
+`flush=interval`. test_broker_power tests the loss of the page cache.
 """
 
 import random
@@ -75,7 +75,7 @@ def test_kills_with_writes_only_in_the_page_cache(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_tiny_segments(tmp_path: Path) -> None:
-    """Every few batches roll a segment: the kill falls between the steps of a roll."""
+    """Segments roll every few batches, so kills come between the steps of a roll."""
     chance = seeded("kills, tiny segments")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=4_000, index_interval_bytes=100)
@@ -88,7 +88,7 @@ def test_kills_with_tiny_segments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
-    """Without idempotence a record can be doubled, but never lost or out of order."""
+    """Without idempotence a record can be duplicated, but never lost or out of order."""
     chance = seeded("kills, acks=1")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)
@@ -108,7 +108,7 @@ def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_while_retention_and_administration_run(tmp_path: Path) -> None:
-    """Segments go, topics come and partitions are added in the moments of the kills."""
+    """Segments are deleted, and topics and partitions are added, at the moments of the kills."""
     chance = seeded("kills, retention and administration")
     settings = {
         "log.retention.check.interval.ms": 100,
@@ -133,7 +133,8 @@ def test_kills_while_retention_and_administration_run(tmp_path: Path) -> None:
 
 
 class Administration:
-    """Topics and partitions asked for just before the kills; what was promised must be there."""
+    """Topics and partitions requested just before the kills. Acknowledged ones must exist
+    afterwards."""
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
@@ -143,7 +144,7 @@ class Administration:
         self._partitions = PARTITIONS
 
     def ask(self, campaign: Campaign) -> None:
-        """Ask for one thing without waiting for the answer."""
+        """Send a request for one change without waiting for the answer."""
         if self._chance.random() < 0.6:
             self._number += 1
             name, count = f"made-{self._number}", self._chance.randint(1, 4)
@@ -155,7 +156,7 @@ class Administration:
         self._asked.append((name, count, futures[name]))
 
     def acknowledged(self) -> dict[str, int]:
-        """Topic -> the most partitions that were promised."""
+        """Map each topic to the largest acknowledged number of partitions."""
         made: dict[str, int] = {}
         for name, count, future in self._asked:
             try:

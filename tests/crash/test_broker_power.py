@@ -1,10 +1,10 @@
 """A power cut loses only unsynced records, and no acknowledged one.
 
-The data folder is ext4 in a file; a power cut is the shutdown of that file system without its
-journal, then the death of the broker. `flush=ack` is the default, so every acknowledgement is a
-promise about the device. The broker is frozen before the cut, as a processor without power is: an
-fdatasync that runs while the file system is shut down may claim success for what is lost (a bare
-writer saw it once in twelve cuts), so what is acknowledged after the cut proves nothing.
+The data folder is ext4 in a file. A power cut shuts that file system down without its journal and
+then kills the broker. `flush=ack` is the default, so every acknowledged record must be on the
+device. The broker is frozen before the cut, like a processor without power. Otherwise an fdatasync
+during the shutdown can report success for lost data (seen once in twelve cuts with a bare writer),
+so acknowledgements after the cut would prove nothing.
 """
 
 import random
@@ -65,7 +65,8 @@ def run_cuts(folder: Path, chance: random.Random, cuts: int) -> None:
 
 
 def make_topic(campaign: Campaign) -> None:
-    """Sometimes: a topic acknowledged right before the cut must be there after it."""
+    """Sometimes create a topic. If it is acknowledged right before the cut, it must exist after
+    it."""
     if campaign.chance.random() < TOPIC_BEFORE_CUT:
         name = f"made-{len(campaign.places)}"
         assert create_topic(campaign.broker, name, 1) is ErrorCode.NONE
@@ -87,7 +88,8 @@ def test_fifty_power_cuts_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_power_cuts_bring_no_deleted_record_back(tmp_path: Path) -> None:
-    """DeleteRecords is a promise, too: the log's start never goes back, and never too far."""
+    """An answered DeleteRecords is a promise too: the log start never goes back, and never too
+    far ahead."""
     chance = seeded("power cuts, deleted records")
     with Ext4Image(tmp_path, IMAGE_MIB) as disk:
         broker = BrokerProcess(disk.folder, SETTINGS)
@@ -138,8 +140,8 @@ def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path
 
 
 def check_order(last: ReadLog, campaign: Campaign) -> int:
-    """Check that every stored record was sent, in each producer's order; return how many are
-    lost."""
+    """Check that every stored record was sent, in each producer's order. Return the number of
+    lost records."""
     standing = 0
     for place in PLACES:
         # A second copy of a batch whose answer was lost may follow the first.
@@ -158,7 +160,8 @@ def check_order(last: ReadLog, campaign: Campaign) -> int:
 
 
 class Deletions:
-    """Records deleted right before the cuts; after them the start must be where it was promised."""
+    """Records deleted right before the cuts. After the cuts the log start must be the promised
+    one."""
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self.count = 0
@@ -174,7 +177,7 @@ class Deletions:
             assert self._promised[place] <= low <= self._asked[place], place
 
     def ask(self, campaign: Campaign) -> None:
-        """See to what was promised before, then delete some more."""
+        """Check the earlier promises, and then delete more records."""
         self.check()
         place = self._chance.choice(PLACES)
         _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), 30)
@@ -192,7 +195,8 @@ class Deletions:
 
 
 def test_a_dead_disk_ends_the_broker(tmp_path: Path) -> None:
-    """After a failed sync nothing is known of the page cache, and no write will succeed again."""
+    """After a failed sync the content of the page cache is unknown, and no later write will
+    succeed."""
     with Ext4Image(tmp_path, IMAGE_MIB) as disk:
         broker = BrokerProcess(disk.folder)
         broker.log_file = tmp_path / "broker.log"

@@ -1,4 +1,4 @@
-"""Exactly once, from a topic to another, while the broker is killed every few moments."""
+"""Exactly once from one topic to another while the broker is killed every few moments."""
 
 import random
 import re
@@ -50,7 +50,8 @@ def kill_between(
     kills: int,
     records: int,
 ) -> None:
-    """Kill the broker at so many moments of the work, spread over all of it, and see it done."""
+    """Kill the broker this number of times, spread over the work, and wait until the work is
+    done."""
 
     def has_committed(count: int) -> bool:
         return committed() >= count

@@ -85,7 +85,7 @@ def section(topic: str) -> dict[str, object]:
 
 
 def check_order(reader: TopicReader) -> None:
-    """Lines rise per source."""
+    """Check that the lines of each source are in increasing order."""
     last: dict[int, bytes] = defaultdict(bytes)
     for _, _, value in reader.records:
         source = value[0]
@@ -96,7 +96,8 @@ def check_order(reader: TopicReader) -> None:
 
 
 def check_arrival(reader: TopicReader, expected: list[bytes], collector: CollectorProcess) -> None:
-    """Wait for every line, and for the end of all work; then each is there once, in order."""
+    """Wait for every line and the end of all work. Then check that each line is there once and
+    in order."""
 
     def arrived() -> int:
         return len(reader.poll())
@@ -124,7 +125,7 @@ def run_kills(tmp_path: Path, kills: int, count: int, rate: int, pause_s: float)
 def keep_killing(
     tmp_path: Path, bootstrap: str, kills: int, count: int, rate: int, pause_s: float
 ) -> None:
-    """Kill a collector of these brokers again and again under load, and hold the topic to it."""
+    """Kill a collector of these brokers again and again under load, and check the topic."""
     rng = random.Random(SEED)
     reader = TopicReader(bootstrap, "t.kill")
     collector = CollectorProcess(tmp_path, bootstrap, section("t.kill")).start()
@@ -153,7 +154,7 @@ def keep_killing(
 def test_a_collector_killed_while_an_old_file_waits_loses_and_doubles_nothing(
     tmp_path: Path,
 ) -> None:
-    """All go to one partition, of which the old file fills no more than the stream reads."""
+    """All lines go to one partition, and the old file sends only as much as the stream reads."""
     rng = random.Random(SEED)
     topic = "t.waits"
     with BrokerProcess(tmp_path / "broker") as broker:
@@ -268,7 +269,8 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
 def test_40_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
     tmp_path: Path, who: str
 ) -> None:
-    """Stopped in the middle of a transaction: the coordinator gives it up, and it starts over."""
+    """The collector is stopped in a transaction, and the coordinator aborts the transaction at
+    its timeout. The collector starts over."""
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     with BrokerProcess(tmp_path / "broker", settings) as broker:
         reader = TopicReader(broker.bootstrap, "t.sleep")

@@ -1,6 +1,7 @@
 """A real collector reads the largest allowed number of files and is killed in between.
 
-How long it takes until it is at work again after a kill is printed and not judged: machines differ.
+The test prints how long the collector needs after a kill, and does not check this time, because
+machines differ.
 """
 
 import time
@@ -29,7 +30,7 @@ def line_of(number: int, turn: int) -> bytes:
 
 
 def write_files(folder: Path, count: int) -> list[bytes]:
-    """Write so many small files in some folders; return every line in them."""
+    """Write this number of small files in some folders. Return every line in them."""
     written: list[bytes] = []
     for number in range(count):
         place = folder / f"d{number % FOLDERS}"

@@ -1,7 +1,7 @@
 """A whole mill under a load of 5,000 lines a second while its parts are killed with -9.
 
-Every line is in its topic once and in its file's order, and MySQL and Redis hold exactly what the
-topic holds. The moments come from a printed seed.
+Every line is in its topic once and in its file's order, and MySQL and Redis contain exactly the
+counts of the topic. The moments of the kills come from a printed seed.
 """
 
 import random
@@ -49,8 +49,8 @@ PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker
 
 
 def config() -> str:
-    """The shipped file with the load's metrics; Redis keeps this run's windows to its end, and
-    MySQL the minutes of lines that are a year old."""
+    """Return the shipped file with the metrics of the load. Redis keeps this run's windows, and
+    MySQL keeps the minutes of year-old lines."""
     head, _, rest = SHIPPED.read_text().partition("  metrics:")
     tail = rest[rest.index("\nsinks:") :]
     head = head.replace(
@@ -77,7 +77,7 @@ class Killer:
         self.story: list[str] = []
 
     def run(self, parts: tuple[str, ...], times: int) -> None:
-        """Kill each of the parts so many times, in an order of chance."""
+        """Kill each of the parts this number of times, in random order."""
         for _ in range(times):
             for part in self._chance.sample(parts, len(parts)):
                 needed = [part] if self._chance.random() < UPON_ANOTHER else None
@@ -115,10 +115,10 @@ class Killer:
 
 
 class Load:
-    """The lines of the load: written, then settled, then read from the topic."""
+    """The lines of the load: they are written, then all are counted, and then the topic is read."""
 
     def __init__(self, reading: Reading, base_s: int, rate: int = RATE) -> None:
-        """`rate`: lines a second."""
+        """`rate` is the number of lines per second."""
         self.reading = reading
         self.base_s = base_s
         self.rate = rate
@@ -126,14 +126,14 @@ class Load:
         self.count = 0
 
     def run(self, meanwhile: Callable[[], None]) -> None:
-        """Write for as long as something else is done, and wait until all is counted."""
+        """Write lines while the function runs, and then wait until all are counted."""
         with LoadWriter(self.folder, self.rate, self.base_s) as load:
             meanwhile()
             self.count = load.finish()
         self.settle()
 
     def settle(self) -> None:
-        """Wait until all that was written is counted."""
+        """Wait until every written line is counted."""
         what = "the collector has read everything"
         wait_until(self._is_read, STALLED_S, what, progress=self._positions)
         wait_until(
@@ -152,7 +152,7 @@ class Load:
         return {Path(row["path"]).name: row["position"] for row in rows}
 
     def topic(self) -> tuple[dict[str, "array[int]"], Expected]:
-        """The topic's numbers by file, in order, and what they must count to."""
+        """Return the topic's numbers by file, in order, and the counts that must result."""
         numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
         expected = Expected(self.base_s, SIZES_S)
 
@@ -166,7 +166,7 @@ class Load:
 
 
 def compare(reading: Reading, expected: Expected) -> None:
-    """MySQL holds what the records say, cell by cell, and Redis what MySQL holds."""
+    """Check that MySQL has the counts of the records, cell by cell, and Redis those of MySQL."""
     rows = reading.mysql(
         "SELECT metric, size_s, TIMESTAMPDIFF(SECOND, '1970-01-01', start_at), k1, value, count"
         " FROM windows"
@@ -199,7 +199,7 @@ def check(load: Load) -> None:
 
 
 def run_kills(mill: TempMill, times: int) -> None:
-    """Kill each part so many times."""
+    """Kill each part this number of times."""
     chance = seeded(f"mill under load, kills of each: {times}")
     reading = Reading(mill)
     killer = Killer(reading, chance)
@@ -211,7 +211,7 @@ def run_kills(mill: TempMill, times: int) -> None:
 
 
 def run_supervisor_kills(mill: TempMill, times: int) -> None:
-    """The supervisor alone is killed; what lives on of its parts is stopped by the next `up`."""
+    """Kill only the supervisor. The next `up` stops its remaining parts."""
     chance = seeded(f"mill under load, kills of its supervisor: {times}")
     load = Load(Reading(mill), int(time.time()) // 10 * 10)
 

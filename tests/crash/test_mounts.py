@@ -1,4 +1,4 @@
-"""A file system of these tests can be unmounted although another process has its folder open."""
+"""A test's file system can be unmounted although another process has its folder open."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Three real brokers: a topic moves to other brokers and back while records are written."""
+"""Three real brokers: a topic is reassigned to other brokers and back while records are written."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more, and wait until everything is acknowledged."""
+        """Stop writing, and wait until everything is acknowledged."""
         self._is_stopped.set()
         self._thread.join(DEADLINE_S)
         assert self._producer.flush(DEADLINE_S) == 0
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many records have been acknowledged."""
+        """Wait until this number of records has been acknowledged."""
         wait_until(lambda: self.acknowledged >= count, DEADLINE_S, f"{count} records are written")
 
     def _run(self) -> None:
@@ -84,7 +84,7 @@ def bootstrap_of(cluster: ClusterProcesses, node_id: int) -> str:
 
 
 def moved(cluster: ClusterProcesses, replicas: list[int]) -> None:
-    """Move the partition, and wait until no broker lists it as moving."""
+    """Reassign the partition, and wait until no broker lists the reassignment."""
     partition = ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
@@ -105,7 +105,8 @@ def moved(cluster: ClusterProcesses, replicas: list[int]) -> None:
 
 
 def seen(cluster: ClusterProcesses, node_id: int) -> tuple[list[int], int, int]:
-    """A broker's metadata of the partition: its replicas, its leader and its leader epoch."""
+    """Return a broker's metadata of the partition: its replicas, its leader and its leader
+    epoch."""
     with WireClient(bootstrap_of(cluster, node_id)) as client:
         (topic,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 9).topics
     (one,) = topic.partitions
@@ -113,7 +114,7 @@ def seen(cluster: ClusterProcesses, node_id: int) -> tuple[list[int], int, int]:
 
 
 def answer_of(cluster: ClusterProcesses, node_id: int) -> ErrorCode:
-    """A broker's answer to a client that asks it for the end of the partition."""
+    """Return a broker's answer to a request for the end of the partition."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[partition])])
     with WireClient(bootstrap_of(cluster, node_id)) as client:

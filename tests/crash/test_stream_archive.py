@@ -1,7 +1,8 @@
-"""The stream archives raw lines over kills and recounts them after the topic has deleted them.
+"""The stream archives raw lines while it is killed, and recounts them after the topic has deleted
+them.
 
-A recount from the archive finds faults: a line archived twice counts twice, and a missing line does
-not count.
+A recount from the archive shows faults: a line that is archived twice counts twice, and a missing
+line does not count.
 """
 
 import sys
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.live
 
 
 class Rig:
-    """A broker, MySQL, and a stream that archives some hundred lines at a time, each second."""
+    """A broker, MySQL, and a stream that archives some hundred lines each second."""
 
     def __init__(self, folder: Path, broker: BrokerProcess, stream: StreamProcess) -> None:
         self.broker = broker
@@ -65,7 +66,7 @@ class Rig:
         assert producer.flush(60) == 0
 
     def lines(self) -> dict[tuple[int, int], bytes]:
-        """All sent lines, while the topic still holds them."""
+        """Return all sent lines while the topic still has them."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         consumer.assign([TopicPartition(TOPIC, part, 0) for part in range(PARTITIONS)])
         found: dict[tuple[int, int], bytes] = {}
@@ -81,7 +82,7 @@ class Rig:
         return found
 
     def lose(self, ends: dict[int, int]) -> None:
-        """Have the topic hold nothing below these offsets, as if retention had passed them."""
+        """Delete the topic's records below these offsets, as retention does."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         places = [TopicPartition(TOPIC, part, end) for part, end in ends.items()]
         for answer in admin.delete_records(places).values():
@@ -139,7 +140,7 @@ def kill_while_archiving(rig: Rig) -> None:
 
 
 def recount_to_the_end(rig: Rig, server: MySqlServer, lines: dict[tuple[int, int], bytes]) -> None:
-    """Have `by_path` counted over all lines, and compare it with a straight count of them."""
+    """Recount `by_path` over all lines, and compare it with a simple count of them."""
     assert rig.recount("by_path") == {(TOPIC, part): 0 for part in range(PARTITIONS)}
     expected = Counter(text.split()[6].decode() for text in lines.values())
     wait_until(

@@ -1,7 +1,7 @@
-"""Metrics that are added, removed and refused while lines come and the driver is killed.
+"""Metrics that are added, removed and refused while lines arrive and the driver is killed.
 
-The table `metric_ranges` says which offsets a metric has counted; a straight count of the topic
-over those offsets must give what MySQL and Redis hold.
+The table `metric_ranges` says which offsets a metric has counted. A simple count of the topic over
+those offsets must equal the values in MySQL and Redis.
 """
 
 import random
@@ -93,7 +93,8 @@ class Rig:
         self.stream.change(section(*metrics))
 
     def wait_counts(self, *metrics: dict[str, Any]) -> float:
-        """Wait until the stream says that it counts these; returns the seconds it took."""
+        """Wait until the stream reports that it counts these metrics. Return the seconds that
+        this took."""
         begin = time.monotonic()
         names = [metric["name"] for metric in metrics]
         wait_until(
@@ -102,7 +103,7 @@ class Rig:
         return time.monotonic() - begin
 
     def wait_counted(self, more: int) -> None:
-        """Wait until so many more lines are in the ledger."""
+        """Wait until this number of further lines is in the ledger."""
         least = sum(self.ledger().values()) + more
         wait_until(lambda: sum(self.ledger().values()) >= least, DEADLINE_S, f"{more} more lines")
 
@@ -127,7 +128,7 @@ class Rig:
         link.close()
 
     def recounted(self) -> list[str]:
-        """The metrics whose recount is neither done nor given up."""
+        """Return the metrics whose recount is neither complete nor abandoned."""
         rows = self.rows("SELECT DISTINCT metric FROM recounts WHERE problem IS NULL")
         return [str(metric) for (metric,) in rows]
 
@@ -257,7 +258,7 @@ def test_what_cannot_be_counted_is_refused_and_the_rest_goes_on(rig: Rig) -> Non
 
 
 def check_refused(rig: Rig, words: str) -> None:
-    """The status says so, and lines are counted as before."""
+    """Check that the status reports the refusal, and that lines are counted as before."""
 
     def is_said() -> bool:
         problems = [one.text for one in rig.stream.status().problems if one.code == "configuration"]
@@ -294,5 +295,5 @@ def has_come(moment_s: float) -> bool:
 
 
 def some_of(chance: random.Random) -> list[dict[str, Any]]:
-    """One of the metrics at least."""
+    """Return at least one of the metrics."""
     return chance.sample([BY_STATUS, BY_PATH, BY_USER], chance.randrange(1, 4))

@@ -1,7 +1,7 @@
 """The stream on a standalone Spark cluster: its executors read, parse and fold every line.
 
-Also where workers and master are killed, every cell is as on one machine: against our broker and
-against Apache Kafka.
+Every cell is the same as on one machine, even if workers and the master are killed: with our broker
+and with Apache Kafka.
 """
 
 import time
@@ -86,14 +86,16 @@ class Rig:
             assert self._cells("by_path", size_s) == paths
 
     def counted_per_s(self, count: int) -> float:
-        """Have lines counted that are there all at once; how many a second."""
+        """Send lines all at once and wait until they are counted. Return the number of lines per
+        second."""
         began_s = time.monotonic()
         self.send(count)
         self.check_exact()
         return count / (time.monotonic() - began_s)
 
     def read_by_executors(self, count: int) -> Counter[str]:
-        """Wait until executors have read so many lines in all; return the lines read by each."""
+        """Wait until executors have read this number of lines in total. Return the lines read by
+        each."""
         wait_until(
             lambda: self.events.records_read().total() >= count,
             EVENTS_DEADLINE_S,

@@ -1,4 +1,4 @@
-"""The driver killed, stopped and robbed of its checkpoint, against a live broker and both sinks."""
+"""The driver is killed, is stopped, or loses its checkpoint, with a live broker and both sinks."""
 
 import shutil
 import signal
@@ -44,7 +44,7 @@ def line(number: int) -> bytes:
 
 @dataclass
 class Rig:
-    """A broker, both sinks, and what was sent."""
+    """A broker, both sinks, and the sent lines."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -72,7 +72,7 @@ class Rig:
         self.sent += count
 
     def totals(self) -> tuple[dict[str, int], int]:
-        """MySQL's counts: status → lines, and the sum of the sizes."""
+        """Return MySQL's counts: a mapping from status to lines, and the sum of the sizes."""
         with self.mysql.connect(self.database) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT metric, k1, `count`, `sum` FROM windows WHERE size_s = 0")
             rows: list[dict[str, Any]] = list(cursor.fetchall())
@@ -99,7 +99,7 @@ class Rig:
         return sum(ends.values()) >= self.sent and counted == ends
 
     def check_exact(self) -> None:
-        """Once everything sent is in the ledger, compare every count once."""
+        """Wait until everything sent is in the ledger, and then compare every count."""
         wait_until(self.ledger_is_at_the_ends, DEADLINE_S, "the ledger at the topic's ends")
         assert self.totals() == self.expected()
         wait_until(lambda: self.live() == self.expected()[0], 30, "Redis shows the same")
@@ -170,7 +170,8 @@ def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_fil
 
 @pytest.mark.slow
 def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -> None:
-    """A large batch goes to the sinks in pieces; Spark plans all of it again."""
+    """The driver sends a large batch to the sinks in pieces. After the kill Spark plans all of
+    it again."""
     rig.send(3 * PIECE_OFFSETS_MIN + 7)
     with rig.stream() as stream:
 

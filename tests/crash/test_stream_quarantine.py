@@ -1,7 +1,7 @@
-"""Lines that no plan can count, dropped into a running stream: no other line is lost, or waits.
+"""Lines that no plan can count arrive in a running stream: no other line is lost or has to wait.
 
-What an expression raises, or makes too much of, is NULL for its line and metric. What takes longer
-than anyone would wait, and is no matching of a pattern, ends the JVM until its line is set aside.
+If an expression raises or returns too large a value, it is NULL for that line and metric. If an
+expression other than a pattern match takes too long, the JVM is killed until the line is set aside.
 """
 
 import sys
@@ -62,8 +62,8 @@ def section(*metrics: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Rig:
-    """A stream over a broker and both sinks, and the lines sent to it. Its waits restart the
-    stream."""
+    """A stream with a broker and both sinks, and the lines sent to it. Its waits restart a
+    stream that has died."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -75,10 +75,10 @@ class Rig:
     seen: list[PartStatus] = field(default_factory=list)
 
     def send(self, lines: int, marked: dict[int, bytes]) -> None:
-        """Send `lines` lines, of which `marked` replaces some.
+        """Send `lines` lines, some of which are replaced by those of `marked`.
 
-        The lines come in transactions, and some of these are aborted. Markers and aborted records
-        therefore take offsets too.
+        The lines are sent in transactions, and some of these are aborted. So markers and aborted
+        records use offsets too.
         """
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "quarantine"}
@@ -102,7 +102,8 @@ class Rig:
             producer.produce(TOPIC, line, key=f"app/{number % 5}.log".encode())
 
     def look(self) -> PartStatus | None:
-        """Return the stream's status, and record it if it is degraded; restart a dead stream."""
+        """Return the stream's status, and record it if it is degraded. Restart a stream that has
+        died."""
         assert self.stream.process is not None
         if (code := self.stream.process.poll()) is not None:
             assert code == 1, self.stream.log_text()[-4_000:]
@@ -127,7 +128,7 @@ class Rig:
         return int(found[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
-        """The number of lines not counted, by reason."""
+        """Return the number of lines that were not counted, by reason."""
         found = self.rows("SELECT reason, SUM(`count`) AS n FROM unparsed GROUP BY reason")
         return {str(row["reason"]): int(row["n"]) for row in found}
 
@@ -135,7 +136,7 @@ class Rig:
         return self.reasons().get("poison", 0)
 
     def wait_counted(self) -> PartStatus:
-        """Wait until every line is counted or set aside, once; returns the status after that."""
+        """Wait until every line is counted once or set aside. Return the status then."""
 
         def is_through() -> PartStatus | None:
             status = self.look()
@@ -152,11 +153,11 @@ class Rig:
         return status
 
     def look_back(self) -> tuple[int, int]:
-        """The figures that change while the work goes on."""
+        """Return the numbers that change while the work makes progress."""
         return self.restarts, len(self.seen)
 
     def wait_searching(self, sentences: int) -> None:
-        """Wait until the stream has said so many things about a search."""
+        """Wait until the stream has logged this number of messages about a search."""
         before = len(self.seen)
 
         def has_said() -> bool:
@@ -191,7 +192,7 @@ def rig_of(
 
 
 def sentences(rig: Rig) -> list[str]:
-    """The log's sentences about searches, in order."""
+    """Return the log messages about searches, in order."""
     return [
         problem.text for one in rig.seen for problem in one.problems if problem.code == "poison"
     ]

@@ -1,4 +1,4 @@
-"""Three real brokers: one cluster, whichever of them dies."""
+"""Three real brokers form one cluster, whichever of them dies."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
 
 
 def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[bytes]:
-    """Read the topic with a new group until so many records have come."""
+    """Read the topic with a new group until this number of records has arrived."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -122,7 +122,8 @@ def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[b
 def test_nothing_acknowledged_is_lost_while_leaders_end(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """Three replicas, two of them in sync: an idempotent producer goes on over every end."""
+    """The topic has three replicas and a minimum of two in sync. An idempotent producer
+    continues after every end of a leader."""
     partitions, ends = 6, 6
     with ClusterProcesses(tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

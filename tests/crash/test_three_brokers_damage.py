@@ -26,7 +26,7 @@ LOG = f"kept-0/{0:020d}.log"
 
 
 class Scene:
-    """A cluster with one topic, written to by numbers."""
+    """A cluster with one topic that contains numbered records."""
 
     def __init__(self, cluster: ClusterProcesses) -> None:
         self.cluster = cluster
@@ -104,7 +104,7 @@ def test_a_leader_that_is_damaged_while_it_serves_hands_over(tmp_path: Path) -> 
 
 
 def flip(broker: BrokerProcess, position: int) -> bytes:
-    """Flip a bit of its log; returns what that is now."""
+    """Flip a bit in the log. Return its content afterwards."""
     with (broker.log_dir / LOG).open("r+b") as file:
         content = bytearray(file.read())
         content[position] ^= 1

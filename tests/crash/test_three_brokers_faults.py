@@ -1,6 +1,7 @@
 """Three real brokers whose links are cut, or which freeze, die together or have a full disk.
 
-Every reader gets each acknowledged record once and in order, and the brokers recover automatically.
+Every consumer gets each acknowledged record once and in order, and the brokers recover
+automatically.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def run(
     freezes: Sequence[Freeze] | None = None,
     ends: Sequence[End] | None = None,
 ) -> None:
-    """One fault after the other; after each the cluster and its clients come to themselves."""
+    """Cause one fault after the other. After each one the cluster and its clients must recover."""
     with (
         ClusterProcesses(folder, SETTINGS, with_links=True) as cluster,
         Faults(cluster, seeded(name)) as faults,

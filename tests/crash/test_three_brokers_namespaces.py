@@ -1,8 +1,8 @@
 """Three real brokers in network namespaces, between which packets are lost, also in one direction.
 
-When a proxy holds a link back (`test_three_brokers_faults`), each end still gets TCP
-acknowledgements. Here it gets none: the kernel's own time-outs end a link, and a new dial fails.
-Every reader gets each acknowledged record once and in order.
+When a proxy holds a connection back (`test_three_brokers_faults`), each end still gets TCP
+acknowledgements. Here it gets none: the kernel's own timeouts end a connection, and a new one
+fails. Every consumer gets each acknowledged record once and in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
 
 
 def run_alone(folder: Path, name: str) -> None:
-    """The same in another process, which has a network to itself."""
+    """Run the same in another process with a separate network."""
     if not can_be_made():
         pytest.skip("network namespaces need root")
     done = subprocess.run(

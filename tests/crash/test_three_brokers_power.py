@@ -1,9 +1,9 @@
-"""All three real brokers lose power at once: every acknowledged record was on their disks.
+"""All three real brokers lose power at the same time: every acknowledged record was on their disks.
 
-`flush=ack` is the default, so an acknowledgement is a promise about the device of every in-sync
-replica. The three folders lie on one ext4 image, whose shutdown is the power cut
-(`test_broker_power` says why the brokers are frozen before it). `flush=interval` promises nothing
-of three that lose their power together.
+`flush=ack` is the default, so every acknowledged record must be on the device of every in-sync
+replica. The three folders are on one ext4 image, whose shutdown is the power cut
+(`test_broker_power` explains why the brokers are frozen before it). `flush=interval` promises
+nothing if all three lose their power together.
 """
 
 from __future__ import annotations

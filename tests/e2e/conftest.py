@@ -1,4 +1,4 @@
-"""One mill for all tests of this folder that only drop files of their own names into it."""
+"""One mill for all tests of this folder that only drop differently named files into it."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ ADDED_METRICS = """\
 
 
 def config() -> str:
-    """The shipped file with columns and metrics for the tests' own JSON lines."""
+    """Return the shipped file with columns and metrics for the tests' own JSON lines."""
     columns = "{level: string, name: {path: '`user.name`.`a b`'}, size: {path: io.size, type: int}}"
     return shipped_config(columns=columns, metrics=ADDED_METRICS)
 
 
 @pytest.fixture(scope="package")
 def mill_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    """A mill with every part up."""
+    """Return a mill with all parts running."""
     with temp_mill(tmp_path_factory.mktemp("at-work") / "mill") as made:
         made.write_config(config())
         made.up()
@@ -31,5 +31,5 @@ def mill_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]
 
 @pytest.fixture
 def reading(mill_at_work: TempMill) -> Reading:
-    """The mill's databases, topics and pages."""
+    """Return the mill's databases, topics and pages."""
     return Reading(mill_at_work)

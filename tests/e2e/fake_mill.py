@@ -1,7 +1,7 @@
-"""The real supervisor over fake parts, as a process of its own.
+"""The real supervisor with fake parts, as a separate process.
 
-`python -m tests.e2e.fake_mill SPEC`, SPEC a JSON list of parts: name, port, modes, start_rank,
-stop_rank, stop_timeout_ms.
+`python -m tests.e2e.fake_mill SPEC`: SPEC is a JSON list of parts with name, port, modes,
+start_rank, stop_rank and stop_timeout_ms.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ ALREADY_RUNNING = 17
 
 
 def part_of(entry: dict[str, Any]) -> Part:
-    """A fake part as the supervisor sees it."""
+    """Return a fake part in the form that the supervisor uses."""
     return Part(
         name=entry["name"],
         probe=ProbeKind.HTTP,

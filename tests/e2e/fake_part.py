@@ -1,8 +1,8 @@
-"""A part for tests of the supervisor: it answers /healthz and misbehaves as its MODE says.
+"""A part for tests of the supervisor: it answers /healthz and misbehaves according to its MODE.
 
-`python -m tests.e2e.fake_part PORT [MODE…]`. Modes: `deaf` ignores SIGTERM, `exit=N` ends with that
-code at once, `orphan` outlives its supervisor, `child=FILE` starts a process of its own and writes
-its id there, `unready` answers 503. Every start and stop adds a line to the log.
+`python -m tests.e2e.fake_part PORT [MODE…]`. Modes: `deaf` ignores SIGTERM, `exit=N` exits
+immediately with that code, `orphan` outlives its supervisor, `child=FILE` starts another process
+and writes its id there, `unready` answers 503. Every start and stop adds a line to the log.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""`python -m tests.e2e.first_paint [TIMES]`: how soon a browser paints the overview.
+"""How soon a browser paints the overview: `python -m tests.e2e.first_paint [TIMES]`.
 
-The page of a made-up mill on this machine, in the system's Chromium with nothing in its cache. A
-figure and no test: what else the machine does at that moment is in it.
+It loads the page of a simulated mill on this machine, in the system's Chromium with an empty cache.
+This is a measurement and not a test, because it includes the machine's other work.
 """
 
 import statistics
@@ -18,7 +18,7 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint').map((one) => o
 
 
 def main(times: int) -> None:
-    """Load the page so often and print what the browser measured."""
+    """Load the page this number of times and print what the browser measured."""
     with (
         tempfile.TemporaryDirectory() as folder,
         scene("CATCHING_UP", Path(folder) / "scene") as site,

@@ -1,6 +1,6 @@
-"""A whole mill of its own for a test: its folder, its ports, its command line.
+"""A whole mill for a test, with a separate folder, ports and command line.
 
-Everything goes through `python -m appliance`, as a user's commands do.
+Everything goes through `python -m appliance`, like a user's commands.
 """
 
 import json
@@ -32,7 +32,7 @@ COMMAND_TIMEOUT_S = 400.0
 
 
 def shipped_config(*, columns: str, metrics: str) -> str:
-    """The shipped file with other columns of its JSON input, and with further metrics."""
+    """Return the shipped file with other columns of its JSON input, and with further metrics."""
     text = SHIPPED.read_text()
     visitors = "    - {name: visitors,"
     for old, new in ((SHIPPED_COLUMNS, columns), (visitors, metrics + visitors)):
@@ -42,7 +42,7 @@ def shipped_config(*, columns: str, metrics: str) -> str:
 
 
 class TempMill:
-    """One mill in `folder`, with the shipped configuration on ports of its own."""
+    """One mill in `folder`, with the shipped configuration on separate ports."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
@@ -56,14 +56,14 @@ class TempMill:
         self.write_config(SHIPPED.read_text())
 
     def write_config(self, text: str) -> None:
-        """Put a configuration in place, with this mill's ports laid over it."""
+        """Write a configuration, with the ports of this mill."""
         text = re.sub(r"listen: 127.0.0.1:\d+", f"listen: 127.0.0.1:{self.ports['monitor']}", text)
         ports = ", ".join(f"{name}: {self.ports[name]}" for name in PORT_NAMES)
         self.home.config_file.parent.mkdir(parents=True, exist_ok=True)
         self.home.config_file.write_text(f"{text}\nports: {{{ports}}}\n")
 
     def run(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S) -> "Result":
-        """One command; its output and exit code."""
+        """Run one command. Return its output and exit code."""
         with self.begin(*arguments) as process:
             try:
                 out, err = process.communicate(timeout=timeout_s)
@@ -73,7 +73,7 @@ class TempMill:
         return Result(process.returncode, out, err)
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """Begin one command."""
+        """Start one command without waiting."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
         return subprocess.Popen(
             [sys.executable, "-m", "appliance", *arguments],
@@ -86,29 +86,29 @@ class TempMill:
         )
 
     def up(self) -> "Result":
-        """Start it, and fail with everything the parts said when that does not work."""
+        """Start the mill. If this fails, fail with the messages of all parts."""
         result = self.run("up")
         assert result.code == 0, f"{result.err}\n{self.log_ends()}"
         return result
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """The parts by name, as `status --json` tells them."""
+        """Return the parts by name, as in `status --json`."""
         envelope = json.loads(self.run("status", "--json").out)
         return {row["part"]: row for row in envelope["data"]}
 
     def show(self, metric: str, *options: str) -> dict[str, str]:
-        """A metric's values as `show --json` tells them."""
+        """Return a metric's values, as in `show --json`."""
         result = self.run("show", metric, "--json", *options)
         assert result.code == 0, result.err
         values: dict[str, str] = json.loads(result.out)["data"]["values"]
         return values
 
     def drop(self, source: Path, name: str) -> None:
-        """Copy a file into `watched/`, as a person would."""
+        """Copy a file into `watched/`, as a user would."""
         shutil.copyfile(source, self.home.folder / "watched" / name)
 
     def log_ends(self, lines: int = 15) -> str:
-        """The last lines of every log."""
+        """Return the last lines of every log."""
         texts = []
         for path in sorted(self.home.logs.glob("*.log")):
             end = "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
@@ -116,7 +116,7 @@ class TempMill:
         return "\n".join(texts)
 
     def end(self) -> None:
-        """Leave nothing behind, whatever state the mill is in."""
+        """Stop everything, whatever state the mill is in."""
         self.run("down")
         for path in (self.home.pid_file, *self.home.run.glob("*.json")):
             if record := read_record(path):
@@ -134,7 +134,7 @@ class Result:
 
 @contextmanager
 def temp_mill(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[TempMill]:
-    """A mill that is ended with the test."""
+    """Yield a mill that is stopped at the end of the test."""
     for program in (("redis-server",), ("mariadbd", "mysqld")):
         if find_program(*program) is None:
             pytest.skip(f"{program[0]} is not installed; make test installs it")

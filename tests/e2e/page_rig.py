@@ -1,7 +1,7 @@
-"""A mill in which a page's commands are typed as they stand, and its YAML is pasted.
+"""A mill in which the commands of a page are typed as they are, and its YAML is pasted.
 
-Ports and absolute paths of the page become those of the mill. What a command prints is compared
-with the page. A command that only reads is repeated until it prints that, as a reader would.
+Ports and absolute paths of the page become those of the mill. The output of a command is compared
+with the page. A command that only reads is repeated until its output matches, as a reader would do.
 """
 
 import os
@@ -53,7 +53,7 @@ LISTENS = {"host": 9092, "redis": 6380, "mysql": 3307, "monitor": 8090}
 
 @dataclass(frozen=True)
 class Rig:
-    """One mill, and the folder that stands for the root of the reader's machine."""
+    """One mill, and the folder that plays the root of the reader's machine."""
 
     mill: TempMill
     root: Path
@@ -63,7 +63,7 @@ class Rig:
         return self.mill.home.folder
 
     def local(self, text: str) -> str:
-        """The text with the rig's paths and ports."""
+        """Return the text with the paths and ports of the test."""
         for folder in FOLDERS:
             text = re.sub(rf"(?<![\w/.]){folder}", f"{self.root}{folder}", text)
         text = text.replace(KAFKA, "127.0.0.1:9092")
@@ -86,7 +86,7 @@ class Rig:
         )
 
     def type_page(self, page: str) -> int:
-        """Do what a page says, from its top to its end. Return the number of commands typed."""
+        """Follow a page from its top to its end. Return the number of typed commands."""
         typed = 0
         for block in blocks_of(page):
             if block.language == "yaml" and page not in NOT_PASTED:
@@ -100,7 +100,7 @@ class Rig:
         return typed
 
     def _run_all(self, commands: list[Command]) -> None:
-        """Type a block without shown output; later lines see the variables of earlier ones."""
+        """Type a block without shown output. Later lines see the variables of earlier ones."""
         done = self.run("\n".join(one.text for one in commands))
         last = commands[-1].text
         assert is_success(last, done), f"{commands[0].block.place}: {done.stdout}{done.stderr}"
@@ -129,13 +129,13 @@ class Rig:
             raise AssertionError(f"{place}\nprints\n{said}") from error
 
     def _query(self, sql: str) -> str:
-        """A query of Grafana's as one of the mysql client, over all times."""
+        """Return a query of Grafana as a query of the mysql client, over all times."""
         query = re.sub(r"\$__timeFilter\(\w+\)", "TRUE", sql).replace("'", "'\\''")
         password = '"$(cat data/secrets/mysql/reader)"'
         return f"mysql -h 127.0.0.1 -P 3307 -u reader -p{password} millrace -e '{query}'"
 
     def _paste(self, page: str, text: str, place: str) -> None:
-        """Add a piece to the configuration file, as a reader does in an editor."""
+        """Add a part to the configuration file, as a reader does in an editor."""
         piece = read_piece(self.local(text), place)
         if is_format(piece):
             write_format(text, place, self.home)
@@ -149,7 +149,7 @@ class Rig:
 
 
 def is_success(command: str, done: subprocess.CompletedProcess[str]) -> bool:
-    """Whether a command succeeded. A command of `REPORTS` may also have found something."""
+    """Return True if a command succeeded. A command of `REPORTS` may also have found something."""
     return done.returncode == 0 or (
         done.returncode == CONDITION and re.match(REPORTS, command) is not None
     )
@@ -157,7 +157,7 @@ def is_success(command: str, done: subprocess.CompletedProcess[str]) -> bool:
 
 @contextmanager
 def rig(folder: Path) -> Iterator[Rig]:
-    """A mill of the shipped configuration that runs, with one broker."""
+    """Yield a running mill of the shipped configuration with one broker."""
     with temp_mill(folder / "mill") as mill:
         ports = {f"MILLRACE_PORTS__{name.upper()}": str(mill.ports[name]) for name in PORT_NAMES}
         mill.environ = {

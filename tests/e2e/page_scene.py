@@ -1,8 +1,8 @@
-"""`python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`: a site until it is killed.
+"""A site until it is killed: `python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`.
 
-Its clock goes on, so that every tick is another page. ROOT is its `root_path`. TOKEN permits
-orders; plans are of made-up logs and groups, and no order is carried out. With a token there are
-two more clusters: three brokers of which one is down, and a cluster that is away.
+Its clock advances, so that every tick gives another page. ROOT is its `root_path`. TOKEN permits
+orders; plans are made for simulated logs and groups, and no order is executed. With a token there
+are two more clusters: three brokers of which one is down, and an unreachable cluster.
 """
 
 import sys
@@ -41,7 +41,7 @@ CLUSTERS = tuple(
 
 
 class Moving:
-    """A source that says the last of the story again and again, each time a little later."""
+    """A source that repeats the end of the story, each time a little later."""
 
     def __init__(self, mill: scene.Mill) -> None:
         self._mill = mill
@@ -56,7 +56,7 @@ class Moving:
 
 
 class Away:
-    """A cluster of which no broker answers."""
+    """A cluster in which no broker answers."""
 
     async def read(self, now_ms: int) -> Reading:
         return Reading(now_ms, (), None, (SourceError("brokers", "10.0.0.9:9092: refused"),))
@@ -66,7 +66,7 @@ class Away:
 
 
 def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Clusters:
-    """The two more, as their own samplers see them."""
+    """Return the two further clusters, as their samplers see them."""
     shop = scene.Mill(scene.BROKER_DOWN, None)
     shop.run()
     sources: dict[str, Source] = {"shop": Moving(shop), "warehouse": Away()}
@@ -74,7 +74,7 @@ def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Cl
 
 
 class PlannedOrders:
-    """Plans by the monitor's own rules, over logs and a group that are made up here."""
+    """Plans by the monitor's own rules, for simulated logs and a simulated group."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
         match order:
@@ -102,7 +102,7 @@ class PlannedOrders:
 
 
 def main(story: str, port: int, folder: Path, token: str, root: str) -> None:
-    """Serve."""
+    """Serve the site."""
     mill = scene.Mill(getattr(scene, story), folder)
     mill.run()
     settings = MonitorSettings(

@@ -1,4 +1,4 @@
-"""Read a mill's Redis, MySQL, topics and pages as an outside tool would read them."""
+"""Read a mill's Redis, MySQL, topics and pages as an external tool would."""
 
 import json
 import signal
@@ -29,19 +29,19 @@ Record = tuple[str, bytes]
 
 
 class Reading:
-    """One mill, read."""
+    """Reads everything of one mill."""
 
     def __init__(self, mill: TempMill) -> None:
         self.mill = mill
 
     def redis(self, key: str) -> dict[str, str]:
-        """A hash, without a password."""
+        """Return a hash, read without a password."""
         with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
             found: dict[str, str] = client.hgetall(key)
             return found
 
     def redis_hashes(self) -> dict[str, dict[str, Decimal]]:
-        """Every hash of a metric; the guard and `mill:meta` are none."""
+        """Return every hash of a metric, without the guard and `mill:meta`."""
         with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
             keys = [
                 key
@@ -56,7 +56,7 @@ class Reading:
             return found
 
     def mysql(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Rows as the user `reader` sees them."""
+        """Return rows that the user `reader` sees."""
         connection = pymysql.connect(
             host="127.0.0.1",
             port=self.mill.ports["mysql"],
@@ -71,16 +71,16 @@ class Reading:
             return list(cursor.fetchall())
 
     def lines_of(self, file: str) -> int:
-        """The number of lines of a file that Redis has counted."""
+        """Return the number of lines of a file that Redis has counted."""
         return int(self.redis("mill:lines_by_file:all").get(file, "0"))
 
     def ledger(self) -> dict[tuple[str, int], int]:
-        """The offset up to which everything is counted, by partition."""
+        """Return by partition the offset up to which everything is counted."""
         rows = self.mysql("SELECT topic, part, end_offset FROM ledger")
         return {(topic, part): end for topic, part, end in rows}
 
     def ends(self, topic: str) -> dict[tuple[str, int], int]:
-        """The end of every partition of a topic, asked by librdkafka."""
+        """Return the end of every partition of a topic, according to librdkafka."""
         with self._consumer() as consumer:
             return {
                 (topic, part): consumer.get_watermark_offsets(TopicPartition(topic, part), 10)[1]
@@ -88,9 +88,9 @@ class Reading:
             }
 
     def records(self, topic: str, visit: Callable[[str, bytes], None]) -> None:
-        """Show every committed record that the topic holds, in order of each partition.
+        """Return every committed record of the topic, in order per partition.
 
-        Their number cannot be told from offsets: each end of a transaction takes one, too.
+        Offsets do not show their number, because each end of a transaction uses one, too.
         """
         open_parts = set(range(PARTITIONS))
         with self._consumer() as consumer:
@@ -136,21 +136,21 @@ class Reading:
         return self.redis("mill:guard").get("seq") == str(seq) and "rebuilding" not in meta
 
     def details(self, part: str, port: str) -> dict[str, Any]:
-        """A part's own status; `port` is the name of its port."""
+        """Return a part's own status. `port` is the name of its port."""
         return dict(fetch_status("127.0.0.1", self.mill.ports[port], 5.0).details)
 
     def page(self, path: str) -> str:
-        """A page of the monitor as text."""
+        """Return a page of the monitor as text."""
         url = f"http://127.0.0.1:{self.mill.ports['monitor']}{path}"
         with urllib.request.urlopen(url, timeout=15) as answer:
             return str(answer.read().decode())
 
     def api(self, path: str) -> Any:
-        """The data of an answer of the monitor's API."""
+        """Return the data of an answer of the monitor's API."""
         return json.loads(self.page(f"/api/v1/{path}"))["data"]
 
     def stream_lag(self) -> int | None:
-        """The lag of the stream's group; None while a part of it is not known."""
+        """Return the lag of the stream's group, or None while a part of it is unknown."""
         rows = [row for row in self.api("lag") if row["group"] == "millrace-stream"]
         if not rows or any(row["lag"] is None for row in rows):
             return None
@@ -158,23 +158,25 @@ class Reading:
         return lag
 
     def commits(self) -> int:
-        """The number of the collector's commits since it began: no partition has more markers."""
+        """Return the number of the collector's commits since it started. No partition has more
+        markers."""
         return int(self.details("collector", "collector")["counters"]["transactions_committed"])
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """The supervisor's account of the parts."""
+        """Return the parts as the supervisor reports them."""
         answer = ask(self.mill.home.socket, {"command": "status"}, 20.0)
         return {row["part"]: row for row in answer["parts"]}
 
     def process(self, part: str) -> ProcessRecord:
-        """The part's process."""
+        """Return the part's process."""
         record = read_record(self.mill.home.part_record(part))
         assert record is not None, f"{part} does not run"
         return record
 
 
 def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
-    """The hashes that rows (metric, size_s, start in epoch seconds, key, value) must show as."""
+    """Return the hashes in which Redis must show these rows (metric, size_s, start in epoch
+    seconds, key, value)."""
     found: dict[str, dict[str, Decimal]] = {}
     for metric, size_s, start_s, key, value in rows:
         name = f"mill:{metric}:{size_text(size_s)}"
@@ -186,7 +188,7 @@ def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
 
 @contextmanager
 def stopped(reading: Reading, part: str) -> Iterator[None]:
-    """The part's processes stand still; within a minute the supervisor would kill them."""
+    """Freeze the part's processes. After a minute the supervisor would kill them."""
     record = reading.process(part)
     assert record.signal(signal.SIGSTOP, group=True)
     try:

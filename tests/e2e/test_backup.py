@@ -1,6 +1,6 @@
-"""`backup`, everything killed, `restore` elsewhere: each line is there once, and so is each row.
+"""`backup`, everything killed, `restore` elsewhere: each line and each row is there once.
 
-Without what needs a JVM; `tests/crash/test_backup` has the whole mill.
+This test runs without the parts that need a JVM. `tests/crash/test_backup` tests the whole mill.
 """
 
 import json
@@ -66,7 +66,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def move_watched(old: TempMill, new: TempMill) -> Path:
-    """The same files in the mill that goes on, while they are being written."""
+    """Move the files to the mill that continues, while they are being written."""
     shutil.rmtree(new.home.folder / "watched")
     (old.home.folder / "watched").rename(new.home.folder / "watched")
     return new.home.folder / "watched" / "access"

@@ -18,14 +18,14 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 
 def with_metrics(*metrics: str) -> tuple[str, int]:
-    """The shipped file with more metrics, and the line of the first of them."""
+    """Return the shipped file with more metrics, and the line of the first of them."""
     head, mark, tail = SHIPPED.read_text().partition("    - {name: visitors,")
     added = "".join(f"    - {metric}\n" for metric in metrics)
     return f"{head}{added}{mark}{tail}", head.count("\n") + 1
 
 
 def refused(mill: TempMill, text: str) -> list[str]:
-    """The faults that `up` names, once it has refused with exit code 2 and started nothing."""
+    """Return the faults that `up` names. It must exit with code 2 and start nothing."""
     mill.write_config(text)
     result = mill.run("up")
     assert result.code == 2, result.err

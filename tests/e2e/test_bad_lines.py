@@ -1,7 +1,7 @@
-"""Broken lines and servers that freeze: the mill loses, doubles and hides nothing.
+"""Malformed lines and servers that freeze: the mill loses, duplicates and hides nothing.
 
-Everything goes through the whole mill. Each test has files of its own name, so that the one mill
-serves all of them.
+Everything goes through the whole mill. The files of each test have different names, so that one
+mill serves all tests.
 """
 
 import json
@@ -37,7 +37,7 @@ def access_line(path: str, when: str = "10/Oct/2026:13:55:36 +0000") -> bytes:
 
 
 def values_of(reading: Reading, topic: str, file: str) -> list[bytes]:
-    """A file's records, in order."""
+    """Return a file's records, in order."""
     found: list[bytes] = []
     reading.records(topic, lambda key, value: found.append(value) if key == file else None)
     return found
@@ -49,7 +49,7 @@ def wait_counted(reading: Reading, file: str, lines: int) -> None:
 
 
 def unparsed(reading: Reading, file: str) -> dict[tuple[str, str], int]:
-    """Counts by topic and reason."""
+    """Return counts by topic and reason."""
     query = "SELECT topic, reason, count FROM unparsed WHERE file = %s"
     return {(topic, reason): int(count) for topic, reason, count in reading.mysql(query, file)}
 
@@ -171,7 +171,7 @@ def test_sparks_connector_has_read_all_of_it_without_a_warning(
 def test_a_sink_that_stands_still_costs_nothing(
     mill_at_work: TempMill, reading: Reading, sink: str
 ) -> None:
-    """Its connections stay open without a byte, which is the worst way to be away."""
+    """Its connections stay open without traffic, which is the worst way to fail."""
     file = f"text/while-{sink}-stands.log"
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "no lag at first")
     before = reading.commits()

@@ -1,7 +1,8 @@
-"""Each log file of the shared cases, dropped into one running mill, gives its expected numbers.
+"""Each log file of the shared cases is dropped into one running mill and gives its expected
+numbers.
 
-The files come from public bug reports of other log tools; `docs/traps.md` lists their neighbours.
-The same mill counts all cases at the same time, so a case that stopped the others would show.
+The files come from public bug reports of other log tools. `docs/traps.md` lists similar cases. The
+same mill counts all cases at the same time, so a case that stopped the others would be noticed.
 """
 
 import shutil
@@ -26,11 +27,11 @@ COUNTED_S = 120.0
 
 @dataclass(frozen=True)
 class Case:
-    """One input of the mill: what it reads, how, and what its metrics must show.
+    """One input of the mill: what it reads, how, and the expected values of its metrics.
 
-    `metrics` maps the rest of a metric's definition to the expected totals by key; `hours` maps
-    hours in UTC ("07-01 09") to the lines that count in them; `refused` maps the reasons in the
-    table `unparsed` to their counts.
+    `metrics` maps the rest of a metric's definition to the expected totals by key. `hours` maps
+    hours in UTC ("07-01 09") to their lines. `refused` maps the reasons in the table `unparsed` to
+    their counts.
     """
 
     folder: str
@@ -304,7 +305,7 @@ WRITTEN = {
 
 
 def config() -> str:
-    """One input, one topic and the metrics of each case, all in one mill."""
+    """Return a configuration with one input, one topic and the metrics of each case."""
     topics, collect, read, metrics = [], [], [], []
     for name, case in CASES.items():
         more = f", {case.collect}" if case.collect else ""
@@ -329,7 +330,7 @@ def config() -> str:
 
 
 def drop_all(mill: TempMill) -> None:
-    """Drop each case's files, and let its programs write theirs, all at the same time."""
+    """Drop each case's files and let its programs write theirs, all at the same time."""
     watched = mill.home.folder / "watched"
     for name, case in CASES.items():
         (watched / name).mkdir()
@@ -350,7 +351,7 @@ def drop_all(mill: TempMill) -> None:
 
 
 def write(home: Path, name: str) -> None:
-    """Run the program of a case in a folder of its own."""
+    """Run the program of a case in a separate folder."""
     folder, program, arguments, _ = WRITTEN[name]
     target = home / "watched" / name
     target.mkdir()
@@ -373,7 +374,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reading]:
 
 
 def refusals(reading: Reading, topic: str) -> dict[str, int]:
-    """Lines of a topic that were not read, by reason."""
+    """Return the lines of a topic that were not parsed, by reason."""
     rows = reading.mysql(
         "SELECT reason, SUM(count) FROM unparsed WHERE topic = %s GROUP BY 1", topic
     )
@@ -381,7 +382,7 @@ def refusals(reading: Reading, topic: str) -> dict[str, int]:
 
 
 def hours(reading: Reading, metric: str) -> dict[str, int]:
-    """The lines of each hour, whatever their key."""
+    """Return the lines of each hour, over all keys."""
     rows = reading.mysql(
         "SELECT DATE_FORMAT(start_at, '%%m-%%d %%H'), SUM(value) FROM windows "
         "WHERE metric = %s AND size_s = 3600 GROUP BY 1",

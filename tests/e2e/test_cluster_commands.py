@@ -24,7 +24,7 @@ AT_ONCE_S = 5.0
 
 
 class Said:
-    """The exit code of a command, and its output."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code: int, out: bytes, err: str) -> None:
         self.code, self.raw, self.err = code, out, err
@@ -47,7 +47,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def millrace(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command in this process, on the broker unless it is about files."""
+    """Run a command in this process, on the broker unless it is about files."""
 
     def run(*arguments: str, stdin: bytes = b"", connects: bool = True) -> Said:
         out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
@@ -235,7 +235,8 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
-    """A client asks on for what may be about to come, until its time is up."""
+    """A client would otherwise keep asking until its timeout, because the topic might be created
+    soon."""
     began_s = time.monotonic()
     said = millrace(*command)
     assert (said.code, said.out) == (4, "")
@@ -246,7 +247,7 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
 def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     broker: BrokerProcess, millrace: Run, tmp_path: Path
 ) -> None:
-    """Without this message the command would print nothing for as long as a producer tries."""
+    """Without this message the command would print nothing as long as a producer retries."""
     millrace("topic", "create", "t8", "-p", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],

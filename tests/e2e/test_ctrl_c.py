@@ -1,7 +1,7 @@
 """Ctrl-C ends every long-running command, with exit code 130 and without a traceback.
 
-A terminal sends the signal to the whole group of processes, and so does this. `up --foreground` is
-tried in `test_up_foreground`, `stream recount` in `test_recount_shown`.
+A terminal sends the signal to the whole process group, and so does this test. `test_up_foreground`
+tests `up --foreground`, and `test_recount_shown` tests `stream recount`.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ sinks: {{redis: {{host: 127.0.0.1, port: {redis}}}, mysql: null}}
 
 
 def answer(path: str) -> dict[str, Any]:
-    """The answer of a monitor to `lag` and `top`."""
+    """Return the answer of a monitor to `lag` and `top`."""
     group = {"group": "g", "status": "ok", "lag": 1, "known": 3, "partitions": 3}
     group |= dict.fromkeys(("time_lag_ms", "eta_s", "read_rate", "write_rate"))
     rows = [] if "health" in path or "parts" in path else [group]
@@ -54,7 +54,8 @@ def answer(path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of a mill whose broker, Redis and monitor answer, and a broker that never does."""
+    """Return the folder of a mill whose broker, Redis and monitor answer, and a broker that
+    never answers."""
     folder = tmp_path_factory.mktemp("ctrl-c")
     with (
         BrokerProcess(folder / "broker") as broker,
@@ -89,7 +90,7 @@ def started(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def interrupted(home: Path, shows: str, *arguments: str) -> tuple[int, str]:
-    """The exit code and all that was said of a command that is interrupted once it shows a text."""
+    """Interrupt a command once it shows a text. Return its exit code and its whole output."""
 
     def said() -> str:
         return (home / "out").read_text() + (home / "err").read_text()
@@ -153,7 +154,7 @@ def test_it_ends_with_130_while_brokers_are_silent(home: Path, command: str) -> 
 
 
 def test_a_command_that_has_hardly_begun_leaves_no_trace(home: Path) -> None:
-    """Python's own start, and all that is loaded, is longer than what some commands do."""
+    """The start of Python and the imports take longer than some commands themselves."""
     code = (
         "import os, signal, sys; sys.meta_path.insert(0, type('Finder', (), {'find_spec':"
         " lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'typer' else None}));"

@@ -1,4 +1,4 @@
-"""A cluster that exists takes the place of the mill's own brokers, as docs/kafka.md says."""
+"""An existing cluster replaces the mill's own brokers, as described in docs/kafka.md."""
 
 from pathlib import Path
 

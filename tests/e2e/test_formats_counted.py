@@ -36,7 +36,8 @@ def topic_of(name: str) -> str:
 
 
 def config(names: Sequence[str]) -> str:
-    """One broker, and for each format both inputs and a metric for each column."""
+    """Return a configuration with one broker, and for each format both inputs and a metric for
+    each column."""
     inputs = []
     for name in names:
         rule = load_formats()[name].multiline

@@ -1,4 +1,4 @@
-"""Inputs of a mill that runs, changed by saving the file: read soon, by the same process."""
+"""Inputs of a running mill are changed by saving the file: the same process applies them soon."""
 
 import json
 from collections.abc import Iterator

@@ -32,7 +32,8 @@ def chrome(tmp_path: Path) -> Iterator[Any]:
 
 
 def text_of(chrome: Any, selector: str) -> str:
-    """An element's text, read in one step: the page exchanges its elements at any moment."""
+    """Return an element's text, read in one step, because the page can replace its elements at
+    any moment."""
     script = "return document.querySelector(arguments[0])?.textContent ?? ''"
     return str(chrome.execute_script(script, selector)).strip()
 
@@ -43,7 +44,7 @@ def append(mill: TempMill, name: str, count: int) -> None:
 
 
 def committed(reading: Reading) -> dict[tuple[str, int], int]:
-    """The offsets that the stream's group has committed of a topic, by partition."""
+    """Return the offsets that the stream's group has committed for a topic, by partition."""
     rows = reading.api("lag?group=millrace-stream&topic=logs.text")
     return {(row["topic"], row["partition"]): row["committed_offset"] or 0 for row in rows}
 
@@ -86,7 +87,8 @@ def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
 
 
 def assert_at_home(chrome: Any, mill: TempMill) -> None:
-    """Check that the page asks no other host, and that policy and console report no error."""
+    """Check that the page contacts no other host, and that the content policy and the console
+    report no error."""
     home = f"127.0.0.1:{mill.ports['monitor']}"
     asked = chrome.execute_script(
         "return performance.getEntriesByType('resource').map((entry) => entry.name)"
@@ -135,7 +137,7 @@ def test_pages_are_whole_without_scripts(
 
 
 def test_each_part_that_stands_still_is_named(mill_at_work: TempMill, reading: Reading) -> None:
-    """Down is shown as down, not as 0, and which one it is."""
+    """The page shows a stopped part as down, not as 0, and names it."""
 
     def is_down(parts: list[str]) -> bool:
         return [r["part"] for r in reading.api("parts") if r["health"] != "up"] == parts

@@ -1,8 +1,8 @@
 """A newcomer's first five minutes: six logs of well-known programs, dropped into the shipped mill.
 
-Two of them are counted by the shipped configuration. The other four lie in folders that no input
-matches. `status` names each with its `detect` command, and that command makes the running mill
-count the file.
+The shipped configuration counts two of them. The other four are in folders that no input matches.
+`status` names each with its `detect` command, and that command makes the running mill count the
+file.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ TRAEFIK = """\
 
 @dataclass(frozen=True)
 class Unknown:
-    """A log that no input matches: its text, its format, and totals that one metric shows."""
+    """A log that no input matches: its text, its format, and the totals of one metric."""
 
     text: str
     line_format: str

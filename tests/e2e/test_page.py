@@ -1,6 +1,7 @@
-"""The pages in a real browser over stories of a mill: by keyboard, dark, small, frozen, scriptless.
+"""The pages in a real browser for several stories of a mill: by keyboard, dark, small, frozen,
+without scripts.
 
-The pictures in `docs/pictures` are made here, with MILLRACE_PICTURES=1.
+The pictures in `docs/pictures` are made here with MILLRACE_PICTURES=1.
 """
 
 import base64
@@ -36,7 +37,7 @@ WAIT_S = 30.0
 
 
 class Scene:
-    """The site of a story in a process of its own, so that it can be frozen."""
+    """The site of a story in a separate process, so that it can be frozen."""
 
     def __init__(self, story: str, folder: Path, *options: str) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -82,7 +83,7 @@ def run(chrome: Any, script: str, *arguments: object) -> Any:
 
 
 def unreachable_boxes(chrome: Any) -> list[str]:
-    """Boxes that scroll and that the keyboard does not reach, or that have no name."""
+    """Return scrolling boxes that the keyboard does not reach or that have no name."""
     script = """[...document.querySelectorAll('main *')].filter((box) => {
       const style = getComputedStyle(box);
       const scrolls = /auto|scroll/.test(style.overflowX + style.overflowY);
@@ -142,13 +143,13 @@ def faults_of(chrome: Any) -> list[str]:
 
 
 def check_page(chrome: Any, url: str, path: str, width: int, *, with_axe: bool = False) -> None:
-    """One page as it is for eyes, fingers, keys and screen readers."""
+    """Check one page for everyone: by view, touch, keyboard and screen reader."""
     chrome.get(url + path)
     check_shown(chrome, path, width, with_axe=with_axe)
 
 
 def check_shown(chrome: Any, path: str, width: int, *, with_axe: bool) -> None:
-    """The page that is open."""
+    """Check the open page."""
     if with_axe:
         assert violations(chrome) == [], path
     assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
@@ -308,7 +309,8 @@ WHOLE = {
 
 
 def outline(chrome: Any) -> list[str]:
-    """Return the visible structure of a page: headings, columns, charts; no value that moves."""
+    """Return the visible structure of a page: headings, columns and charts, without changing
+    values."""
     script = """[...document.querySelectorAll('main h2, main h3, main th[scope=col], main .chart, '
       + 'main summary, main .station, main form')]
       .filter((one) => one.checkVisibility())
@@ -438,7 +440,7 @@ def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> N
 
 
 def test_pictures(tmp_path: Path, chrome: Any) -> None:
-    """Every picture is made each time; MILLRACE_PICTURES=1 keeps them."""
+    """Every picture is made each time. MILLRACE_PICTURES=1 keeps them."""
     chrome.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
     shots = [

@@ -1,7 +1,7 @@
-"""The commands of README.md and docs/, typed in one mill as they stand.
+"""The commands of README.md and docs/, typed in one mill as they are.
 
-The tutorial comes first, as a newcomer would begin: a log that rotates, JSON in one file and stack
-traces in the other. Then the same files go on rotating, and each line must count exactly once.
+The tutorial comes first, as for a newcomer: a log that rotates, JSON in one file and stack traces
+in the other. Then the same files continue to rotate, and each line must count exactly once.
 """
 
 import json
@@ -58,7 +58,8 @@ def test_the_tutorial_does_what_it_says(made: Rig) -> None:
 
 
 def test_the_tutorials_log_goes_on_rotating_and_counts_exactly(made: Rig) -> None:
-    """Follows the tutorial: its inputs and metrics count what the application writes next."""
+    """This follows the tutorial: its inputs and metrics count the lines that the application
+    writes next."""
     reading = Reading(made.mill)
     shop = made.root / "var" / "tmp" / "shop"
     metrics = {"orders_by_status": "status", "orders_top_path": "path", "shop_by_level": "level"}
@@ -95,7 +96,7 @@ def rotate(file: Path) -> None:
 
 
 def write_orders(file: Path, dice: random.Random) -> dict[str, Counter[str]]:
-    """Write lines of JSON; return how often each status and each path occurs."""
+    """Write lines of JSON. Return how often each status and each path occurs."""
     counts: dict[str, Counter[str]] = {"status": Counter(), "path": Counter()}
     with file.open("w") as out:
         for _ in range(ORDERS):
@@ -114,7 +115,7 @@ def write_orders(file: Path, dice: random.Random) -> dict[str, Counter[str]]:
 
 
 def write_events(file: Path, dice: random.Random, number: int) -> Counter[str]:
-    """Write events, a third of them with a stack trace; return how often each level occurs."""
+    """Write events, a third of them with a stack trace. Return how often each level occurs."""
     levels: Counter[str] = Counter()
     with file.open("w") as out:
         for place in range(EVENTS):
@@ -138,7 +139,7 @@ def an_access_log(made: Rig) -> None:
 
 
 def a_log_with_traces(made: Rig) -> None:
-    """The log of which docs/detect.md shows the report."""
+    """Write the log whose report docs/detect.md shows."""
     lines: list[str] = []
     number = 0
     while len(lines) < 10_000:

@@ -1,4 +1,4 @@
-"""`stream recount` beside a real stream: how far it is as lines without a terminal, and Ctrl-C."""
+"""`stream recount` with a real stream: progress lines without a terminal, and Ctrl-C."""
 
 import os
 import re
@@ -35,7 +35,7 @@ PROGRESS = re.compile(r"by_path: ([\d,]+) of 4,000 offsets.* \((\d+) s\)")
 
 @pytest.fixture
 def stream(tmp_path: Path, mysql_server: MySqlServer) -> Iterator[StreamProcess]:
-    """A stream that has counted all lines by status."""
+    """Run a stream that has counted all lines by status."""
     sinks = SinksSettings(mysql=mysql_server.new_database(), redis=None)
     patch = f"import stream.recount as r; r.OFFSETS_AT_ONCE = {AT_ONCE}"
     run = "from stream.__main__ import main; raise SystemExit(main())"
@@ -67,7 +67,7 @@ def counted(server: MySqlServer, database: MySqlSettings | None, metric: str) ->
 
 
 def config(stream: StreamProcess) -> dict[str, Any]:
-    """The file of a mill whose broker and MySQL are those of the test."""
+    """Return the file of a mill with the broker and MySQL of the test."""
     database = stream.sinks.mysql
     assert database is not None
     server = database.model_dump(mode="json", include={"host", "port", "user", "database"})
@@ -80,7 +80,7 @@ def config(stream: StreamProcess) -> dict[str, Any]:
 
 
 def recount(home: Path) -> subprocess.Popen[str]:
-    """The command, which tells how far it is sooner and more often than it does otherwise."""
+    """Start the command with a shorter interval of progress lines."""
     patch = "import appliance.cli.progress as p; p.FIRST_AFTER_S, p.LINE_EVERY_S = 0.1, 0.2"
     run = "from appliance.cli.app import run_main; run_main()"
     return subprocess.Popen(
@@ -96,7 +96,7 @@ def recount(home: Path) -> subprocess.Popen[str]:
 
 
 def next_progress(process: subprocess.Popen[str]) -> re.Match[str]:
-    """The next line that says how far it is."""
+    """Return the next progress line."""
     assert process.stderr is not None
     for text in process.stderr:
         if found := PROGRESS.fullmatch(text.rstrip("\n")):

@@ -1,7 +1,7 @@
-"""A whole mill with three brokers, of which two are killed with -9 while lines are counted.
+"""A whole mill with three brokers, two of which are killed with -9 while lines are counted.
 
-Every line is in its topic once and in its file's order, MySQL and Redis hold exactly what was
-written, and the page says which broker is down.
+Every line is in its topic once and in its file's order. MySQL and Redis contain exactly what was
+written, and the page names the broker that is down.
 """
 
 import signal
@@ -51,12 +51,12 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": servers})
 
     def leader(self) -> str:
-        """The broker that leads the first partition of the lines."""
+        """Return the broker that leads the first partition of the lines."""
         topic = self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC]
         return f"broker-{topic.partitions[0].leader}"
 
     def controller(self) -> str:
-        """The broker that has the controller, when all of them say the same."""
+        """Return the broker that is the controller if all brokers name the same one."""
 
         def named() -> Any:
             ports = range(self.mill.ports["broker_status"], self.mill.ports["broker_status"] + 3)
@@ -82,9 +82,9 @@ def passed_ms(condition: Callable[[], Any], what: str) -> int:
 
 
 def own_topics(cluster: Cluster) -> dict[str, Any]:
-    """The mill's own topics by name; empty until all of them exist.
+    """Return the mill's own topics by name, or nothing until all of them exist.
 
-    The topic of group offsets is made at the first commit of a group, which can come after the
+    The topic of group offsets is created at the first commit of a group, which can come after the
     first counted lines.
     """
     topics = cluster.admin.list_topics(timeout=10).topics

@@ -1,7 +1,7 @@
 """The mill in containers: dropped files are counted, and the counts survive down and up.
 
-Slow, and on the mill's own ports, since those are what compose publishes: it skips where there is
-no engine or a port is taken.
+This test is slow and uses the mill's own ports, because compose publishes those. It is skipped if
+there is no container engine or a port is in use.
 """
 
 import os
@@ -28,9 +28,9 @@ COUNTED_S = 240.0
 
 
 class Containers:
-    """A copy of this tree as a fresh clone has it, and its containers in their own compose project.
+    """A copy of this tree as in a fresh clone, and its containers in a separate compose project.
 
-    There is no `.cache` in it, and `build` uses no layer of an earlier build.
+    It has no `.cache`, and `build` uses no layer of an earlier build.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class Containers:
         os.chmod(folder, 0o755)
 
     def compose(self, *arguments: str) -> str:
-        """One compose command; its output."""
+        """Run one compose command. Return its output."""
         done = subprocess.run(
             ["docker", "compose", "--project-name", "millrace-test", *arguments],
             cwd=self.folder,
@@ -56,7 +56,7 @@ class Containers:
         return done.stdout
 
     def build(self) -> None:
-        """Build both images from nothing, as the first `up` of a fresh clone does."""
+        """Build both images without a cache, as the first `up` of a fresh clone does."""
         self.compose("build", "--no-cache", "init", "stream")
 
 
@@ -108,7 +108,8 @@ def test_containers_count_and_keep(containers: Containers) -> None:
 
 
 def test_a_killed_broker_of_three_changes_no_count(containers: Containers) -> None:
-    """`docker kill` counts as stopped by hand: the broker stays away until it is asked for."""
+    """After `docker kill` a container counts as stopped by hand, so the broker stays away until
+    it is started."""
     log = shared_log("apache_access.log")
     containers.compose("build", "init", "stream")
     containers.compose("up", "--detach", "--wait")

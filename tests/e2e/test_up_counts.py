@@ -1,7 +1,8 @@
-"""The whole mill, as a user meets it: files dropped, counts read in Redis and MySQL, up and down.
+"""The whole mill as a user sees it: files are dropped, counts are read in Redis and MySQL, up and
+down.
 
-The expected figures were counted with other tools (see the shared logs' own notes). Counts are
-compared only when everything that was dropped has been merged, which the ledger tells.
+The expected numbers were counted with other tools (see the notes of the shared logs). Counts are
+compared only when the ledger shows that everything dropped has been merged.
 """
 
 import json
@@ -50,14 +51,14 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
 
 
 def in_redis(mill: TempMill, key: str) -> dict[str, str]:
-    """A key as a stranger reads it, without a password."""
+    """Return a key as read without a password."""
     with redis.Redis(port=mill.ports["redis"], decode_responses=True) as client:
         found: dict[str, str] = client.hgetall(key)
         return found
 
 
 def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
-    """Rows as the reader sees them."""
+    """Return rows that the reader sees."""
     connection = pymysql.connect(
         host="127.0.0.1",
         port=mill.ports["mysql"],
@@ -112,7 +113,7 @@ def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
 
 
 def test_windows_hold_what_the_lines_say(mill: TempMill) -> None:
-    """Every minute of an old file stands in MySQL, counted by its own time stamps."""
+    """Every minute of an old file is in MySQL, counted by the timestamps in its lines."""
     log = shared_log("apache_access.log")
     test_file = mill.home.folder / "watched" / "access" / "again.log"
     if not test_file.exists():
@@ -219,7 +220,7 @@ def test_everything_is_healthy_and_says_so(mill: TempMill) -> None:
 
 
 def test_spark_keeps_its_temporary_files_in_the_mills_folder(mill: TempMill) -> None:
-    """A driver killed with -9 cleans up nothing; the next one empties this folder."""
+    """A driver killed with -9 removes nothing. The next driver empties this folder."""
     scratch = mill.home.folder / "data" / "stream" / "scratch"
     kinds = {path.name.split("-")[0] for path in scratch.iterdir()}
     assert {"blockmgr", "spark"} <= kinds

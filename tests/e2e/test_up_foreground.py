@@ -1,4 +1,4 @@
-"""`up --foreground` as a process: a service manager's child that ends with its mill."""
+"""`up --foreground` as a process: a child of a service manager that ends with its mill."""
 
 import signal
 import socket
@@ -37,8 +37,7 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 @contextmanager
 def in_front(mill: TempMill) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """Start the command and yield it with the socket on which a service manager gets its
-    notices."""
+    """Start the command. Yield it with the socket on which a service manager gets its notices."""
     path = mill.home.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))

@@ -1,4 +1,4 @@
-"""`up`, `down` and `status` with real brokers and databases, and everything that may be wrong."""
+"""`up`, `down` and `status` with real brokers and databases, and all kinds of faults."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The supervisor with real, small, badly behaved processes."""
+"""The supervisor with real, small processes that misbehave."""
 
 import json
 import os
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 
 class FakeMill:
-    """One supervisor over fake parts in a folder of its own."""
+    """One supervisor with fake parts in a separate folder."""
 
     def __init__(self, folder: Path, spec: list[dict[str, Any]]) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
@@ -271,7 +271,7 @@ def test_stale_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_command_in_a_very_deep_folder(tmp_path: Path) -> None:
-    """A socket's name holds about a hundred bytes; the folder may be longer."""
+    """A socket's name has at most about a hundred bytes, but the folder's path may be longer."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     with fake_mill(deep, {"name": "a"}) as mill:
@@ -280,7 +280,7 @@ def test_a_command_in_a_very_deep_folder(tmp_path: Path) -> None:
 
 
 def test_a_restart_after_many_crashes_is_not_held_against_the_part(tmp_path: Path) -> None:
-    """Four crashes of days ago, and of another part at this moment, say nothing about a restart."""
+    """Four crashes some days ago, or crashes of another part now, do not count for a restart."""
     with fake_mill(tmp_path, {"name": "a"}, {"name": "b", "modes": ["exit=1"]}) as mill:
         mill.wait_healthy()
         for count in range(1, lifecycle.CRASHES_TO_GIVE_UP + 1):

@@ -30,7 +30,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    """One mill for all tests; a test that finds it down brings it up."""
+    """Return one mill for all tests. A test that finds it stopped starts it."""
     with temp_mill(tmp_path_factory.mktemp("three") / "mill") as made:
         made.write_config(THREE)
         yield made
@@ -46,7 +46,7 @@ def states(mill: TempMill) -> dict[str, str]:
 
 @contextmanager
 def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]]:
-    """Collect the brokers in one of these states, each time that the set changes."""
+    """Collect the brokers in one of these states each time that the set changes."""
     seen: list[frozenset[str]] = []
     is_over = threading.Event()
 
@@ -123,7 +123,7 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
 
 
 def controller(mill: TempMill) -> str:
-    """The broker that is the active controller."""
+    """Return the broker that is the active controller."""
 
     def active() -> str | None:
         addresses = {
@@ -144,7 +144,7 @@ def turns_that_end_with(last: str) -> list[set[str]]:
 
 
 class Writer(threading.Thread):
-    """Writes numbers with acks=all until it is stopped; keeps what went wrong."""
+    """Writes numbers with acks=all until it is stopped, and stores errors."""
 
     def __init__(self, mill: TempMill, topic: str) -> None:
         super().__init__()

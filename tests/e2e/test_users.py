@@ -1,4 +1,5 @@
-"""A mill whose TLS listener requires a login: its users, its clients, and no secret left behind."""
+"""A mill whose TLS listener requires a login: its users, its clients, and no secret left in
+files."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ CANARY = "canary of a password"
 
 
 def reached(mill: TempMill, port: int, password: str) -> int:
-    """The number of brokers that a client finds, which trusts the copy of the CA for clients."""
+    """Return the number of brokers that a client finds. It trusts the copy of the CA for
+    clients."""
     trusting = TlsSettings(ca=str(mill.home.data / "ca.pem"))
     return brokers_found(f"localhost:{port}", trusting, LoginSettings("shop", password))
 

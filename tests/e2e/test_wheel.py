@@ -1,6 +1,7 @@
 """The wheel, installed into an empty virtual environment: the command, a broker, the collector.
 
-What a person does who has no clone: install, ask, start a broker, read files into it, read it back.
+The test does what a user without a clone does: install, ask for help, start a broker, read files
+into it, and read them back.
 """
 
 import json
@@ -37,7 +38,8 @@ ports: {{host: {0}, mill: {1}, broker: {2}, broker_status: {3}, collector: {4}}}
 
 
 class InstalledMillrace:
-    """An installed Millrace: its own virtual environment, its own home, nothing of the clone."""
+    """An installed Millrace with a separate virtual environment and home, and nothing of the
+    clone."""
 
     def __init__(self, environment: Path, folder: Path) -> None:
         self.command = environment / "bin" / "millrace"
@@ -50,7 +52,7 @@ class InstalledMillrace:
         self.config = CONFIG.format(*range(ports, ports + 5))
 
     def run(self, *arguments: str, data: str = "") -> "subprocess.CompletedProcess[str]":
-        """Run one command from a folder that has nothing of ours."""
+        """Run one command from a folder without any of our files."""
         return subprocess.run(
             [self.command, *arguments],
             cwd=self.folder,
@@ -63,7 +65,7 @@ class InstalledMillrace:
 
     @contextmanager
     def broker(self) -> Iterator[None]:
-        """A broker that runs as long as the block."""
+        """Run a broker while the block runs."""
         log = self.folder / "broker.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -88,7 +90,7 @@ class InstalledMillrace:
 
 
 def pip(environment: Path, *arguments: str) -> None:
-    """Run pip of an environment."""
+    """Run pip in an environment."""
     done = subprocess.run(
         [environment / "bin" / "python", "-m", "pip", "--quiet", *arguments],
         capture_output=True,

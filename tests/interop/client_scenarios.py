@@ -1,4 +1,4 @@
-"""Guarantees of our client on any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our client with any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Killable(Protocol):
-    """A server process that keeps its ports and data."""
+    """A server process that keeps its ports and data when it is killed and started again."""
 
     def kill9(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Killable(Protocol):
 async def read_all(
     cluster: Cluster, tps: list[TopicPartition], count: int, deadline_s: float = 30.0
 ) -> dict[TopicPartition, list[bytes | None]]:
-    """Read partitions from their start until `count` records are there."""
+    """Read partitions from their start until `count` records have arrived."""
     fetcher = Fetcher(cluster)
     fetcher.assign(dict.fromkeys(tps, EARLIEST_TIMESTAMP))
     values: dict[TopicPartition, list[bytes | None]] = {tp: [] for tp in tps}
@@ -131,7 +131,8 @@ async def administration(cluster: Cluster) -> None:
 async def until_retained(
     admin: Admin, resource: ConfigResource, value: str | None, *, is_default: bool
 ) -> None:
-    """Apache Kafka answers when its controller knows; its broker learns a moment later."""
+    """Wait, because Apache Kafka answers when its controller knows a change, and its broker
+    learns it later."""
     async with asyncio.timeout(20):
         while True:
             configs = await admin.describe_configs([resource], ["retention.ms"])
@@ -210,7 +211,7 @@ async def a_full_buffer_makes_senders_wait(cluster: Cluster) -> None:
 async def load_with_kills(
     cluster: Cluster, broker: Killable, rng: random.Random, kills: int
 ) -> None:
-    """Records flow while the server is killed and started again; then everything is compared."""
+    """Send and read records while the server is killed and restarted. Then compare everything."""
     await Admin(cluster).ensure_topics([TopicSpec("load", partitions=3)])
     producer = Producer(cluster, linger_ms=2)
     await producer.start()

@@ -1,7 +1,7 @@
-"""The broker that our `kafka-*` commands and Kafka's own are asked on, with a bit of everything.
+"""The broker on which our `kafka-*` commands and Kafka's own run, with data of every kind.
 
-Groups with members and without, transactions that are open, ended and to be ended by force, topics
-with each kind of record, and copies of log files, whole and damaged.
+It has groups with and without members, and transactions that are open, ended or to be aborted by a
+command. It has topics with each kind of record, and copies of log files, both whole and damaged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BATCHES = 5
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The broker, Kafka's tools, and the files that both are given."""
+    """The broker, Kafka's tools, and the files that both sets of tools get."""
 
     broker: BrokerProcess
     tools: KafkaTools
@@ -66,7 +66,7 @@ class Stage:
         return _ended(command, stdin)
 
     def path(self, name: str) -> str:
-        """A file by its name in a call: a segment's stands in a folder of its own."""
+        """Return the file that a call names. A segment's file is in a separate folder."""
         stem, _, suffix = name.rpartition(".")
         if suffix in ("snapshot", "checkpoint"):
             (found,) = (self.files / stem).glob(f"*.{suffix}")
@@ -85,7 +85,7 @@ def _ended(command: list[str], stdin: str) -> tuple[int, str, str]:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Stage]:
-    """A broker with a bit of everything, and copies of its files."""
+    """Yield a broker with data of every kind, and copies of its files."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "log.index.interval.bytes": 64,
@@ -144,7 +144,7 @@ def _write_plans(stage: Stage) -> None:
 
 
 def _fill(stage: Stage) -> None:
-    """Records with keys, headers and nulls; a group that has read some; a transaction."""
+    """Write records with keys, headers and nulls. Let a group read some, and run a transaction."""
     command = [sys.executable, "-m", "appliance"]
     broker = ["-b", stage.broker.bootstrap]
     for partition, lines in (("0", "a:1\nb:2\nc:3\n"), ("1", "d:4\ne:5\nf:6\n")):
@@ -179,7 +179,7 @@ def _transactional(bootstrap: str, name: str) -> Producer:
 
 
 def _end_transactions(bootstrap: str) -> None:
-    """Commit a transaction and abort another, in a topic of their own."""
+    """Commit a transaction and abort another in a separate topic."""
     producer = _transactional(bootstrap, "ended")
     producer.produce("ended", b"kept", partition=0)
     producer.commit_transaction(DEADLINE_S)
@@ -203,7 +203,7 @@ def _open_transactions(bootstrap: str, clients: ExitStack) -> None:
 
 
 def _join(bootstrap: str, clients: ExitStack) -> None:
-    """A group of two members, which has committed, and one of a static member."""
+    """Create a group of two members that has committed, and a group with a static member."""
     members = []
     for group, topics, options in (
         ("live", ["logs", "plain"], {"client.id": "one"}),
@@ -232,7 +232,7 @@ def _join(bootstrap: str, clients: ExitStack) -> None:
 
 
 def _copy_segments(stage: Stage) -> None:
-    """Log files as the broker left them at its stop, and some that were damaged since."""
+    """Copy log files of the stopped broker, and damage some of the copies."""
     for source, name in (
         ("logs-0", "logs-0"),
         ("transactions-0", "transactions-0"),
@@ -254,7 +254,8 @@ def _copy_segments(stage: Stage) -> None:
 
 
 def _without_zeros(path: Path) -> None:
-    """Cut a copy behind its last batch: at the zeros of a log in use Kafka's tool gives up."""
+    """Truncate a copy behind its last batch, because Kafka's tool stops at the zeros of a log in
+    use."""
     batches = Batches(memoryview(path.read_bytes()))
     assert all(batch.is_valid for batch in batches)
     assert batches.fault is None
@@ -262,7 +263,8 @@ def _without_zeros(path: Path) -> None:
 
 
 def _damage(stage: Stage) -> None:
-    """Copies of one log: torn, with a byte turned, with a batch too few, with another's index."""
+    """Make copies of one log: torn, with a changed byte, without one batch, with the index of
+    another log."""
     whole = Path(stage.path("batches-0.log")).read_bytes()
     starts = [batch.position for batch in Batches(memoryview(whole))]
     assert len(starts) == BATCHES

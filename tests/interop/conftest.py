@@ -1,8 +1,8 @@
 """Fail a test when an unmodified client logs a warning, because that is a defect of the broker.
 
-A module asks for it with `pytest.mark.usefixtures("no_complaints")`. A test that provokes
-complaints itself, by killing the broker or fencing a member, names them:
-`@pytest.mark.provokes("pattern", ...)`.
+A module enables this with `pytest.mark.usefixtures("no_complaints")`. A test that causes complaints
+on purpose, by killing the broker or fencing a member, names them: `@pytest.mark.provokes("pattern",
+...)`.
 """
 
 import gc
@@ -38,7 +38,7 @@ def no_complaints(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> Iterator[None]:
-    """Fail for every warning of a client that the test has not provoked."""
+    """Fail for every warning of a client that the test has not caused on purpose."""
     provoked = [ITS_OWN]
     if "servers" in request.fixturenames and request.getfixturevalue("servers").size > 1:
         provoked.append(LATE)
@@ -66,7 +66,7 @@ def no_complaints(
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
-    """A CA of the module's own, for brokers with TLS."""
+    """Return a CA for this module's brokers with TLS."""
     return new_test_authority(tmp_path_factory.mktemp("tls"))
 
 
@@ -79,7 +79,8 @@ THREE = pytest.param(3, id="three", marks=pytest.mark.slow)
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcesses]:
-    """One broker, then three of them that replicate as a mill has them: no client may care.
+    """Run one broker, and then three that replicate as in a mill. No client may notice a
+    difference.
 
     A module adds settings of the brokers with `SETTINGS`.
     """

@@ -1,4 +1,4 @@
-"""Guarantees of our consumer on any cluster: scenarios for our broker and for Apache Kafka."""
+"""Guarantees of our consumer with any cluster: scenarios for our broker and for Apache Kafka."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,8 @@ GROUP: dict[str, Any] = {
 
 
 async def a_topic(cluster: Cluster, name: str, partitions: int, records_each: int) -> None:
-    """A topic whose partitions hold the records b"0", b"1", ... with these as timestamps too."""
+    """Create a topic whose partitions have the records b"0", b"1", ... with the same numbers as
+    timestamps."""
     await Admin(cluster).ensure_topics([TopicSpec(name, partitions=partitions)])
     await produce(cluster, name, partitions, range(records_each))
 
@@ -63,7 +64,7 @@ def partitions_of(name: str, count: int) -> frozenset[TopicPartition]:
 
 
 async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
-    """Poll until a condition is true that has no notification."""
+    """Poll until a condition without a notification is true."""
     try:
         async with asyncio.timeout(deadline_s):
             while not condition():
@@ -73,7 +74,7 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30
 
 
 class Reader:
-    """A consumer with a task that keeps reading, and everything that happened to it."""
+    """A consumer with a task that keeps reading, and the record of its events."""
 
     def __init__(self, cluster: Cluster, group_id: str, **settings: Any) -> None:
         self.consumer = Consumer(cluster, ConsumerSettings(group_id, **(GROUP | settings)))
@@ -89,7 +90,7 @@ class Reader:
         return self
 
     async def stop(self, *, silently: bool = False) -> None:
-        """Close in an orderly way, or vanish as a killed process does."""
+        """Close in an orderly way, or disappear like a killed process."""
         assert self._task is not None
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -141,7 +142,7 @@ async def one_member_reads_everything(cluster: Cluster) -> None:
 
 
 def members_share(assignor: str) -> Callable[[Cluster], Awaitable[None]]:
-    """Members join and leave in an orderly way, and no partition has two owners."""
+    """Let members join and leave in an orderly way. No partition may have two owners."""
 
     async def scenario(cluster: Cluster) -> None:
         topic = f"shared-{assignor}"

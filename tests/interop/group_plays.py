@@ -1,4 +1,4 @@
-"""Members of a group played on the wire, one connection each, and what the broker says to them."""
+"""Scripted group members on separate connections, and the broker's responses to them."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ TOPIC = "played"
 
 
 class Player:
-    """One member with a connection of its own."""
+    """One member with a separate connection."""
 
     def __init__(self, stage: "Stage", name: str, instance: str | None) -> None:
         self.stage = stage
@@ -63,8 +63,8 @@ class Player:
         self.parked = "join"
 
     def sync(self, version: int = 5, **changes: Any) -> None:
-        """Send SyncGroup without waiting for the answer; the leader gives each member a share of
-        its name."""
+        """Send SyncGroup without waiting for the response. The leader gives each member an
+        assignment with its name."""
         shares = [
             SyncGroupRequestAssignment(member_id=one.member_id, assignment=one.name.encode())
             for one in self.stage.players.values()
@@ -82,7 +82,7 @@ class Player:
         self.parked = "sync"
 
     def hear(self) -> None:
-        """Read the answer of what was sent last."""
+        """Return the response to the last request."""
         answer = self.client.receive()
         code = ErrorCode(answer.error_code)
         if self.parked == "sync":
@@ -139,7 +139,7 @@ class Player:
 
 
 class Stage:
-    """One play before one broker."""
+    """One play on one broker."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.bootstrap = bootstrap
@@ -154,7 +154,7 @@ class Stage:
         return player
 
     def name_of(self, member_id: str) -> str:
-        """A member id without its random part, counted in the order of appearance."""
+        """Return a member id without its random part, numbered in the order of appearance."""
         if len(member_id) <= 37:
             return member_id
         return self.ids.setdefault(member_id, f"{member_id[:-37]}#{len(self.ids)}")
@@ -217,7 +217,8 @@ class Stage:
 
 
 def settle(stage: Stage, *players: Player) -> None:
-    """Let these players form a generation and take their shares; the first of them leads."""
+    """Let these players form a generation and get their assignments. The first one is the
+    leader."""
     first, *others = players
     for player in players:
         if not player.member_id and player.instance is None:
@@ -258,7 +259,7 @@ def beat(player: Player) -> ErrorCode:
 
 
 def prepare(bootstrap: str, *groups: str) -> None:
-    """Make the topic, and wait until the coordinator has loaded these groups."""
+    """Create the topic, and wait until the coordinator has loaded these groups."""
     with WireClient(bootstrap) as client:
         create(client, TOPIC, 2)
         for group in groups:

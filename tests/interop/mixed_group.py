@@ -1,6 +1,6 @@
-"""Groups of several client families: ours, librdkafka, kafka-python and aiokafka.
+"""Groups with members of several client libraries: ours, librdkafka, kafka-python and aiokafka.
 
-The group's leader, of whatever family, assigns for the others, so each must read what others write.
+The group's leader assigns for all members, so each library must read what the others write.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ AIOKAFKA = {"range": AiokafkaRange, "roundrobin": AiokafkaRobin}
 
 
 class Member:
-    """The state of a member as a scenario sees it, for every client family."""
+    """The state of a member in a scenario, for every client library."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int]] = set()
@@ -78,7 +78,7 @@ class Ours(Member):
 
 
 class PollingMember(Member):
-    """A client with a blocking poll, in a thread of its own."""
+    """A client with a blocking poll, in a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, assignor: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class PollingMember(Member):
         self._thread.start()
 
     def look(self) -> None:
-        """The thread keeps everything up to date."""
+        """Do nothing, because the thread keeps everything up to date."""
 
     def run(self) -> None:
         raise NotImplementedError
@@ -153,7 +153,7 @@ class KafkaPython(PollingMember):
 
 
 class Java(PollingMember):
-    """Java's own client, as Kafka's verifiable consumer: one JSON object a line."""
+    """Java's own client, as Kafka's verifiable consumer, which prints one JSON object per line."""
 
     ASSIGNORS = MappingProxyType(
         {
@@ -245,7 +245,7 @@ Family = Callable[[Cluster, str, str], Any]
 
 
 def mixed(assignor: str, *families: Family) -> Callable[[Cluster], Awaitable[None]]:
-    """Members of these families join in this order; the first of them leads."""
+    """Let members of these libraries join in this order. The first one is the leader."""
     names = "_".join(getattr(family, "__name__", "").lower() for family in families)
 
     async def scenario(cluster: Cluster) -> None:

@@ -1,8 +1,8 @@
-"""`python -m tests.interop.monitor_load GROUPS PARTITIONS [SECONDS]`: what a large cluster costs.
+"""The cost of a large cluster: `python -m tests.interop.monitor_load GROUPS PARTITIONS [SECONDS]`.
 
-A broker and a monitor of their own; every group has committed in every partition of one topic, and
-moves on in turn while the monitor is measured: its processor time and its memory, as the kernel
-counts them, first until every group is judged, then afterwards.
+It starts a broker and a monitor. Every group has committed in every partition of one topic, and the
+groups advance in turn during the measurement. It measures the monitor's processor time and memory
+as the kernel counts them: first until every group has a status, and then afterwards.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Return the processor time of a process so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / TICKS_A_SECOND
 
@@ -55,7 +55,8 @@ def produce(bootstrap: str, partitions: int) -> None:
 
 
 async def commit(bootstrap: str, groups: int, partitions: int, until_s: float) -> None:
-    """All groups in turn, each a little further every time, until then; at least once."""
+    """Commit for all groups in turn, each a little further every time, until the deadline and at
+    least once."""
     cluster = Cluster(bootstrap, client_id="load")
     await cluster.start()
     offset = 1
@@ -75,7 +76,7 @@ async def commit(bootstrap: str, groups: int, partitions: int, until_s: float) -
 
 
 async def create(bootstrap: str, partitions: int) -> None:
-    """The one topic."""
+    """Create the only topic."""
     cluster = Cluster(bootstrap, client_id="load")
     await cluster.start()
     await Admin(cluster).create_topics([TopicSpec(TOPIC, partitions, 1)])
@@ -83,7 +84,7 @@ async def create(bootstrap: str, partitions: int) -> None:
 
 
 def main(groups: int, partitions: int, seconds: float) -> None:
-    """Measure once and print."""
+    """Measure once and print the result."""
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder)) as broker:
         asyncio.run(create(broker.bootstrap, partitions))
         produce(broker.bootstrap, partitions)

@@ -32,7 +32,7 @@ def has_connector() -> bool:
 
 @cache
 def spark() -> SparkSession:
-    """The session of this test process, with the stream's own settings."""
+    """Return the Spark session of this test process, with the stream's own settings."""
     folder = Path(mkdtemp(prefix="millrace-spark-"))
     settings = StreamSettings.model_validate(
         {
@@ -60,7 +60,7 @@ def frame(
     start: int = 0,
     partition: int = 0,
 ) -> DataFrame:
-    """Lines as Spark's Kafka source would give them, for one task."""
+    """Return lines in the form of Spark's Kafka source, for one task."""
     return (
         spark()
         .createDataFrame(_rows(lines, topic, file, start, partition), COLUMNS_DDL)
@@ -69,7 +69,7 @@ def frame(
 
 
 def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
-    """Like `frame`, but with the lines, in order, divided among some tasks."""
+    """Return the same as `frame`, but with the lines divided in order among several tasks."""
     rows = spark().sparkContext.parallelize(_rows(lines, "logs.t", "t/t.log", 0, 0), tasks)
     return spark().createDataFrame(rows, COLUMNS_DDL)
 
@@ -101,7 +101,7 @@ def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) ->
 
 
 def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the one input `t` over the topic `logs.t`."""
+    """Return a configuration with one input `t` for the topic `logs.t`."""
     return {
         "from": {"t": {"topic": "logs.t", **input_section}},
         "defaults": {"windows": ["all"]},
@@ -110,7 +110,8 @@ def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[s
 
 
 def keys(counts: BatchCounts, metric: str) -> dict[Any, int]:
-    """key → count of one metric; the bare value for a key of one column, () for none."""
+    """Return the counts of one metric by key. The key of a single column is its bare value, and
+    () means no key."""
     found: dict[Any, int] = {}
     for row in counts.rows:
         if row.metric == metric:
@@ -120,7 +121,7 @@ def keys(counts: BatchCounts, metric: str) -> dict[Any, int]:
 
 
 def reasons(counts: BatchCounts) -> dict[str, int]:
-    """reason → count of what did not parse."""
+    """Return the number of lines that were not parsed, by reason."""
     found: dict[str, int] = {}
     for row in counts.unparsed:
         found[row.reason] = found.get(row.reason, 0) + row.count

@@ -1,4 +1,4 @@
-"""The database as SQL: every value as it was, of one moment, into another server's tables."""
+"""The database as SQL: every value of one moment, unchanged, in the tables of another server."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def everything(settings: MySqlSettings) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def fill(settings: MySqlSettings) -> None:
-    """Our own tables, a view, and values of every kind in them."""
+    """Create tables and a view with values of every kind."""
     connection = connect(settings)
     with connection.cursor() as cursor:
         prepare(cursor)

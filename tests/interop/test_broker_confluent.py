@@ -1,4 +1,4 @@
-"""librdkafka, by way of confluent-kafka and kcat, unmodified, against our broker."""
+"""Unmodified librdkafka, through confluent-kafka and kcat, with our broker."""
 
 import importlib
 import shutil
@@ -108,7 +108,7 @@ def test_large_batches_leave_by_sendfile(broker: BrokerProcess) -> None:
 
 
 def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
-    """This holds also when it asks for metadata behind its waiting fetch, as at Kafka's."""
+    """This holds even if it requests metadata behind its waiting fetch, as with Kafka's broker."""
     produce_all(broker, "idle", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "idle",
                 "auto.offset.reset": "earliest",
@@ -127,7 +127,8 @@ def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
 
 
 def test_a_waiting_consumer_that_asks_for_offsets_gets_them_at_once(broker: BrokerProcess) -> None:
-    """Spark's connector asks so for the partition that its own fetch waits for (decision 0055)."""
+    """Spark's connector sends such a request for the partition of its own waiting fetch
+    (decision 0055)."""
     produce_all(broker, "asked", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "asker",
                 "fetch.wait.max.ms": 50_000}  # fmt: skip

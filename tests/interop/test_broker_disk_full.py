@@ -26,7 +26,7 @@ SIZE = "8m"
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own that is full soon."""
+    """A separate file system that is soon full."""
     folder = tmp_path / "small"
     folder.mkdir()
     if os.geteuid() != 0:
@@ -52,7 +52,7 @@ def send(client: WireClient, topic: str, value: bytes) -> ErrorCode:
 
 
 def fill(folder: Path) -> Path:
-    """Take all the room there is."""
+    """Use all free space."""
     path = folder / "fill"
     with path.open("wb", buffering=0) as file:
         try:

@@ -151,7 +151,7 @@ def test_a_parked_fetch_is_dropped_and_what_is_behind_it_is_done(
 def test_others_have_their_turns_beside_a_long_backlog(
     broker: BrokerProcess, client: WireClient
 ) -> None:
-    """Batches that must be opened: each takes a good part of a turn."""
+    """The batches must be decompressed, and each takes a large part of a turn."""
     create(client, "packed", cleanup_policy="compact")
     batch = batch_of([b"v" * 10] * PACKED_RECORDS, codec=Codec.GZIP)
     request = produce_request("packed", batch, required_acks=0)

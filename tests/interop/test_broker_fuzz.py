@@ -1,6 +1,8 @@
-"""Hostile input on live sockets: the broker stays up, serves others, does not grow, does not stall.
+"""Hostile input on live sockets: the broker stays up, serves other clients, does not grow and does
+not stall.
 
-20,000 frames here; a million as a slow test, or as many as MILLRACE_FUZZ_FRAMES says.
+The normal test sends 20,000 frames. The slow test sends a million, or the number in
+MILLRACE_FUZZ_FRAMES.
 """
 
 import math
@@ -72,7 +74,7 @@ def memory_mib(pid: int, field: str = "VmRSS:") -> float:
 
 
 class Companion:
-    """A thread beside the fire; what goes wrong in it goes wrong in the test."""
+    """A thread that runs beside the attack. An exception in it fails the test."""
 
     def __init__(self) -> None:
         self._ends = threading.Event()
@@ -101,7 +103,7 @@ class Companion:
 
 
 class Watch(Companion):
-    """The times when this process, or the broker's loop, got no processor."""
+    """The times when this process or the broker's loop got no processor."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
@@ -122,7 +124,8 @@ class Watch(Companion):
                 self.late.append((began_s, now_s))
 
     def excused_share(self) -> float:
-        """The share of the run that `blocked_s` cannot judge, because the tester was late then."""
+        """Return the share of the run that `blocked_s` cannot judge, because the test process
+        itself was late."""
         excused_s, end_s = 0.0, -math.inf
         for began_s, late_s in self.late:
             excused_s += late_s + 1 - max(began_s - 1, end_s)
@@ -130,7 +133,8 @@ class Watch(Companion):
         return excused_s / (self._times_s[-1] - self._times_s[0] + 2)
 
     def blocked_s(self, start_s: float, end_s: float, late_s: float = math.inf) -> float:
-        """The part of that time, or of a lateness in it, that only the broker can have caused."""
+        """Return the part of a time that only the broker can have caused, and not a late test
+        process."""
         if any(start_s < late[1] + 1 and late[0] - 1 < end_s for late in self.late):
             return 0.0
         first = max(bisect_right(self._times_s, start_s) - 1, 0)
@@ -140,7 +144,7 @@ class Watch(Companion):
 
 
 class Steady(Companion):
-    """A well-behaved client that asks and writes all the time, and notes how long that takes."""
+    """A well-behaved client that sends requests all the time and records how long they take."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
@@ -202,7 +206,7 @@ def check_no_client_waited(steady: Steady, watch: Watch, log: str) -> None:
 
 
 class Target:
-    """The broker under fire."""
+    """The attacked broker."""
 
     def __init__(self, broker: BrokerProcess, fuzz: Fuzz) -> None:
         self.broker = broker
@@ -211,7 +215,7 @@ class Target:
         self.answer_bytes = 0
 
     def one_connection(self) -> None:
-        """Send what one connection has, and read until the broker closes it."""
+        """Send the frames of one connection, and read until the broker closes it."""
         frames = self.fuzz.connection()
         self.frame_count += len(frames)
         try:

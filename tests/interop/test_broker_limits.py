@@ -1,6 +1,6 @@
-"""Limits of a whole broker, each set low and met on the wire.
+"""Limits of a whole broker: each is set low and reached over the network.
 
-Those on connections, requests in flight and time are tried one by one in tests/unit/broker.
+tests/unit/broker tests the limits on connections, requests in flight and time one by one.
 """
 
 import socket
@@ -116,7 +116,8 @@ def test_records_of_a_batch(client: WireClient) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
-    """A compacted topic looks inside, to see the keys: only as far as the limit."""
+    """The broker decompresses a batch of a compacted topic to see its keys, but only up to the
+    limit."""
     topic = f"opened-{codec.name.lower()}"
     create(client, topic, cleanup_policy="compact")
     produce(client, topic, bytes(3_900), codec=codec)
@@ -128,9 +129,11 @@ def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
-    """A plain topic stores batches without opening them, so a search by time meets the limit.
+    """A plain topic stores batches without decompressing them, so a search by time reaches the
+    limit.
 
-    The header answers for a batch that is too large to open, because asking again would not help.
+    For a batch that is too large to decompress, the header's timestamp is used, because a retry
+    would not help.
     """
     topic = f"searched-{codec.name.lower()}"
     create(client, topic)

@@ -1,4 +1,4 @@
-"""aiokafka and kafka-python, unmodified, against our broker."""
+"""Unmodified aiokafka and kafka-python with our broker."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Transactional producers and readers of committed data of three families, unmodified."""
+"""Transactional producers and read_committed consumers of three unmodified client libraries."""
 
 import asyncio
 from typing import Any
@@ -42,7 +42,8 @@ COMMITTED = {
 
 
 def until_committed(servers: ClusterProcesses, topic: str) -> None:
-    """Wait for the last transaction's markers, which come after its producer got the answer."""
+    """Wait for the last transaction's markers, which are written after its producer got the
+    response."""
     wait_until(
         lambda: read_committed(servers.bootstrap, topic, PARTITIONS) == COMMITTED,
         DEADLINE_S,

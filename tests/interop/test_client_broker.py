@@ -1,4 +1,4 @@
-"""Our client against our broker, as real processes: its guarantees, also when the broker dies."""
+"""Our client with our broker, as real processes: its guarantees, even if the broker dies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Our client against Apache Kafka: the same scenarios as against our broker."""
+"""Our client with Apache Kafka: the same scenarios as with our broker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,6 +1,7 @@
-"""Our client against librdkafka: its mock cluster of three brokers as servers, itself as the peer.
+"""Our client with librdkafka: its mock cluster of three brokers as servers, and librdkafka itself
+as the other client.
 
-The mock speaks other versions than our broker does (Produce 10, Fetch 16, OffsetFetch 6), and the
+The mock supports other versions than our broker (Produce 10, Fetch 16, OffsetFetch 6), and the
 leaders of its topics are on different nodes.
 """
 
@@ -25,7 +26,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Addresses of the mock, which lives as long as the client that made it."""
+    """Yield the addresses of the mock, which exists as long as the client that created it."""
     owner = PeerProducer({"test.mock.num.brokers": 3, "log_level": 2})
     brokers = owner.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

@@ -1,4 +1,5 @@
-"""An old file and a live one in one partition: the old one waits for what the stream has read."""
+"""An old file and a live one in one partition: the old one waits until the stream has read its
+lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_an_old_file_waits_for_the_stream_beside_live_lines(
             return int(collector.details()["lines_total"])
 
         def write_live() -> None:
-            """One line, which is committed whatever waits."""
+            """Write one line, which must be committed whatever else waits."""
             before = sent()
             live.write(b"live\n")
             wait_until(lambda: sent() > before, DEADLINE_S, "the live line")

@@ -28,7 +28,7 @@ Read = Callable[..., TopicReader]
 
 @pytest.fixture
 def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Begins to read a topic, for as long as the test lasts."""
+    """Read a topic in the background as long as the test runs."""
     readers: list[TopicReader] = []
 
     def begin(topic: str, *partitions: int) -> TopicReader:

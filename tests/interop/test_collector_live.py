@@ -1,4 +1,4 @@
-"""The collector as a process before a real broker."""
+"""The collector's process with a real broker."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ Read = Callable[..., TopicReader]
 
 @pytest.fixture
 def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Begins to read a topic, for as long as the test lasts."""
+    """Read a topic in the background as long as the test runs."""
     readers: list[TopicReader] = []
 
     def begin(topic: str, *partitions: int) -> TopicReader:
@@ -60,7 +60,7 @@ def inputs(topic: str, **keys: object) -> dict[str, object]:
 
 
 def drop(source: Path, target: Path) -> bytes:
-    """Put a file there as a person does; returns its content."""
+    """Copy a file there as a user does. Return its content."""
     data = source.read_bytes()
     target.write_bytes(data)
     return data

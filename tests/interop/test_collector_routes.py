@@ -1,4 +1,5 @@
-"""Topics named by a part of the path, before a real broker: made when needed, each line once."""
+"""Topics named by a part of the path, with a real broker: created when needed, and each line
+sent once."""
 
 import hashlib
 import json
@@ -41,14 +42,14 @@ def topics_of(broker: BrokerProcess) -> set[str]:
 
 
 def prepare(collector: CollectorProcess) -> list[Path]:
-    """A file in each folder."""
+    """Write a file in each folder."""
     for name in FOLDERS:
         (collector.home / "watched" / name).mkdir()
     return [collector.home / "watched" / name / f"{name}.log" for name in FOLDERS]
 
 
 def check_arrival(broker: BrokerProcess, writer: Writer, *topics: str) -> dict[str, list[bytes]]:
-    """Every line once, over all these topics; returns what each of them holds."""
+    """Check that every line arrived once over all these topics. Return the lines of each topic."""
     readers = {topic: TopicReader(broker.bootstrap, topic, (0,)) for topic in topics}
 
     def count() -> int:

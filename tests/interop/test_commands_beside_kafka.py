@@ -1,4 +1,5 @@
-"""Our `kafka-*` commands beside Kafka's own on one broker: the same lines, or a reason."""
+"""Our `kafka-*` commands and Kafka's own on one broker: the output is equal, or there is a
+stated reason."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def arguments_of(case: Case, stage: Stage, side: str) -> list[str]:
-    """The words of a call, with the side's own names and files."""
+    """Return the arguments of a call, with the names and files of one side."""
     words = case.arguments.replace(NAME, side).split()
     return [re.sub(r"@([^,]+)", lambda one: stage.path(one[1]), word) for word in words]
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a tool, without what only Java says."""
+    """Return the output lines of a tool, without those that only Java prints."""
     shown = text.replace(THEIRS, NAME).replace(OURS, NAME)
     lines = [_SAID_BY_JAVA.sub("", line) for line in shown.splitlines()]
     return [line for line in lines if not _CHATTER.search(line)]
@@ -68,7 +69,8 @@ def test_each_option_of_kafkas_is_known(tool: str, stage: Stage) -> None:
 
 
 def test_what_was_produced_is_the_same(stage: Stage) -> None:
-    """Keys, values, nulls and headers of the two topics that the two producers have filled."""
+    """The test compares keys, values, nulls and headers of the two topics that the two producers
+    have filled."""
     shown = []
     for side in (THEIRS, OURS):
         options = [f"print.{part}=true" for part in ("partition", "key", "headers")]

@@ -1,4 +1,5 @@
-"""`config check` asks a real database if a metric still matches the data counted under its name."""
+"""`config check` asks a real database whether a metric still matches the data counted under its
+name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`config check` tells the faults that it finds itself together with those that Spark finds."""
+"""`config check` reports its own faults together with those that Spark finds."""
 
 from pathlib import Path
 

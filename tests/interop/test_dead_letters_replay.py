@@ -1,4 +1,5 @@
-"""Dead letters put back by the command before a real broker: each once, whatever happens to it."""
+"""Dead letters are replayed with a real broker: each is sent once, whatever happens to the
+command."""
 
 import json
 import signal
@@ -34,7 +35,7 @@ Collect = Callable[..., None]
 
 @pytest.fixture
 def collect(broker: BrokerProcess, tmp_path: Path) -> Collect:
-    """Have a collector read a file of these bytes, of which those that are no text are letters."""
+    """Let a collector read a file of these bytes. Invalid text becomes dead letters."""
 
     def once(data: bytes, topic: str, **keys: object) -> None:
         section = {
@@ -85,7 +86,7 @@ def test_a_line_put_back_has_the_headers_of_its_input(
 
 
 def values(broker: BrokerProcess, topic: str, count: int) -> list[tuple[bytes | None, bytes]]:
-    """Key and value of all that a topic holds, which are so many."""
+    """Return key and value of all records of a topic, once it has this number."""
     reader = TopicReader(broker.bootstrap, topic)
     try:
         reader.values(count)
@@ -198,7 +199,8 @@ def test_of_two_at_the_same_time_the_first_is_fenced(
 def test_a_replay_waits_for_what_a_collector_has_open(
     broker: BrokerProcess, collect: Collect
 ) -> None:
-    """A note behind another's open transaction is not missed: the letter would go twice."""
+    """If the replay missed a note behind an open transaction of a collector, it would send the
+    letter twice."""
     from protocol.client.cluster import Cluster
     from protocol.client.producer import Producer
 

@@ -1,9 +1,9 @@
-"""Fifty consumers of three client families in one group, which come, leave and die.
+"""Fifty consumers of three client libraries in one group join, leave and die.
 
-Every record must be read at least once; the offsets topic, of which nothing is cleaned away, must
-show that no partition was owned twice in one generation and that no committed offset went back; and
-the members must say that they were given what stands there. Members end by whole processes of
-five, by SIGTERM (they leave) or SIGKILL (they must be missed); once the broker itself is killed.
+Every record must be read at least once. The offsets topic, which is never compacted here, must show
+that no partition had two owners in one generation and no committed offset went back. The members
+must report the assignments that the topic contains. Processes of five members end by SIGTERM (the
+members leave) or SIGKILL (they expire). Once the broker itself is killed.
 """
 
 import os
@@ -44,10 +44,10 @@ SETTINGS: dict[str, object] = {
 
 
 def shared_by(bootstrap: str) -> frozenset[str]:
-    """The ids of the members, if fifty of them share all partitions; else none.
+    """Return the ids of the members if fifty of them own all partitions, otherwise none.
 
-    Asked on the wire: librdkafka's own administration loses its only broker for good when that
-    restarts between two of its requests.
+    The test sends the request itself, because librdkafka's administration client loses its only
+    broker for good when that restarts between two requests.
     """
     with WireClient(bootstrap) as client:
         (group,) = client.ask(DescribeGroupsRequest(groups=["soak"]), 5).groups
@@ -58,7 +58,7 @@ def shared_by(bootstrap: str) -> frozenset[str]:
 
 
 def others_than(bootstrap: str, known: frozenset[str]) -> frozenset[str]:
-    """The same, once a process's worth of them has not been there before."""
+    """Return the same, once as many members as one process has were not there before."""
     found = shared_by(bootstrap)
     return found if len(found - known) >= PER_PROCESS else frozenset()
 

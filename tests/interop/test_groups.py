@@ -67,7 +67,7 @@ def consumer(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
 
 
 class Reading:
-    """librdkafka consumers of one process, polled in turn."""
+    """librdkafka consumers of one process that are polled in turn."""
 
     def __init__(self, *consumers: Consumer) -> None:
         self.consumers = list(consumers)
@@ -80,7 +80,7 @@ class Reading:
                 self.read.append((message.topic(), message.partition(), message.offset()))
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Poll all of them until the condition holds."""
+        """Poll all consumers until the condition holds."""
 
         def polled() -> object:
             self.poll()
@@ -92,7 +92,7 @@ class Reading:
         return sorted(len(one.assignment()) for one in self.consumers)
 
     def positions(self) -> list[int]:
-        """The owners' positions, by partition of the one topic they read."""
+        """Return the owners' positions, by partition of the only topic."""
         found = [position for one in self.consumers for position in one.position(one.assignment())]
         return [one.offset for one in sorted(found, key=lambda one: one.partition)]
 
@@ -103,7 +103,8 @@ class Reading:
 
 @pytest.mark.parametrize("assignor", ["range,roundrobin", "cooperative-sticky"])
 def test_librdkafka_shares_out_and_takes_over(broker: BrokerProcess, assignor: str) -> None:
-    """Eager and cooperative: two share, one leaves, the other goes on where it had committed."""
+    """Eager and cooperative: two members share the topic, one leaves, and the other continues at
+    its committed offsets."""
     topic = f"shared-{assignor.split(',')[0]}"
     create(broker, topic)
     produce(broker, topic, 600)
@@ -175,7 +176,7 @@ def test_a_pattern_takes_in_topics_that_come_later(broker: BrokerProcess) -> Non
 
 @pytest.mark.provokes(r"\|FAIL\|", r"\|ERROR\|.* brokers are down")
 def test_pitfall_36_and_the_broker_may_die_in_the_middle(tmp_path: Path) -> None:
-    """After kill -9 the members continue in their generation, without a rebalance."""
+    """After kill -9 the members continue in their generation without a rebalance."""
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         create(broker, "killed")
         produce(broker, "killed", 300)
@@ -254,7 +255,7 @@ def test_members_of_a_family_or_of_several_share_a_topic(
     assignor: str,
     ending: signal.Signals,
 ) -> None:
-    """One of them leaves, or dies and is missed; the others go on with what was its."""
+    """One member leaves, or dies and expires. The others take over its partitions."""
     name = "-".join(families)
     create(broker, name)
     produce(broker, name, 600)
@@ -300,7 +301,8 @@ def test_members_of_a_family_or_of_several_share_a_topic(
 
 
 def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess) -> None:
-    """As in Kafka, a connection is served in order, so the heartbeat sees the next generation."""
+    """As in Kafka, requests of a connection are served in order, so the heartbeat is answered in
+    the next generation."""
     prepare(broker.bootstrap, "in-order")
     stage = Stage(broker.bootstrap, "in-order")
     first, second = stage.player("first"), stage.player("second")

@@ -1,8 +1,8 @@
-"""The same requests to our broker and to Apache Kafka: the same answers, code by code.
+"""The same requests to our broker and to Apache Kafka: equal responses and equal error codes.
 
-Each play is a list of requests by named members; what comes back is written down without what
-differs by nature (member ids are named after their clients, times are left out). Parked requests
-are told of when they are answered.
+Each play is a list of requests by named members. The responses are recorded without what must
+differ: member ids are replaced by the names of their clients, and times are removed. Parked
+requests are reported when they are answered.
 """
 
 from collections.abc import Callable, Iterator
@@ -176,7 +176,7 @@ def static_members(stage: Stage) -> None:
 
 
 def full_groups(stage: Stage) -> None:
-    """`group.max.size` is 3."""
+    """The play with `group.max.size` 3."""
     a, b, c, d = (stage.player(name) for name in "abcd")
     settle(stage, a, b, c)
     d.join()
@@ -198,7 +198,7 @@ def full_groups(stage: Stage) -> None:
 
 
 def time_passes(stage: Stage) -> None:
-    """A member falls silent, another does not come to a rebalance, a third never asks."""
+    """One member becomes silent, another misses a rebalance, and a third never sends a request."""
     a, b = stage.player("a"), stage.player("b")
     settle(stage, a, b)
     stage.describe()

@@ -1,4 +1,4 @@
-"""Java's kafka-clients, unmodified: the release Spark brings along, and the newest there is."""
+"""Java's unmodified kafka-clients: the release that Spark contains, and the newest one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The messages of our `kafka-*` commands about refusals, on one broker and within seconds.
 
-`test_commands_beside_kafka.py` holds them against Kafka's own, and is not run with each change.
+`test_commands_beside_kafka.py` compares them with Kafka's own, and does not run for each change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def ask(broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> Ask:
-    """Call a tool: its exit code, and what it printed to either stream."""
+    """Call a tool. Return its exit code and its output on either stream."""
 
     def asked(tool: str, *options: str) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -47,7 +47,7 @@ def ask(broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture(scope="module")
 def live_group(broker: BrokerProcess) -> Iterator[str]:
-    """A group with a member, which has committed."""
+    """Create a group with a member that has committed."""
     member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "live"})
     member.subscribe(["logs"])
 
@@ -62,7 +62,8 @@ def live_group(broker: BrokerProcess) -> Iterator[str]:
 
 
 def test_a_group_with_members_does_not_keep_others_from_a_reset(ask: Ask, live_group: str) -> None:
-    """Others had been reset before it or not, and nothing was said of them."""
+    """Otherwise it would depend on the order whether the other groups were reset, without a
+    message."""
     groups = ("--group", "before", "--group", live_group, "--group", "behind")
     code, out, _ = ask(
         "consumer-groups",

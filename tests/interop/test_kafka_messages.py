@@ -1,7 +1,7 @@
-"""The newest kafka-clients read the requests between brokers and write the same bytes again.
+"""The newest kafka-clients decode the requests between brokers and encode the same bytes again.
 
-The field tables agree with Kafka's definitions already (`tests/unit/protocol`); here its own
-generated code reads random messages of every version and has to give back each byte.
+`tests/unit/protocol` compares the field tables with Kafka's definitions. Here Kafka's generated
+code decodes random messages of every version and must return each byte.
 """
 
 from __future__ import annotations

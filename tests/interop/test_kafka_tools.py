@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, unmodified, against the broker: each does its work in silence."""
+"""Kafka's own unmodified command line tools with our broker: each works without a warning."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tools(broker: BrokerProcess, tmp_path: Path) -> KafkaTools:
 
 @pytest.fixture
 def topic(tools: KafkaTools) -> str:
-    """A new topic of two partitions, made by Kafka's own tool."""
+    """Create a topic of two partitions with Kafka's own tool."""
     name = f"topic-{next(_numbers)}"
     said = tools.run(
         kafka.TOPICS,
@@ -50,7 +50,7 @@ def topic(tools: KafkaTools) -> str:
 
 
 def produce(tools: KafkaTools, topic: str, lines: int) -> None:
-    """Lines `k1:v1`, `k2:v2`, … split at the colon."""
+    """Produce lines `k1:v1`, `k2:v2`, … that are split at the colon."""
     tools.run(
         kafka.CONSOLE_PRODUCER,
         *("--topic", topic, "--command-property", "acks=all"),

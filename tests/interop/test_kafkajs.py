@@ -1,4 +1,4 @@
-"""kafkajs, unmodified: records, groups, transactions and administration without a warning."""
+"""Unmodified kafkajs: records, groups, transactions and administration without a warning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAKING = "The group coordinator is not available"
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(servers: ClusterProcesses) -> None:
-    """The topics that the programs write."""
+    """Create the topics that the programs write."""
     node_modules()
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     names = ("records", "groups", "input", "output")

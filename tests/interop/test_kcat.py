@@ -1,4 +1,5 @@
-"""kcat as a distribution packages it: an old librdkafka, which compresses only if asked rightly."""
+"""kcat as packaged by a distribution: an old librdkafka that compresses only if the versions
+allow it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def kcat(servers: ClusterProcesses, *arguments: str, stdin: str = "", says: str 
 
 
 def codecs_on_disk(broker: BrokerProcess, topic: str) -> set[int]:
-    """The codecs of the batches in the log, whose file may be longer (decision 0012)."""
+    """Return the codecs of the batches in the log. The file may be longer than its content
+    (decision 0012)."""
     files = [OsDisk().open(str(path)) for path in (broker.log_dir / f"{topic}-0").glob("*.log")]
     return {
         header.attributes & 7 for file in files for header in BatchWalk(file, 0, file.size_bytes())

@@ -1,8 +1,8 @@
-"""logrotate itself, as Debian packages it, under a writer that never pauses.
+"""logrotate itself, as packaged by Debian, with a writer that never pauses.
 
-What a copytruncate takes away between its copy and its truncation is in no file any more: of these
-lines the collector may have any, but none twice. All other rotations lose nothing, so every line
-that was written arrives, once.
+Lines that a copytruncate removes between its copy and its truncation are in no file any more. The
+collector may have sent any of them, but none twice. All other rotations lose nothing, so every
+written line arrives once.
 """
 
 import gzip
@@ -93,7 +93,7 @@ def configuration(log: Path, directives: str, writer_pid: int) -> str:
 
 
 def held_lines(folder: Path) -> list[int]:
-    """The lines that the files hold, rotated and compressed ones too."""
+    """Return the lines in the files, including rotated and compressed ones."""
     found: list[int] = []
     for path in folder.iterdir():
         data = path.read_bytes()
@@ -112,7 +112,7 @@ def rotate(conf: Path, state: Path) -> None:
 
 @contextmanager
 def written(log: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A writer at work on a file."""
+    """Run a writer that appends to a file."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(log), str(RATE)], stdout=subprocess.PIPE, text=True
     )
@@ -126,7 +126,7 @@ def written(log: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def end(writer: "subprocess.Popen[str]") -> int:
-    """Have a writer end; how many lines it has written."""
+    """Stop a writer. Return the number of lines that it has written."""
     writer.send_signal(signal.SIGTERM)
     assert writer.stdout is not None
     count = int(writer.stdout.readline())

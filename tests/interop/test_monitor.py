@@ -1,4 +1,4 @@
-"""The monitor's process beside a real broker: its readings, and its page when the broker dies."""
+"""The monitor's process with a real broker: its readings, and its page when the broker dies."""
 
 import asyncio
 import urllib.request
@@ -26,7 +26,7 @@ READER = TopicPartition("logs.access", 0)
 def monitor_of(
     broker: BrokerProcess, folder: Path, sinks: SinksSettings | None = None
 ) -> MonitorProcess:
-    """A monitor of one broker, quick enough for tests."""
+    """Run a monitor of one broker with short intervals."""
     return MonitorProcess([broker], folder, sinks, refresh="200ms")
 
 

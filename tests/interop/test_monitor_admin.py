@@ -1,4 +1,4 @@
-"""Orders given on the page, carried out by a real broker: each planned, confirmed and looked at."""
+"""Orders from the page, executed by a real broker: each is planned, confirmed and checked."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ RECORDS = 20
 
 
 class Page:
-    """A person's browser, without scripts: it keeps cookies and sends forms."""
+    """A user's browser without scripts: it stores cookies and sends forms."""
 
     def __init__(self, monitor: MonitorProcess) -> None:
         self.here = f"http://127.0.0.1:{monitor.port}"
@@ -51,7 +51,7 @@ class Page:
         return found[1]
 
     def order(self, operation: str, words: dict[str, str], name: str) -> tuple[str, str]:
-        """The plan and the outcome."""
+        """Send an order. Return the plan and the outcome."""
         plan = self.post(operation, words)
         ticket = self.hidden(plan, "ticket")
         return plan, self.post(f"{operation}/confirm", {"ticket": ticket, "name": name})

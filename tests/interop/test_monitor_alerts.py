@@ -1,4 +1,4 @@
-"""A monitor's process with a webhook: told once when a broker dies, once when it is back."""
+"""A monitor's process with a webhook: one message when a broker dies, and one when it is back."""
 
 import urllib.error
 from pathlib import Path
@@ -17,7 +17,7 @@ WAIT_S = 30.0
 
 
 def told(other: Hook) -> list[tuple[str, str]]:
-    """State and subject of every alert posted so far, in order."""
+    """Return state and subject of every alert posted so far, in order."""
     return [(one["state"], one["subject"]) for post in other.posts for one in post["alerts"]]
 
 

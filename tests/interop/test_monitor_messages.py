@@ -1,4 +1,4 @@
-"""Messages of a real broker: read by offset, by time and from the end, without traces on the
+"""Messages of a real broker: read by offset, by time and from the end, without changes on the
 broker."""
 
 import asyncio
@@ -38,7 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def fill(broker: BrokerProcess) -> None:
-    """Partition 0: 100 records of a second each; 1: a committed and an aborted transaction."""
+    """Write 100 records, one per second, to partition 0, and a committed and an aborted
+    transaction to partition 1."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
     for number in range(100):
         producer.produce(

@@ -1,4 +1,4 @@
-"""The time lag of standing readers, with a real broker and another library's client."""
+"""The time lag of readers without progress, with a real broker and another library's client."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def write(broker: BrokerProcess, topic: str, *stamps_ms: int) -> None:
-    """One batch with a record for each timestamp."""
+    """Write one batch with a record for each timestamp."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 500})
     for at_ms in stamps_ms:
         producer.produce(topic, b"line", partition=0, timestamp=at_ms)
@@ -82,7 +82,7 @@ def test_the_age_is_that_of_the_record_that_waits(broker: BrokerProcess, tmp_pat
 
 
 def looked_at(monitor: MonitorProcess) -> dict[str, Any] | None:
-    """The rows by topic, once a record was read for each reader."""
+    """Return the rows by topic, once a record was read for each reader."""
     rows = {row["topic"]: row for row in monitor.rows("lag")}
     bounds = {topic: row["time_lag_bound"] for topic, row in rows.items()}
     wanted = {**dict.fromkeys(TOPICS, "exact"), "future": "unknown", "past": "unknown"}

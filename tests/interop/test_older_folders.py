@@ -1,4 +1,4 @@
-"""Data folders of earlier versions open unchanged, whatever the broker's rooms look like since."""
+"""Data folders of earlier versions can be opened without conversion."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def broker(
 def read(
     broker: BrokerProcess, topic: str, partition: int, isolation: str
 ) -> list[tuple[str, str]]:
-    """Key and value of all records that a reader of this isolation sees."""
+    """Return key and value of all records that a consumer with this isolation level sees."""
     reader = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

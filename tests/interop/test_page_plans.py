@@ -1,4 +1,4 @@
-"""Spark plans what the pages show: every expression, pattern and metric of their YAML."""
+"""Spark plans the code of the pages: every expression, pattern and metric of their YAML."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""nginx before the page, with what docs/proxy.md says: passwords, the right Host, live events."""
+"""nginx in front of the page, configured as in docs/proxy.md: passwords, the right Host, live
+events."""
 
 import base64
 import re
@@ -28,7 +29,7 @@ START_S = 30.0
 
 
 class Proxy:
-    """The page's own server block, with ports, certificate and passwords of a test."""
+    """The server block of the page with the ports, certificate and passwords of a test."""
 
     def __init__(self, folder: Path, monitor_port: int) -> None:
         self.port = free_port()
@@ -66,7 +67,7 @@ class Proxy:
         self.process = subprocess.Popen(["nginx", "-c", folder / "nginx.conf", "-p", folder])
 
     def get(self, path: str, password: str | None = PASSWORD) -> tuple[int, str]:
-        """The answer's code and its first line."""
+        """Return the status code and the first line of the answer."""
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}")
         request.add_header("Host", "mill.example.org")
         if password is not None:

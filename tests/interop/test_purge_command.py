@@ -1,4 +1,5 @@
-"""`stream purge` and `doctor`, about windows that wait to be deleted in a real database."""
+"""`stream purge` and `doctor` report and delete windows that wait for deletion in a real
+database."""
 
 import json
 import time
@@ -24,7 +25,7 @@ DAY_S = 86_400
 
 
 def text(settings: MySqlSettings, keep: str) -> str:
-    """One metric by minute, hour and in all, kept as is said."""
+    """Return a configuration with one metric by minute, by hour and in total, with this `keep`."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: combined}}\n"
@@ -37,7 +38,7 @@ def text(settings: MySqlSettings, keep: str) -> str:
 
 
 def opened(settings: MySqlSettings, given: str, home: Path) -> MySqlSink:
-    """The stream's hold on the database, with what the file says."""
+    """Open the database as the stream does, with the settings of the file."""
     section = load_text(given, "m", home, {}).config.stream
     sink = MySqlSink(settings, patience_s=2)
     sink.open("query", [one.definition for one in resolve_metrics(section)], int(time.time()))
@@ -84,7 +85,7 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
 
 
 def windows(sink: MySqlSink) -> list[int]:
-    """The sizes of the windows of a minute that are there."""
+    """Return the sizes of the existing windows that contain a minute."""
 
     def ask(cursor: Any) -> list[int]:
         cursor.execute("SELECT size_s FROM window_keys WHERE size_s = 60")

@@ -1,4 +1,4 @@
-"""The administrative side of the Python clients, unmodified: results, and not one warning."""
+"""Administration with the unmodified Python clients: results without a single warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The readers that crash tests rely on, while a log's start moves."""
+"""The helpers with which crash tests read topics, while a log's start moves."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Four real brokers: a plan of ours is carried out, and nothing that was acknowledged is lost."""
+"""Four real brokers: one of our plans is executed, and no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 
 def command(cluster: ClusterProcesses, *arguments: str) -> tuple[int, Any, str]:
-    """Run `millrace` in this process; its exit code, its data and what it says."""
+    """Run `millrace` in this process. Return its exit code, its data and its messages."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([*arguments, "--json", "--bootstrap-server", cluster.bootstrap])
@@ -44,7 +44,7 @@ def command(cluster: ClusterProcesses, *arguments: str) -> tuple[int, Any, str]:
 
 
 def replicas(cluster: ClusterProcesses, topic: str) -> list[list[int]]:
-    """The replicas of each partition, as soon as the broker that is asked knows the topic."""
+    """Return the replicas of each partition, as soon as the broker knows the topic."""
 
     def described() -> Any:
         code, rows, said = command(cluster, "topic", "describe", topic)

@@ -1,7 +1,7 @@
-"""Blocks in real servers count what the same batches count as rows, cell by cell.
+"""Blocks in real servers give the same counts as the same batches applied as rows, cell by cell.
 
-Every batch is applied twice: as rows to one mill, as blocks (folded by the reference encoder) to
-another. Whatever differs but `seq` is a fault.
+Every batch is applied twice: as rows to one mill, and as blocks (folded by the reference encoder)
+to another. Any difference except in `seq` is a fault.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ BY_NAME = {one.name: one for one in METRICS}
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Drivers that are closed when the test ends."""
+    """Return a function that opens drivers, which are closed when the test ends."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: SinksSettings, metrics: Sequence[MetricDefinition] = METRICS) -> Sinks:
@@ -86,7 +86,7 @@ def drive() -> Iterator[Drive]:
 
 
 def random_rows(rng: random.Random, metrics: Sequence[MetricDefinition]) -> list[FoldRow]:
-    """One row a slice and key, as the stream's fold gives them."""
+    """Return one row for each slice and key, as the stream's fold does."""
     rows = {}
     for definition in metrics:
         for _ in range(rng.randrange(1, 14)):
@@ -109,7 +109,7 @@ def _row(rng: random.Random, definition: MetricDefinition, start_s: int, key: Ke
 def as_blocks(
     rng: random.Random, batch: Batch, by_name: dict[str, MetricDefinition] = BY_NAME
 ) -> Batch:
-    """The batch as the stream hands a large one over: long keys as rows, the rest as blocks."""
+    """Return the batch in the form of a large one: long keys as rows, and the rest as blocks."""
     long = [row for row in batch.rows if any(_is_long(part) for part in row.key)]
     short = [
         row for row in batch.rows if row not in long and by_name[row.metric].measure in ADDITIVE
@@ -148,7 +148,7 @@ def batch(batch_id: int, rows: Sequence[FoldRow] = (), **more: Any) -> Batch:
 
 
 def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[str, Any]]]:
-    """All rows, without the number of the merge and the internal number of each window."""
+    """Return all rows without the number of the merge and the internal number of each window."""
     assert settings.mysql is not None
     found = {}
     with server.connect(settings.mysql) as connection, connection.cursor() as cursor:
@@ -165,7 +165,8 @@ def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[
 
 
 def redis_keys(server: RedisServer) -> dict[str, Any]:
-    """Everything in Redis, with expiries; a ranking with its scores, because ties have no order."""
+    """Return everything in Redis with expiries. A ranking has its scores, because ties have no
+    order."""
     client: Any = server.client()
 
     def scores(key: str) -> list[float]:
@@ -385,7 +386,8 @@ def test_a_redis_that_missed_blocks_is_caught_up(
 def test_what_a_driver_remembers_is_what_stands_there(
     mysql_server: MySqlServer, drive: Drive
 ) -> None:
-    """Blocks, rows, failures and purges in turn, beside a driver that never remembers."""
+    """The test applies blocks, rows, failures and purges in turn, and compares with a driver
+    without a cache."""
     rng = seeded("remembered cells")
     settings = [SinksSettings(mysql=mysql_server.new_database()) for _ in range(2)]
     first, other = (drive(each) for each in settings)
@@ -455,7 +457,7 @@ def test_a_ranking_that_falls_by_blocks_is_read_again(
 
 
 def _fail_once(sinks: Sinks, one: Batch) -> None:
-    """A merge that breaks off after its cells were written, before its ledger is."""
+    """Let a merge fail after its cells were written and before its ledger is."""
     torn = dataclasses.replace(one, ranges=[OffsetRange("x" * 300, 0, 0, 1)])
     with pytest.raises(pymysql.err.DataError):
         sinks.apply(torn)

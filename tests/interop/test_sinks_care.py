@@ -1,4 +1,5 @@
-"""The sinks' upkeep beside batches: idle healing, refills in steps, rankings, restored servers."""
+"""Maintenance of the sinks between batches: repair when idle, refills in steps, rankings,
+restored servers."""
 
 import contextlib
 import dataclasses
@@ -36,7 +37,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Drivers that are closed when the test ends."""
+    """Return a function that opens drivers, which are closed when the test ends."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: SinksSettings, *metrics: MetricDefinition, **more: Any) -> Sinks:
@@ -50,13 +51,13 @@ def drive() -> Iterator[Drive]:
 
 
 def batch(batch_id: int, *rows: FoldRow, now_ms: int = worked.NOW_MS) -> Batch:
-    """The n-th batch over one partition, a line each."""
+    """Return the n-th batch for one partition, with one line per offset."""
     covered = [OffsetRange("logs.access", 0, batch_id, batch_id + 1)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, 1, now_ms)
 
 
 def metric(**changes: Any) -> MetricDefinition:
-    """A metric by one key."""
+    """Return a metric with one key."""
     return dataclasses.replace(worked.DEFINITIONS[0], name="m", key_columns=("k",), **changes)
 
 
@@ -66,7 +67,7 @@ def summed(key: str, value: int) -> FoldRow:
 
 
 def tend_until_filled(sinks: Sinks) -> None:
-    """Go on until the refill has ended."""
+    """Run maintenance until the refill has ended."""
 
     def is_filled() -> bool:
         sinks.tend()
@@ -396,7 +397,7 @@ def test_redis_alone_keeps_samples_and_resumes_when_it_was_emptied(
 def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     mysql_server: MySqlServer, settings: SinksSettings, drive: Drive, as_rows: bool
 ) -> None:
-    """4,294,967,295 is the last number; what the message says to do helps."""
+    """4,294,967,295 is the last number. The action that the message recommends helps."""
     counts = metric(measure="count", windows_s=(10,))
     sinks = drive(settings, counts)
     sinks.open(worked.QUERY)
@@ -419,7 +420,7 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
 
 
 def in_form(batch_id: int, of: MetricDefinition, start_s: int, as_rows: bool) -> Batch:
-    """A batch that makes one window, by a row or by a block."""
+    """Return a batch that creates one window, as a row or as a block."""
     if as_rows:
         return batch(batch_id, FoldRow("m", start_s, ("a",), 1))
     block = encode(of, 10, start_s, [(("a",), Aggregate(1))])
@@ -429,7 +430,7 @@ def in_form(batch_id: int, of: MetricDefinition, start_s: int, as_rows: bool) ->
 def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
     mysql_server: MySqlServer, settings: SinksSettings, redis_server: RedisServer, drive: Drive
 ) -> None:
-    """Merges are numbered beyond 32 bits; Redis, which missed one, still gets what is newer."""
+    """Numbers of merges exceed 32 bits. Redis, which missed one merge, still gets newer cells."""
     counts = metric(measure="count", windows_s=(60,))
     drive(settings, counts).open(worked.QUERY)
     query(mysql_server, settings, f"UPDATE sink_guard SET seq = {2**32 - 2}")

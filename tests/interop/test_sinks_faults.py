@@ -35,7 +35,7 @@ UNPARSED = (
 
 
 class Faults:
-    """Counts the calls on a link and breaks it at the n-th, before or after the call is done."""
+    """Counts the calls on a connection and breaks it at the n-th, before or after the call."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         self.at = at
@@ -57,7 +57,7 @@ class Faults:
 
 
 class Link:
-    """A connection whose every exchange passes through `Faults`."""
+    """A connection whose calls all pass through `Faults`."""
 
     def __init__(self, real: mysql_link.MySqlConnection, faults: Faults) -> None:
         self._real = real
@@ -105,7 +105,7 @@ class Cursor:
 
 
 def snapshot(server: MySqlServer, database: MySqlSettings) -> list[list[dict[str, object]]]:
-    """Every table but the epoch and the numbers of windows, which may rise."""
+    """Return every table except the epoch and the numbers of windows, which may rise."""
     tables = ["ledger", "windows", "window_keys", "unparsed", "unparsed_lines"]
     with server.connect(database) as connection, connection.cursor() as cursor:
         rows = []
@@ -151,7 +151,7 @@ def test_a_link_lost_at_any_statement_counts_nothing_twice(
 
 
 def clear(server: MySqlServer, database: MySqlSettings) -> None:
-    """Back to the state after set-up."""
+    """Restore the state after the set-up."""
     with server.connect(database) as connection, connection.cursor() as cursor:
         for table in ("ledger", "window_cells", "window_keys", "unparsed", "unparsed_lines"):
             cursor.execute(f"DELETE FROM {table}")
@@ -198,7 +198,7 @@ def test_a_killed_database_loses_and_doubles_nothing(tmp_path: Any) -> None:
 
 
 def numbered(batch_id: int) -> Batch:
-    """The n-th of a run of equal batches over one partition."""
+    """Return the n-th of several equal batches for one partition."""
     return dataclasses.replace(
         worked.BATCH_7,
         batch_id=batch_id,

@@ -1,6 +1,7 @@
-"""MySQL keeps windows by their size, and never shortens that time without a notice.
+"""MySQL keeps windows for a time that depends on their size, and never shortens it without a
+notice.
 
-The clock is the test's own, for it is about weeks.
+The test sets the clock, because the times are weeks.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ MINUTE, HOUR = 60, 3600
 
 
 def metric(keep_s: dict[int, int | None]) -> MetricDefinition:
-    """Counts by minute, by hour and in all."""
+    """Return a metric that counts by minute, by hour and in total."""
     return dataclasses.replace(
         worked.DEFINITIONS[0],
         name="m",
@@ -57,7 +58,7 @@ MONTH = metric({MINUTE: MONTH_S})
 
 
 def batch(batch_id: int, *starts_s: int, now_s: int = NOW_S) -> Batch:
-    """The n-th batch: a line for each of these minutes."""
+    """Return the n-th batch, with a line for each of these minutes."""
     rows = [FoldRow("m", start_s, ("a",), 1) for start_s in starts_s]
     covered = [OffsetRange("logs.access", 0, batch_id, batch_id + 1)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, len(rows), now_s * 1000)
@@ -69,21 +70,21 @@ def database(mysql_server: MySqlServer) -> MySqlSettings:
 
 
 class Stage:
-    """One database, and one driver after the other."""
+    """One database, with one driver after the other."""
 
     def __init__(self, settings: MySqlSettings) -> None:
         self._settings = settings
         self.sink = self._driver()
 
     def open(self, definition: MetricDefinition, now_s: int = NOW_S) -> MySqlSink:
-        """The next driver takes over."""
+        """Let the next driver take over."""
         self.sink.close()
         self.sink = self._driver()
         self.sink.open(worked.QUERY, [definition], now_s)
         return self.sink
 
     def windows(self) -> dict[int, list[int]]:
-        """The counts of the windows that are there by size, oldest first."""
+        """Return the counts of the existing windows by size, oldest first."""
         found: dict[int, list[int]] = {}
         for size_s, count in self.ask("SELECT size_s, count FROM windows ORDER BY start_at"):
             found.setdefault(int(size_s), []).append(int(count))
@@ -204,7 +205,7 @@ def test_an_administrator_who_needs_space_can_end_the_notice(stage: Stage) -> No
 
 
 def as_configured(home: Path, settings: MySqlSettings, keep: str) -> Mill:
-    """A mill with this database, whose metric `m` keeps its minutes so long."""
+    """Return a mill with this database, whose metric `m` keeps minutes for this time."""
     text = (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"

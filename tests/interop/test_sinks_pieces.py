@@ -1,4 +1,5 @@
-"""A large batch in pieces, on real servers: each once, whatever ends in between."""
+"""A large batch in pieces on real servers: each is applied once, even if the driver ends between
+pieces."""
 
 import contextlib
 import threading
@@ -36,7 +37,7 @@ def database(mysql_server: MySqlServer) -> MySqlSettings:
 
 @pytest.fixture
 def drive(database: MySqlSettings, redis_server: RedisServer) -> Iterator[Drive]:
-    """Drivers of one query, opened; closed when the test ends."""
+    """Return a function that opens drivers of one query, which are closed when the test ends."""
     settings = SinksSettings(mysql=database, redis=redis_server.settings)
     with contextlib.ExitStack() as stack:
 
@@ -103,7 +104,7 @@ def test_a_batch_that_is_cut_otherwise_than_before_is_refused(
 
 
 class SlowCommit:
-    """A connection whose server is still at its COMMIT when the client takes the link for lost."""
+    """A connection whose server is still committing when the client gives the connection up."""
 
     def __init__(self, real: mysql_link.MySqlConnection) -> None:
         self._real = real

@@ -1,4 +1,4 @@
-"""A metric counted over lines that went by, on real servers: once, and shown."""
+"""A metric that is counted over earlier lines, on real servers: once, and visible."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Drive]:
-    """Drivers of one query, opened; closed when the test ends."""
+    """Return a function that opens drivers of one query, which are closed when the test ends."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:
@@ -49,7 +49,7 @@ def drive(settings: SinksSettings) -> Iterator[Drive]:
 
 
 def batch(batch_id: int, start: int, end: int, *names: str) -> Batch:
-    """A line for each offset, counted by these metrics."""
+    """Return a batch with a line for each offset, counted by these metrics."""
     rows = [FoldRow(name, TEN, ("a",), end - start) for name in names]
     covered = [OffsetRange(*PLACE, start, end)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, end - start, worked.NOW_MS)
@@ -57,7 +57,8 @@ def batch(batch_id: int, start: int, end: int, *names: str) -> Batch:
 
 @pytest.fixture
 def sinks(drive: Drive) -> Sinks:
-    """`old` has counted offsets 0 to 49, `new` only the last ten of them."""
+    """Return sinks in which `old` has counted offsets 0 to 49, and `new` only the last ten of
+    them."""
     drive(OLD).apply(batch(0, 0, 40, "old"))
     sinks = drive(OLD, NEW)
     sinks.apply(batch(1, 40, 50, "old", "new"))

@@ -59,7 +59,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Callable[..., Sinks]]:
-    """Drivers whose upkeep the test runs itself."""
+    """Return a function that opens drivers whose maintenance the test runs."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:
@@ -79,7 +79,7 @@ def batch(batch_id: int, *rows: FoldRow) -> Batch:
 
 
 def filled(drive: Callable[..., Sinks]) -> Sinks:
-    """Forty slices of three metrics: fourteen hundred fields in some 120 windows."""
+    """Fill the sinks with forty slices of three metrics: 1,400 fields in some 120 windows."""
     sinks = drive(HITS, BYTES, LATENCY)
     rows: list[FoldRow] = []
     for n in range(40):
@@ -94,7 +94,7 @@ def filled(drive: Callable[..., Sinks]) -> Sinks:
 
 
 def shown(client: Any) -> dict[str, object]:
-    """Everything in Redis, with expiries."""
+    """Return everything in Redis with expiries."""
     found: dict[str, object] = {}
     for key in client.scan_iter("mill:*"):
         if key in ("mill:guard", "mill:meta"):
@@ -110,7 +110,7 @@ def shown(client: Any) -> dict[str, object]:
 
 
 def writes_made(client: Any) -> dict[str, int]:
-    """The number of calls of each command that writes, within scripts too."""
+    """Return the number of calls of each write command, including calls in scripts."""
     stats = client.info("commandstats")
     return {
         name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in COMMANDS_THAT_WRITE

@@ -1,4 +1,4 @@
-"""Missing tables of the present version are created; those of other versions are not touched."""
+"""Missing tables of the current version are created. Tables of other versions are not changed."""
 
 import contextlib
 import re
@@ -45,7 +45,7 @@ def run(server: MySqlServer, settings: MySqlSettings, *statements: str) -> None:
 
 
 def everything(server: MySqlServer, settings: MySqlSettings) -> dict[str, Any]:
-    """Of each table and view its rows, and the statement that made it."""
+    """Return the rows of each table and view, and the statement that creates it."""
     found: dict[str, Any] = {}
     with server.connect(settings) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW TABLES")
@@ -58,7 +58,7 @@ def everything(server: MySqlServer, settings: MySqlSettings) -> dict[str, Any]:
 
 
 def shapes(server: MySqlServer, settings: MySqlSettings) -> dict[str, str]:
-    """Of each table and view the statement that made it, without the database's name."""
+    """Return the statement that creates each table and view, without the database's name."""
     return {
         name: re.sub(rf"`{settings.database}`\.| AUTO_INCREMENT=\d+", "", str(made))
         for name, (made, _) in everything(server, settings).items()
@@ -73,7 +73,7 @@ def opened(settings: MySqlSettings, **more: Any) -> MySqlSink:
 
 @pytest.fixture
 def today(mysql_server: MySqlServer) -> MySqlSettings:
-    """A database of the present version, with counts."""
+    """Return a database of the current version with counts."""
     settings = mysql_server.new_database()
     sink = opened(settings)
     sink.apply(worked.BATCH_7)
@@ -84,7 +84,7 @@ def today(mysql_server: MySqlServer) -> MySqlSettings:
 def refused(
     server: MySqlServer, settings: MySqlSettings, error: type[Exception], text: str
 ) -> None:
-    """The stream and `stream forget` name the version, and change nothing."""
+    """Check that the stream and `stream forget` name the version and change nothing."""
     before = everything(server, settings)
     with pytest.raises(error, match=text):
         opened(settings)
@@ -128,7 +128,7 @@ def test_tables_of_before_the_first_release_are_refused(
 def test_older_tables_among_those_of_today_are_refused(
     mysql_server: MySqlServer, today: MySqlSettings, found: str, statements: tuple[str, ...]
 ) -> None:
-    """As a copy of an older database leaves them that was restored over a present one."""
+    """This happens if a copy of an older database is restored over a current one."""
     run(mysql_server, today, *(f"DROP VIEW {one.name}" for one in METRICS))
     run(mysql_server, today, *statements)
     refused(mysql_server, today, SchemaTooOld, f"MySQL has counts of {found}, ")

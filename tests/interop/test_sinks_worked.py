@@ -1,4 +1,5 @@
-"""The eight worked metrics in real servers, cell by cell: half way, whole, replayed, fenced."""
+"""The eight example metrics in real servers, cell by cell: half applied, complete, replayed,
+fenced."""
 
 import dataclasses
 import json
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.live
 
 @dataclasses.dataclass
 class Mill:
-    """Both servers, and one way to look at everything in them."""
+    """Both servers, and one way to read everything in them."""
 
     mysql: MySqlServer
     redis: RedisServer
@@ -34,7 +35,7 @@ class Mill:
         return SinksSettings(mysql=self.database, redis=self.redis.settings)
 
     def driver(self) -> Sinks:
-        """A driver whose upkeep never runs, so that all changes come from batches."""
+        """Return a driver whose maintenance never runs, so that all changes come from batches."""
         return Sinks(
             self.settings,
             worked.DEFINITIONS,
@@ -74,7 +75,7 @@ class Mill:
         return {row["topic"]: row["end_offset"] for row in self.query("SELECT * FROM ledger")}
 
     def everything(self) -> object:
-        """Everything in which a change could show, on both servers."""
+        """Return all data of both servers in which a change could show."""
         tables = ["sink_guard", "ledger", "windows", "window_keys", "metrics", "unparsed"]
         client: Any = self.redis.client()
         keys = sorted(client.scan_iter("*"))
@@ -90,7 +91,7 @@ def mill(mysql_server: MySqlServer, redis_server: RedisServer) -> Iterator[Mill]
 
 
 def driver_at(mill: Mill, *batches: Batch) -> Sinks:
-    """A driver that has applied batches to an empty mill."""
+    """Return a driver that has applied batches to an empty mill."""
     sinks = mill.driver()
     sinks.open(worked.QUERY)
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The Spark internals that `docs/spark-internals.md` lists: every used one is named, and exists."""
+"""`docs/spark-internals.md` lists every internal of Spark that we use, and each still exists."""
 
 import ast
 import re
@@ -42,20 +42,20 @@ PRIVATE_MODULES = ("pyspark.java_gateway",)
 
 
 def sources(ending: str) -> list[Path]:
-    """The files that use Spark."""
+    """Yield the files that use Spark."""
     beside = [ROOT / "appliance" / "mill" / "class_data.py"] if ending == ".py" else []
     return [*sorted((ROOT / "stream").rglob(f"*{ending}")), *beside]
 
 
 def used_classes() -> list[str]:
-    """The classes of Spark's inside that our Java and our Python name."""
+    """Return the internal classes of Spark that our Java and Python code names."""
     texts = [path.read_text() for ending in (".java", ".py") for path in sources(ending)]
     found = {name for text in texts for name in CLASS.findall(text)}
     return sorted(name for name in found - PUBLIC_CLASSES if not name.startswith(PUBLIC))
 
 
 def private_members(text: str) -> Iterator[str]:
-    """The members of others that begin with an underscore, and PySpark's modules for itself."""
+    """Return foreign members that begin with an underscore, and the internal modules of PySpark."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
             is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")

@@ -1,4 +1,4 @@
-"""Access logs: cutting a plain line gives what the pattern gives, and usual lines are plain."""
+"""Access logs: splitting a plain line gives the same as the pattern, and usual lines are plain."""
 
 import random
 
@@ -45,7 +45,7 @@ PIECES = ["", " ", "  ", '"', '""', '" "', "[", "]", "\t", "\v", "\f", "\r", "\n
 
 
 def made_line(chance: random.Random, *, combined: bool) -> str:
-    """A line whose parts are mostly the usual ones, and now and then a change anywhere."""
+    """Return a line with mostly usual parts and sometimes a random change."""
     odd = 0.03
     (
         host,
@@ -127,7 +127,7 @@ def test_a_plain_line_is_cut_as_the_pattern_takes_it_apart(combined: bool) -> No
 
 
 def test_usual_lines_are_plain() -> None:
-    """Otherwise the quick way would hardly be used, and no other test would notice."""
+    """Otherwise the fast way would hardly be used, and no other test would notice."""
     lines = shared_log("apache_access.log").read_text().splitlines()
     plain = [both["plain"] for both in both_ways(lines, combined=True)]
     assert sum(texts is not None for texts in plain) > 0.99 * len(lines)

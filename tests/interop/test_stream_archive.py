@@ -1,4 +1,5 @@
-"""The archive on a real Spark: every line once and as it was, whatever it was written over."""
+"""The archive on a real Spark: it contains every line once and unchanged, whatever happened
+while it was written."""
 
 import threading
 from pathlib import Path
@@ -34,7 +35,7 @@ TEN_MS = 1_785_578_400_000 - 1_785_578_400_000 % HOUR_MS
 
 
 class Rig:
-    """A broker with a topic of two partitions, and an archive that looks when the test says so."""
+    """A broker with a topic of two partitions, and an archive that runs when the test says so."""
 
     def __init__(self, folder: Path, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -47,7 +48,7 @@ class Rig:
         self.archive = self.begin()
 
     def begin(self) -> ArchiveWriter:
-        """Another driver, on the same folder."""
+        """Start another driver on the same folder."""
         now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
         configuration: Any = SimpleNamespace(now=now)
         self.archive = ArchiveWriter(
@@ -65,7 +66,7 @@ class Rig:
         self.archive.look(spark().newSession())
 
     def send(self, lines: int, partition: int = 0) -> None:
-        """Lines that are no text, without keys now and then, over three hours and out of order."""
+        """Send lines of random bytes, sometimes without keys, over three hours and out of order."""
         chance = seeded("archive-lines")
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
         for number in range(lines):
@@ -84,7 +85,7 @@ class Rig:
             answer.result(30)
 
     def topic(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """The records of the topic: key, value and milliseconds by partition and offset."""
+        """Return the records of the topic: key, value and timestamp by partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         found: dict[tuple[int, int], tuple[Any, ...]] = {}
         for part in range(2):
@@ -98,7 +99,7 @@ class Rig:
         return found
 
     def read(self, *ranges: tuple[int, int, int]) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """The same of the archive's offsets; none may be there twice."""
+        """Return the same for the archive. No offset may occur twice."""
         wanted = [OffsetRange(TOPIC, *one) for one in ranges]
         lines = self.archive.read(spark(), wanted)
         assert tuple(lines.columns) == COLUMNS

@@ -1,7 +1,7 @@
-"""The checks of the stream's bench: backlogs that several tasks share, in every format.
+"""The checks of the stream's benchmark: backlogs that several tasks share, in every format.
 
-No change of how lines are judged or folded lands without them. What one task's lines do to
-another's shows only in batches that are large enough for two, and not every time.
+Run them for every change of how lines are judged or folded. Interference between tasks shows only
+in batches that are large enough for two tasks, and not every time.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Lines on which an expression would not end, would end the JVM, or would count a wrong number."""
+"""Lines on which an expression would not end, would kill the JVM, or would give a wrong number."""
 
 import time
 from decimal import Decimal
@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 
 @pytest.fixture(scope="module")
 def started() -> None:
-    """The start of Spark is no part of what is timed."""
+    """Start Spark before anything is timed."""
     spark()
 
 

@@ -1,8 +1,9 @@
-"""Old files that two tasks share, dropped into a mill, with every cell against a straight count.
+"""Old files that two tasks share are dropped into a mill, and every cell is compared with a simple
+count.
 
-What the lines of one task did to another's showed only at this size, and not every time: of 710,400
-lines of logfmt 1,999 of 2,000 cells were wrong (decision 0026). So each file is dropped five times,
-with other lines each time, and all that was dropped by then is compared.
+Interference between tasks showed only at this size, and not every time: for 710,400 lines of logfmt
+1,999 of 2,000 cells were wrong (decision 0026). So each file is dropped five times with other
+lines, and everything dropped so far is compared.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,8 @@ PATH_NAMES = [path_of(place) for place in range(PATHS)]
 
 
 def octets(drawn: Drawn) -> Array:
-    """The sum of the four numbers of each address, as `traffic.address_of` writes it."""
+    """Return an expression for the sum of the four numbers of each address, as
+    `traffic.address_of` writes it."""
     address = drawn.address.astype(np.int64)
     total: Array = 10 + (address >> 16) + (address >> 8 & 255) + (address & 255)
     return total
@@ -73,7 +75,7 @@ METRICS = [
 
 
 def config(events: EventLog) -> str:
-    """One broker, and both inputs for two tasks."""
+    """Return a configuration with one broker, and both inputs for two tasks."""
     return yaml.safe_dump(
         {
             "cluster": {"brokers": 1, "settings": {"num.partitions": 3}},
@@ -102,7 +104,7 @@ def config(events: EventLog) -> str:
 
 
 class DroppedFiles:
-    """A mill, and what its stream has counted of the files that were dropped into it."""
+    """A mill, and the counts of the files that were dropped into it."""
 
     def __init__(self, mill: TempMill, events: EventLog) -> None:
         self.mill = mill
@@ -111,7 +113,7 @@ class DroppedFiles:
         self._lines = 0
 
     def drop(self, name: str, lines: Sequence[bytes]) -> None:
-        """Drop a file that is there all at once, and wait until every line of it is counted."""
+        """Drop a complete file, and wait until every line of it is counted."""
         before, beside = self._lines, self.events.records_read_beside()
         path = self.mill.home.folder / "whole.log"
         path.write_bytes(b"\n".join([*lines, b""]))
@@ -126,7 +128,7 @@ class DroppedFiles:
         assert beside > len(lines) / 2
 
     def compare(self, metrics: Sequence[Metric], drawn: Drawn) -> None:
-        """Every cell of every window."""
+        """Compare every cell of every window."""
         cells = 0
         for metric in metrics:
             for size_s in WINDOWS.values():

@@ -1,4 +1,4 @@
-"""The fold through Spark: measures, faults, keys, slices, sketches, and the other counts."""
+"""The fold in Spark: measures, faults, keys, slices, sketches, and the other counts."""
 
 from decimal import Decimal
 

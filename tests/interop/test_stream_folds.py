@@ -100,7 +100,8 @@ def access_line(chance: random.Random) -> str:
 def folded(
     plan: FoldPlan, lines: Mapping[str, list[str]], *, as_blocks: bool
 ) -> tuple[BatchCounts, BatchCounts, BatchCounts]:
-    """The same lines through the reference, through the driver, and through Spark's tasks."""
+    """Return the results of the same lines in the reference, in the driver, and in Spark's
+    tasks."""
     frames = [
         frame(some, topic, f"{topic}/{index}.log", partition=index)
         for topic, all_lines in lines.items()
@@ -117,9 +118,9 @@ def folded(
 def cells(
     counts: BatchCounts, definitions: Mapping[str, MetricDefinition], *, are_few: bool = True
 ) -> dict[CellId, object]:
-    """Every cell of every window, with its sketch of distinct values.
+    """Return every cell of every window, with its sketch of distinct values.
 
-    Where values `are_few`, a sketch of ranks keeps all of them, and its median is compared too.
+    If there `are_few` values, a sketch of ranks keeps all of them, and its median is included too.
     """
     # As of a time at which no window is too old to be kept: blocks were not asked that yet, either.
     folded = fold_to_windows(counts.rows, definitions, 0, left_out=set())
@@ -209,7 +210,7 @@ def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 5_000])
 def test_distinct_values_are_exact_up_to_the_limit_in_both_folds(count: int) -> None:
-    """Case 20: 1,000 values gave 1,003."""
+    """Case 20: 1,000 values once gave 1,003."""
     plan = compile_plan(StreamSection.model_validate(SECTION))
     lines = [
         json.dumps({"ts": 1_785_578_400, "who": f"u{n % count}" if n else "", "what": "x"})
@@ -262,7 +263,7 @@ def test_windows_by_the_clock_of_a_place_are_the_same_whichever_way_they_take(
 
 
 def test_days_of_lines_in_local_time_are_local_days() -> None:
-    """The input's zone is that of its metrics, unless they say another."""
+    """The input's zone applies to its metrics, unless they specify another."""
     lines = ["2024-07-01 00:30:00", "2024-07-01 23:30:00", "2024-07-02 00:30:00"]
     of: dict[str, Any] = {
         "from": {"t": {"topic": "logs.t", "format": "json", "time": "t", "tz": "Europe/Berlin"}},

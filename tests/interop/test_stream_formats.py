@@ -1,4 +1,4 @@
-"""Every format on real and on treacherous lines, through Spark."""
+"""Every format on real and on difficult lines, through Spark."""
 
 import json
 from typing import Any
@@ -215,7 +215,7 @@ def test_lines_that_are_not_json(line: str) -> None:
 
 
 def test_json_numbers() -> None:
-    """Numbers are as the document spells them."""
+    """Numbers keep the spelling of the document."""
     columns = {"a": "a string", "b": "d.b decimal(28,6)", "c": "d.c string", "q": "q decimal(28,6)"}
     line = (
         '{"a": 0.020, "d": {"b": 123456789.123456, "c": 12345678901234567890},'

@@ -1,4 +1,4 @@
-"""The functions of the list, run by Spark as the fold runs them."""
+"""The functions of the list, run by Spark as in the fold."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_each_example_gives_what_the_list_says() -> None:
 
 
 def test_each_function_can_be_a_part_of_a_metric() -> None:
-    """A plan of all of them at once: what the list allows, the fold can judge."""
+    """One plan contains all of them, so the fold can run everything that the list allows."""
     wheres = [f"({one.example}) IS NOT NULL OR line <> ''" for one in known_functions().values()]
     config = one_input(
         {"format": "raw"},

@@ -1,7 +1,6 @@
-"""Lines made to break the parser, in every format, through both folds and every measure.
+"""Lines designed to break the parser, in every format, with both folds and every measure.
 
-Whatever a line holds, the JVM lives, the line is counted once as parsed or as bad, and both folds
-agree on it.
+The JVM survives every line, each line counts once as parsed or as bad, and both folds agree.
 """
 
 import json
@@ -100,7 +99,8 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[random.Random, Callable[[], s
 
 
 def metrics(line_format: str) -> list[dict[str, Any]]:
-    """Every measure over what a format has, with expressions that throw for some lines."""
+    """Return every measure for the columns of a format, with expressions that fail for some
+    lines."""
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
     if line_format in ("combined", "common"):
@@ -181,7 +181,7 @@ def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
 
 
 def not_read(counts: BatchCounts) -> int:
-    """The lines that count nowhere; one without a time counts in the totals."""
+    """Return the lines that are not counted at all. A line without a time counts in the totals."""
     return sum(u.count for u in counts.unparsed if u.reason.startswith("format:"))
 
 

@@ -1,4 +1,5 @@
-"""The stream's Java classes in a real JVM: how a batch is divided, how a checkpoint is written."""
+"""The stream's Java classes in a real JVM: the division of a batch, and the writing of a
+checkpoint."""
 
 import threading
 from collections import Counter

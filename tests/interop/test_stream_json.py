@@ -12,7 +12,7 @@ pytestmark = pytest.mark.live
 
 
 def values(columns: dict[str, Any], line: str | bytes, *names: str) -> dict[str, Any]:
-    """The text of each column in one line, by a metric of its own for each of `names`."""
+    """Return the text of each column in one line, with a separate metric for each of `names`."""
     config = one_input(
         {"format": "json", "columns": columns},
         *({"name": f"m_{name}", "key": name} for name in names or columns),

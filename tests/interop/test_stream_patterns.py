@@ -19,7 +19,7 @@ PATHS = ["/v1/a", "/v2/b", "/vd/c", "/a.js", "/axjs", r"/back\slash", "/100%", "
 
 
 def counted(where: str) -> list[str]:
-    """The paths that a filter lets through."""
+    """Return the paths that a filter accepts."""
     config = one_input({"format": "combined"}, {"name": "m", "key": "path", "where": where})
     counts = count_lines(config, map(line_of, PATHS))
     return [path for path in PATHS if path in keys(counts, "m")]

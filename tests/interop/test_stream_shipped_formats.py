@@ -1,7 +1,7 @@
-"""Every shipped format on lines as programs write them, through the query that the mill runs.
+"""Every shipped format on realistic lines, through the query that the mill runs.
 
-`tests/fixtures/formats/NAME.jsonl` has a line and its columns in each row. The columns were written
-together with the line, from the values that the line was made of.
+Each row of `tests/fixtures/formats/NAME.jsonl` has a line and its columns. The columns were written
+together with the line, from the same values.
 """
 
 from typing import Any

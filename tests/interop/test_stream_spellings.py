@@ -18,7 +18,8 @@ AMBIGUOUS = "time:ambiguous"
 def read(
     texts: Sequence[str], tz: str = "UTC", arrival: str | None = None, **section: Any
 ) -> list[str | None]:
-    """Each text's time in UTC, or the reason why it is none; `arrival` is a time in UTC."""
+    """Return each text's time in UTC, or the reason why it is not a time. `arrival` is a time in
+    UTC."""
     time = line_time(["text"], tz, TimeSection.model_validate(section))
     at = arrival or ARRIVAL.strftime("%Y-%m-%d %H:%M:%S")
     frame = spark().createDataFrame([(text,) for text in texts], "text STRING").coalesce(1)

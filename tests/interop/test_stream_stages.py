@@ -1,4 +1,5 @@
-"""A running stream says where its batches' time goes, and how old live lines are when counted."""
+"""A running stream reports where its batches spend time, and how old live lines are when they
+are counted."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ SECTION = {
 
 
 class Rig:
-    """A stream with both sinks, and a producer that writes to its topic."""
+    """A stream with both sinks, and a producer for its topic."""
 
     def __init__(self, broker: BrokerProcess, stream: StreamProcess, redis: RedisServer) -> None:
         self.stream = stream
@@ -67,7 +68,7 @@ class Rig:
         return bool(self.stream.details()["lines_total"] == self.sent)
 
     def sends_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Lines come at a pace, that of the waiting, until something is so."""
+        """Send lines at the rate of the polling until a condition holds."""
 
         def comes() -> bool:
             self.send(LINES_AT_ONCE)

@@ -1,7 +1,7 @@
-"""Lines of programs that other people run, as their bug reports have them, through Spark.
+"""Lines of programs from public bug reports, through Spark.
 
-Each test has the lines of one report and what must be counted of them. The lines are given in the
-test, byte by byte, because several of them hold marks and control characters.
+Each test has the lines of one report and the expected counts. The lines are written byte by byte,
+because several contain marks and control characters.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ MAIN = HEAD + ' 200 612 "-" "Mozilla/5.0"'
 def counted(
     given: dict[str, Any], lines: list[str | bytes], *key: str
 ) -> tuple[dict[Any, int], dict[str, int]]:
-    """The lines by key, and the reasons of those that are not counted."""
+    """Return the number of lines by key, and the reasons of lines that are not counted."""
     config = one_input(given, {"name": "lines_by_key", "key": list(key)})
     counts = count_lines(config, lines)
     return keys(counts, "lines_by_key"), reasons(counts)
@@ -40,7 +40,7 @@ def counted(
 )
 @pytest.mark.parametrize("line_format", ["combined", "common"])
 def test_fields_behind_the_user_agent_are_passed_over(line_format: str, behind: str) -> None:
-    """Cases 05 and 06: nginx's main, ingress-nginx, Traefik, and what people add themselves."""
+    """Cases 05 and 06: nginx's main format, ingress-nginx, Traefik, and fields that users add."""
     found = counted({"format": line_format}, [MAIN + behind], "status", "remote_addr", "path")
     assert found == ({("200", "192.0.2.7", "/a"): 1}, {})
 
@@ -102,7 +102,7 @@ def test_a_client_is_an_address_or_a_name(front: str, expected: tuple[str | None
 
 
 def test_a_csv_with_a_header() -> None:
-    """Case 15: the header of each file is no row, and its names are the columns."""
+    """Case 15: the header of each file is not a row, and its names are the columns."""
     lines: list[str | bytes] = [
         "\ufeffid,when,who,note",
         "1,2024-09-07 15:58:36,ann,ok",
@@ -133,7 +133,7 @@ QUOTED = [
 
 
 def test_quotes_within_fields() -> None:
-    """Case 15: quotes are escaped by a backslash, or stand within a plain field."""
+    """Case 15: quotes are escaped by a backslash, or occur inside an unquoted field."""
     given = {"format": "csv", "columns": {"state": "3 string", "note": "4 string"}}
     assert counted(given, list(QUOTED), "state", "note") == (
         {
@@ -201,7 +201,7 @@ FIELDS = [
 
 
 def test_fields_of_w3c_change_within_a_file() -> None:
-    """Case 16: lines of both kinds are read, whichever header stands before them."""
+    """Case 16: lines of both kinds are parsed, whichever header precedes them."""
     lines: list[str | bytes] = [
         "#Software: Microsoft Internet Information Services 10.0",
         "2024-07-01 00:00:01 192.0.2.1 GET /a 200",
@@ -295,7 +295,7 @@ SYSLOG = {
 
 @pytest.mark.parametrize("line", SYSLOG)
 def test_syslog_of_many_writers(line: str) -> None:
-    """Case 18: the host or null, and no word of a sentence as the program."""
+    """Case 18: the host is found or null, and no word of a sentence becomes the program."""
     config = one_input({"format": "syslog"}, {"name": "c", "key": ["host", "program", "pid"]},
                        {"name": "m", "key": "message"})  # fmt: skip
     counts = count_lines(config, [line])
@@ -329,7 +329,7 @@ CEF = [
 
 
 def test_cef() -> None:
-    """Case 28, as a format of its own and by the keys of csv."""
+    """Case 28, as a separate format and through the keys of csv."""
     assert counted({"format": "cef"}, list(CEF), "severity", "name")[0] == {
         ("10", 'worm "stopped'): 1,
         ("7", "a | b"): 1,
@@ -356,7 +356,7 @@ def test_the_extension_of_cef() -> None:
 
 
 def test_logfmt_with_colours() -> None:
-    """Case 29: colours are no part of keys and values."""
+    """Case 29: colour codes are not part of keys and values."""
     lines: list[str | bytes] = [
         "\x1b[36mINFO\x1b[0m[0000] start \x1b[36mlevel\x1b[0m=info ts=2024-09-07T15:58:36Z",
         "ts=2024-09-07T15:58:36Z level=\x1b[1;31merror\x1b[0m",

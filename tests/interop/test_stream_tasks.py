@@ -1,4 +1,4 @@
-"""Tasks of one executor run beside each other, and none sees another's lines."""
+"""Tasks of one executor run in parallel, and none sees another's lines."""
 
 import hashlib
 import re
@@ -97,7 +97,7 @@ def test_tasks_beside_each_other_judge_their_own_lines_only(form: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One access line, drawn so that two lines of different tasks never have the same address."""
+    """One access line. Lines of different tasks never have the same address."""
 
     octets: tuple[int, int, int, int]
     path: str
@@ -250,7 +250,7 @@ def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
 
 
 def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
-    """Return the aggregate of all tasks together for each key."""
+    """Return the aggregate of all tasks for each key."""
     parts: dict[str | None, list[Aggregate]] = defaultdict(list)
     for row in counts.rows:
         if row.metric == metric:

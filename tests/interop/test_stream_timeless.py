@@ -1,4 +1,5 @@
-"""Lines without a readable time: in `all` alone, or at their arrival where the input says so."""
+"""Lines without a readable time: they count only in `all`, or at their arrival if the input says
+so."""
 
 import json
 from pathlib import Path
@@ -44,7 +45,7 @@ def section(time: Any, *metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def cells(counts: BatchCounts, of: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Every cell that the sinks would get: by metric, size, start and key."""
+    """Return every cell for the sinks: by metric, size, start and key."""
     plan = compile_plan(StreamSection.model_validate(of))
     definitions = {metric.name: metric.definition for metric in plan.metrics}
     gathered = fold_to_windows(counts.rows, definitions, 0, left_out=set())

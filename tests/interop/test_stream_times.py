@@ -1,4 +1,5 @@
-"""The figures of tasks beside the counts: the records' timestamps, and the time of each stage."""
+"""The measurements of tasks that come with the counts: record timestamps, and the time of each
+stage."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def folding() -> Folding:
 
 
 def stamped(stamps: Sequence[datetime | None], *, in_tasks: bool) -> BatchCounts:
-    """Lines with these stamps, all of one file and partition."""
+    """Return lines with these timestamps, all of one file and partition."""
     rows = [
         (bytearray(b"t/t.log"), bytearray(b"a=b"), "logs.t", 0, offset, at)
         for offset, at in enumerate(stamps)

@@ -1,8 +1,9 @@
-"""Every way a batch may take gives the same cells as the second fold, for every format and measure.
+"""Every way in which a batch can be processed gives the same cells as the second fold, for every
+format and measure.
 
-The driver reads a batch of the running stream itself, and its cells come as rows or as text; Spark
-brings the lines to the driver; or Spark's tasks fold them. The second fold folds what Spark's own
-plan of the judging query makes of the same lines (decision 0089).
+The driver reads a batch of the running stream itself, and its cells come as rows or as text; or
+Spark brings the lines to the driver; or Spark's tasks fold them. The second fold uses the results
+of Spark's own plan of the judging query for the same lines (decision 0089).
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Ways:
-    """Folds each batch of a stream by every way, one after the other."""
+    """Folds each batch of a stream in every way, one after the other."""
 
     def __init__(self, plan: FoldPlan, checkpoint: CheckpointFolder) -> None:
         self.batches: list[Mapping[str, BatchCounts]] = []
@@ -123,7 +124,7 @@ def test_every_way_gives_the_same_cells(
 
 
 def compare(plan: FoldPlan, ways: Ways) -> None:
-    """Every cell of every batch, and what was not counted."""
+    """Compare every cell of every batch, and the lines that were not counted."""
     definitions = {metric.name: metric.definition for metric in plan.metrics}
     measures: set[str] = set()
     for batch in ways.batches:

@@ -1,4 +1,4 @@
-"""The eight worked metrics from lines to cells: Spark's fold into the real sinks."""
+"""The eight example metrics from lines to cells: Spark's fold into the real sinks."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def mill(mysql_server: MySqlServer, redis_server: RedisServer) -> Iterator[Mill]
 
 
 def folded(plan: FoldPlan, like: Batch, a: list[str], b: list[str], start: int) -> Batch:
-    """The batch `like`, with the rows that Spark makes of these lines."""
+    """Return the batch `like`, with the rows that Spark makes from these lines."""
     lines = frame(a, "logs.access", worked.ACCESS, start).unionByName(
         frame(b, "logs.api", worked.API, start)
     )

@@ -1,9 +1,9 @@
-"""Every client family at work with three brokers, of which one is killed again and again.
+"""Every client library works with three brokers, one of which is killed again and again.
 
-By turns it is the controller, the leader of what the families write, and the coordinator of their
-groups and transactions; it is started again 1 to 3 s later. Nothing that was acknowledged may be
-lost, doubled or out of order, and no error may reach the application that Kafka would not give:
-the long form does the same to Apache Kafka.
+The killed broker is in turn the controller, the leader of the written partitions, and the
+coordinator of groups and transactions. It starts again 1 to 3 s later. No acknowledged record may
+be lost, duplicated or out of order. The application may get no error that Kafka would not give: the
+long form runs the same test with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
 
 
 class Servers(Protocol):
-    """Three brokers, ours or Kafka's; both keep ports and data over a kill."""
+    """Three brokers, ours or Kafka's. Both keep ports and data when they are killed."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -76,7 +76,7 @@ def controller(servers: Servers, family: Family) -> int:
 
 
 def leader(servers: Servers, family: Family) -> int:
-    """Return the leader of the first partition that a family writes."""
+    """Return the leader of the first partition that a client library writes."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -88,7 +88,7 @@ def leader(servers: Servers, family: Family) -> int:
 
 
 def coordinator(servers: Servers, family: Family) -> int:
-    """Return the coordinator of its group."""
+    """Return the coordinator of the client library's group."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -109,7 +109,7 @@ def create_topics(servers: Servers, wanted: Sequence[Family]) -> None:
 
 
 def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
-    """Wait until each of them has written and read on, in every topic."""
+    """Wait until each client has written and read more in every topic."""
     goals = [{name: count + STEADY for name, count in one.progress().items()} for one in clients]
 
     def behind() -> list[str]:
@@ -136,7 +136,7 @@ def killed_by_turns(
     servers: Servers, clients: Sequence[Verifiable], kills: int, every_s: float,
     chance: random.Random,
 ) -> None:  # fmt: skip
-    """Kill a broker so many times while all clients work; each goes on after each kill."""
+    """Kill a broker this number of times while all clients work. Each continues after each kill."""
     wait_for_progress(clients, "all are at work")
     for number in range(kills):
         begin = time.monotonic()
@@ -150,7 +150,7 @@ def killed_by_turns(
 
 
 def judge(servers: Servers, clients: Sequence[Verifiable], kills: int) -> None:
-    """Say what became of each, and fail on whatever must not be."""
+    """Print the result of each client, and fail on any violation."""
     faults = []
     for one in clients:
         report = one.judge(servers.bootstrap)
@@ -190,7 +190,8 @@ def run(
 
 
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
-    """Three kills, one of each kind; as soon as all have gone on comes the next."""
+    """There are three kills, one of each kind. The next one comes as soon as all clients
+    continue."""
     with ClusterProcesses(tmp_path / "cluster", SETTINGS) as cluster:
         run(cluster, tmp_path, families.IN_SHORT, KILLS, 0.0, seeded("families"))
 

@@ -46,7 +46,7 @@ GROUP = "millrace-stream"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    """Three brokers with a replicated topic that a group has read."""
+    """Return three brokers with a replicated topic that a group has read."""
     with ClusterProcesses(tmp_path / "cluster", SETTINGS) as cluster:
         cluster.wait_for_controller()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -171,7 +171,7 @@ def test_a_monitor_starts_though_its_first_bootstrap_server_is_dead(
 
 
 def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
-    """`broker describe --json` in a mill whose brokers these are."""
+    """Return the output of `broker describe --json` in a mill with these brokers."""
     mill = SimpleNamespace(
         # Nothing is supervised there; brokers that listen are asked all the same.
         home=SimpleNamespace(lock_file=Path("no such mill")),
@@ -188,7 +188,7 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
 
 
 def command(code: int, *arguments: str) -> Any:
-    """The data of a command that ends with this exit code."""
+    """Run a command that must end with this exit code. Return its data."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main([*arguments]) == code

@@ -1,4 +1,4 @@
-"""Clients of all families over TLS: three brokers, which use TLS among themselves, and kills."""
+"""Clients of all libraries over TLS: three brokers that use TLS among themselves, and kills."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_families_log_in_and_go_on_while_the_controller_is_killed(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_all_families_log_in_and_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
-    """With usual sessions, because kcat 1.7.1 never logs in again, and ends when all have ended."""
+    """Sessions have the usual length, because kcat 1.7.1 never logs in again and exits when all
+    connections have ended."""
     run(tmp_path, families.ALL, 3, LOGIN)
 
 
@@ -152,7 +153,7 @@ def test_tls_on_a_plain_listener_is_named_in_the_log(
 def test_a_client_that_dials_another_name_is_refused_by_itself(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """librdkafka compares the name by default; ours as well."""
+    """librdkafka checks the name by default, and so does our client."""
     leaf = authority.leaf(names=("127.0.0.1",))
     with BrokerProcess(tmp_path, tls=authority.write("by-address", leaf)) as broker:
         by_name = f"localhost:{broker.net_port}"
@@ -175,7 +176,7 @@ def test_a_client_that_dials_another_name_is_refused_by_itself(
 def test_a_certificate_is_replaced_under_a_client_that_stays(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """The old connection goes on, and a new one is shown the new certificate."""
+    """The old connection continues, and a new one gets the new certificate."""
     files = authority.write("replaced")
     with BrokerProcess(tmp_path, tls=files) as broker:
         trusting = TlsSettings(ca=str(authority.file))
@@ -210,7 +211,8 @@ def test_a_broker_does_not_start_with_a_certificate_that_it_cannot_use(
 def test_idle_connections_stay_within_their_memory(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """Two hundred, and their share of the 130 MiB that a thousand may take."""
+    """The test opens two hundred connections. Their share of the limit of 130 MiB for a thousand
+    applies."""
     with BrokerProcess(tmp_path, tls=authority.write("idle")) as broker:
         process = psutil.Process(broker.pid)
         before = process.memory_info().rss

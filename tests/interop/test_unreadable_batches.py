@@ -1,4 +1,5 @@
-"""Our consumers on batches that a broker did not open: they read them, or skip them on request."""
+"""Our consumers on batches that a broker did not decompress: they read them, or skip them on
+request."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def broker(
 
 
 class Commands:
-    """Both commands, with what they say."""
+    """Both commands and their output."""
 
     def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self._address = broker.bootstrap

@@ -1,4 +1,4 @@
-"""Guarantees of our transactional producer on any cluster, checked with our consumer."""
+"""Guarantees of our transactional producer with any cluster, checked with our consumer."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ async def a_producer(cluster: Cluster, transactional_id: str, **settings: Any) -
 
 
 async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> list[bytes]:
-    """Return the values that a reader of this level gets up to the end that it sees."""
+    """Return the values that a consumer of this isolation level gets up to the end that it sees."""
     settings = ConsumerSettings(
         offset_reset="earliest", isolation_level=isolation_level, fetch_max_wait_ms=100
     )
@@ -57,7 +57,7 @@ async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> 
 
 
 async def sees(cluster: Cluster, tp: TopicPartition, level: int, expected: list[bytes]) -> None:
-    """The markers are written after EndTxn is answered, so this may take a moment."""
+    """Wait for the values, because the markers are written after EndTxn is answered."""
     found: list[bytes] = []
     try:
         async with asyncio.timeout(10):
@@ -274,7 +274,7 @@ def a_slow_member_is_refused(is_idle: bool) -> Scenario:
 async def _transformed(
     consumer: Consumer, count: int, producer: Producer, topic: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Read so many records and send them on in a transaction that is left open: their offsets."""
+    """Read this number of records and send them on in an open transaction. Return their offsets."""
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     producer.begin_transaction()
     async with asyncio.timeout(30):
@@ -355,7 +355,7 @@ async def hooks_are_called(cluster: Cluster) -> None:
 async def exactly_once_with_kills(
     cluster: Cluster, broker: Killable, rng: random.Random, kills: int
 ) -> None:
-    """A loop from topic to topic while the broker dies: each record comes out once."""
+    """Copy records from topic to topic while the broker dies: each record is copied once."""
     count = 1500
     await a_topic(cluster, "raw", 2, count // 2)
     await Admin(cluster).ensure_topics([TopicSpec("cooked", partitions=2)])
@@ -381,7 +381,7 @@ async def exactly_once_with_kills(
 
 
 class _Transformer:
-    """Consume, transform, produce: the offsets are committed with what came of them."""
+    """Consume, transform and produce: the offsets are committed together with the results."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.done = 0
@@ -442,7 +442,7 @@ class _Transformer:
 
 
 async def _until_it_works(attempt: Callable[[], Awaitable[None]]) -> None:
-    """Again after an unclear outcome, as the docstrings of transactions allow."""
+    """Repeat a call after an unclear outcome, as the docstrings of transactions allow."""
     while True:
         try:
             await attempt()
