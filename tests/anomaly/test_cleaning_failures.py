@@ -1,8 +1,9 @@
-"""Cleaning on a failing disk, and through power cuts: the table a log describes never changes.
+"""Compaction on a failing disk and through power cuts: the table that a log describes never
+changes.
 
-Every call of the disk fails once; the power goes at every point of a cleaning. Afterwards the log
-opens, each key has its last value, offsets have not moved, producers and aborted transactions are
-as they were, and the next cleaning goes through.
+Every call of the disk fails once, and a power cut comes at every point of a compaction. Afterwards
+the log opens, each key has its last value, and offsets have not moved. Producers and aborted
+transactions are unchanged, and the next compaction succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SETTINGS = {"log.index.interval.bytes": 150}
 
 
 def filled(chance: random.Random, count: int = 40) -> Node:
-    """A log of few keys, with an idempotent producer and transactions; every other was cleaned."""
+    """Return a log with few keys, an idempotent producer and transactions. With `True` it was
+    compacted."""
     is_cleaned = chance.random() < 0.5
     node = Node(SETTINGS, topic=TOPIC)
     sequence = 0
@@ -53,7 +55,7 @@ def filled(chance: random.Random, count: int = 40) -> Node:
 
 
 def clean(node: Node) -> bool:
-    """One cleaning as the broker does it; False when there was nothing to do."""
+    """Compact once as the broker does. Return False if there was nothing to do."""
     job = plan_cleaning(node.log, NOW, MAP_BYTES)
     if job is None:
         return False
@@ -70,7 +72,7 @@ def clean(node: Node) -> bool:
 
 
 def table(node: Node) -> dict[bytes | None, tuple[int, bytes | None]]:
-    """The last committed record of each key, and its offset."""
+    """Return the last committed record of each key, with its offset."""
     end_offset = node.log.log_end_offset
     aborted = [
         (one.producer_id, one.first_offset)
@@ -147,7 +149,7 @@ def test_any_failing_call_leaves_the_log_as_it_was() -> None:
 
 
 class PowerCut(Exception):
-    """The power has gone."""
+    """Raised at a power cut."""
 
 
 def test_a_power_cut_at_any_point_changes_nothing_that_is_read() -> None:
@@ -205,7 +207,7 @@ def test_a_power_cut_while_a_swap_is_finished_is_survived() -> None:
 
 
 def test_readers_of_the_old_files_are_not_disturbed() -> None:
-    """A fetch answer holds its file open while a cleaning takes the segment away."""
+    """A fetch response keeps its file open while a compaction removes the segment."""
     node = filled(random.Random(3))
     found = node.log.read(0, EVERYTHING, EVERYTHING).region
     assert found is not None

@@ -39,9 +39,9 @@ def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
 
 
 def sizes(node: Node) -> int:
-    """The sizes of all written files; zeros at the end of a preallocated file do not count.
+    """Return the sizes of all written files. Zeros at the end of a preallocated file do not count.
 
-    Every batch ends with a zero: its last record has no headers.
+    Every batch ends with a zero, because its last record has no headers.
     """
     found = 0
     for name in node.names():

@@ -1,8 +1,9 @@
-"""The log on a failing disk: every call fails once, every byte is the last that fits, power goes.
+"""The log on a failing disk: every call fails once, every byte is the last that fits, and the power
+is cut.
 
-After SQLite's manner: run a scenario, make its n-th call fail, n = 1, 2, 3, ... until it passes
-untouched. Whatever fails, three things hold: what was acknowledged (flushed) is there, unchanged
-and in its place; nothing is there that was never appended; and the log takes more afterwards.
+As in SQLite's tests, a scenario runs with its n-th call failing, for n = 1, 2, 3, ... until no call
+fails. Three things always hold. Acknowledged (flushed) records are unchanged and at their offsets.
+There are no records that were never appended. The log accepts more records afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SETTINGS = {"log.index.interval.bytes": 150, "log.segment.bytes": 700}
 
 
 class Writer:
-    """Appends numbered records to a node's log and remembers what must and what may be there."""
+    """Appends numbered records to a log, and remembers which must and which may be there."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -42,7 +43,7 @@ class Writer:
         self._next = 0
 
     def write(self, count: int = 1) -> None:
-        """Append some batches together; raises DiskError when none of them was written."""
+        """Append some batches together. Raises DiskError if none of them was written."""
         values = [b"%06d" % (self._next + number) * 12 for number in range(count)]
         self._next += count
         self.attempted.update(values)
@@ -68,7 +69,7 @@ class Writer:
         self.acknowledged = self.written.copy()
 
     def check(self) -> None:
-        """Compare with the log as it was opened again, and go on from there."""
+        """Compare with the log after it was opened again, and continue from there."""
         found = [value or b"" for value in values_of(self.node.log)]
         assert found[: len(self.acknowledged)] == self.acknowledged
         assert self.attempted.issuperset(found)
@@ -86,7 +87,7 @@ def standing(node: Node) -> tuple[object, ...]:
 
 
 def scenario(writer: Writer) -> None:
-    """Writes, rolls, flushes, retention, checkpoints, in a fixed order."""
+    """Write, roll, flush, apply retention and write checkpoints in a fixed order."""
     node = writer.node
     for number in range(12):
         writer.write(1 + number % 3)
@@ -97,7 +98,7 @@ def scenario(writer: Writer) -> None:
 
 
 def test_any_one_failing_call_leaves_a_sound_log() -> None:
-    """The n-th call fails; the writer carries on as the broker would, then the power goes."""
+    """The n-th call fails. The writer continues as the broker would, and then the power is cut."""
     chance = seeded("any_one_failing_call_leaves_a_sound_log")
     failing = 0
     while True:
@@ -179,10 +180,10 @@ def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
 
 @pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_any_byte_leaves_a_sound_log(step: int) -> None:
-    """The disk fills up: a write fails without a loss, and writes resume once there is space.
+    """A write fails on a full disk without losing records, and writes resume once there is space.
 
-    Every byte takes most of a minute, so that is the long form. The short one steps by a prime
-    below the size of a batch: each batch is cut, at ever other places.
+    Trying every byte takes most of a minute, so only the long form does. The short form steps by a
+    prime below the size of a batch, so each batch is cut at another place.
     """
     # Two batches each time, with their index entries.
     needed = 12 * 2 * 150
@@ -212,7 +213,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_a_sound_log(step: int) -> None:
 
 
 def test_power_cuts_at_random_lose_nothing_acknowledged() -> None:
-    """Random lives of a log, cut short at random, over and over."""
+    """Random histories of a log, each ended by a power cut at a random moment."""
     chance = seeded("power_cuts_at_random_lose_nothing_acknowledged")
     for run in range(40):
         node = Node(SETTINGS)

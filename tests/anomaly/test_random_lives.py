@@ -1,9 +1,9 @@
-"""Whole lives of a log at random: producers, transactions, cleaning, retention, damage, deaths.
+"""Random histories of a log: producers, transactions, compaction, retention, damage and crashes.
 
-A model remembers every batch by its offset. After each death the log must be what the model says:
-nothing synced is lost, nothing is moved or made up, the producers' sequences, the open and the
-aborted transactions are those of the batches, and opening it once more changes nothing. Whatever
-is derived (indexes, transaction indexes, snapshots) may be damaged or gone before a start.
+A model remembers every batch by its offset. After each crash the log must equal the model. No
+synced record is lost, moved or invented. Sequences, open transactions and aborted transactions are
+those of the batches. Opening the log once more changes nothing. Derived files (indexes, transaction
+indexes, snapshots) can be damaged or missing before a start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 @dataclass
 class Entry:
-    """One batch as it was written; a marker has no records."""
+    """One batch as it was written. A marker has no records."""
 
     base_offset: int
     producer: int
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass
 class Model:
-    """Everything ever written and not lost to a power cut."""
+    """Everything that was ever written and not lost by a power cut."""
 
     entries: list[Entry] = field(default_factory=list)
 
@@ -69,7 +69,8 @@ class Model:
         return sum(len(one.values) for one in self.entries if one.producer == producer)
 
     def transactions(self) -> tuple[dict[int, int], list[AbortedRange], set[int]]:
-        """Open ones by producer, aborted ones, and the offsets of aborted batches."""
+        """Return open transactions by producer, aborted ones, and the offsets of aborted
+        batches."""
         opened: dict[int, list[Entry]] = {}
         aborted: list[AbortedRange] = []
         lost: set[int] = set()
@@ -100,7 +101,7 @@ class Model:
 
 
 class Life:
-    """One node, its model, and what may happen to them."""
+    """One log, its model, and the events that can happen to them."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -137,7 +138,7 @@ class Life:
         )
 
     def end(self) -> None:
-        """End a transaction, usually an open one."""
+        """End a transaction, mostly an open one."""
         opened, _, _ = self.model.transactions()
         producer = self.chance.choice(list(opened) or list(TRANSACTIONAL))
         is_commit = self.chance.random() < 0.5
@@ -147,7 +148,7 @@ class Life:
         self.model.entries.append(Entry(done.base_offset, producer, -1, [], [], True, is_commit))
 
     def repeat(self) -> None:
-        """A retry of a producer's last batch is recognised, whatever has happened since."""
+        """Check that the log recognises a retry of a producer's last batch."""
         found = [one for one in self.model.entries if one.producer in PLAIN]
         # Of a batch that is gone only snapshots tell, and damage may have taken them.
         if self.was_damaged:
@@ -244,7 +245,7 @@ class Life:
         return {one.producer_id: one.last_sequence for one in self.node.log.producer_state.active()}
 
     def damage(self) -> None:
-        """Spoil or remove files that only repeat what the batches say."""
+        """Damage or remove files that are derived from the batches."""
         names = [name for name in self.node.names() if name.endswith(DERIVED)]
         for name in names:
             content = self.node.sim.contents(self.node.path(name))
@@ -270,7 +271,8 @@ class Life:
         )
 
     def committed(self) -> dict[bytes, bytes | None]:
-        """The records that a read_committed reader keeps, judged only by the fetch answers."""
+        """Return the records that a read_committed consumer keeps, using only the fetch
+        responses."""
         log = self.node.log
         coming = log.aborted_transactions(log.log_start_offset, EVERYTHING)
         skipped: set[int] = set()

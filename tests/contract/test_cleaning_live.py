@@ -1,4 +1,4 @@
-"""A running broker cleans its compacted topics while it serves, and starts again over them."""
+"""A running broker compacts its topics while it serves, and starts again afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def produce(client: WireClient, number: int) -> None:
 
 
 def read(client: WireClient, end_offset: int) -> tuple[dict[bytes, bytes], int]:
-    """The last value of each key, and how many records there were to read."""
+    """Return the last value of each key, and the number of records that were read."""
     offset, count = 0, 0
     found: dict[bytes, bytes] = {}
     while offset < end_offset:

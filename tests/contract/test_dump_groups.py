@@ -1,4 +1,4 @@
-"""Apache Kafka's own dump tool decodes what we keep of groups: commits, generations, tombstones."""
+"""Apache Kafka's own dump tool decodes our records of groups: commits, generations, tombstones."""
 
 from __future__ import annotations
 

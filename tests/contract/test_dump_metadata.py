@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
 def change_everything(client: WireClient) -> None:
-    """A record of every kind that a broker which is alone writes."""
+    """Write a record of every kind that a single broker writes."""
     setting = CreatableTopicConfig(name="retention.ms", value="12345")
     topics = [
         CreatableTopic(name=name, num_partitions=2, replication_factor=1, configs=[setting])

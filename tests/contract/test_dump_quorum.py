@@ -1,4 +1,5 @@
-"""Kafka's dump tool decodes the quorum's own records: leader changes, voters, whole snapshots."""
+"""Kafka's dump tool decodes the quorum's control records: leader changes, voters, whole
+snapshots."""
 
 from __future__ import annotations
 

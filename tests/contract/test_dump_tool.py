@@ -1,9 +1,9 @@
-"""Apache Kafka's own dump tool reads what we write, without a complaint.
+"""Apache Kafka's own dump tool reads our files without a complaint.
 
-Every kind of file: batches by each codec, cleaned ones, transactions that were committed, aborted
-and left open, their indexes, snapshots of producers; and all of them after a start that had to
-recover. The tool's exit code says little, so its text is searched for every word it has for a
-fault.
+The test covers every kind of file: batches with each codec, compacted ones, committed, aborted and
+open transactions, their indexes, and producer snapshots. It also covers all of them after a start
+with recovery. The tool's exit code is not enough, so the test searches its output for every word
+that means a fault.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def complaints(printed: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A partition with all that a log can hold: the folder and the number of records."""
+    """Write a partition with everything that a log can contain. Return the folder and the number
+    of records."""
     chance = seeded("dump tool")
     home = tmp_path_factory.mktemp("kafka")
     config = broker_config(
@@ -199,7 +200,8 @@ def clean(manager: LogManager, log: Log, now_ms: int) -> int:
 
 @pytest.fixture(scope="module", params=["stopped", "recovered"])
 def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A partition that has been cleaned twice, with more written behind; then stopped or killed."""
+    """Write a partition that was compacted twice, with more records behind. Then stop or kill
+    the broker."""
     home = tmp_path_factory.mktemp("cleaned")
     config = broker_config({"log.index.interval.bytes": 1024}, log_dir=str(home / "data"))
     disk = OsDisk()

@@ -1,6 +1,7 @@
-"""Kafka's dump tool decodes what the transaction coordinator has written, and finds no fault.
+"""Kafka's dump tool decodes the records of the transaction coordinator, and finds no fault.
 
-The broker's own folder after transactions by librdkafka: committed, aborted, with offsets, fenced.
+The test uses the broker's own folder after transactions by librdkafka: committed, aborted, with
+offsets, fenced.
 """
 
 import re
@@ -28,7 +29,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of a broker that has served transactions and was stopped."""
+    """Return the data folder of a stopped broker that has served transactions."""
     kafka_jars()
     with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
@@ -57,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(*arguments: str) -> str:
-    """Return the tool's output; fail on any complaint."""
+    """Return the tool's output. Fail on any complaint."""
     printed = dump(*arguments)
     assert "exit code 0" in printed, printed[-3_000:]
     assert not complaints(printed), printed[-3_000:]

@@ -1,4 +1,5 @@
-"""One node life on the real disk and on its double: both must write the same files."""
+"""The same history of a broker's logs on the real disk and on its double: both must write the
+same files."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ GONE = TopicPartition("gone", 3)
 
 
 def live(disk: Disk, log_dir: str) -> list[bytes]:
-    """Write, roll, flush, crash, recover, drop, delete, stop; returns what readers saw."""
+    """Write, roll, flush, crash, recover, drop, delete and stop. Return what consumers saw."""
     config = broker_config(SETTINGS, log_dir=log_dir)
     seen: list[bytes] = []
 

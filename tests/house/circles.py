@@ -1,4 +1,5 @@
-"""Files that import each other in a circle, if only for types: none of them can be read alone."""
+"""Files that import each other in a circle, even if only for types: no such file can be read
+alone."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +8,8 @@ from tests.house.tree import Module
 
 
 def circles(modules: Iterable[Module]) -> list[list[str]]:
-    """The groups of files that import each other in a circle, also by way of type checking."""
+    """Return the groups of files that import each other in a circle, including imports for type
+    checking."""
     names = {".".join(one.parts): one for one in modules}
     graph = {
         name: sorted({found for _, found in imports(one) if found in names and found != name})
@@ -17,7 +19,7 @@ def circles(modules: Iterable[Module]) -> list[list[str]]:
 
 
 def _connected(graph: dict[str, list[str]]) -> Iterator[list[str]]:
-    """Tarjan's strongly connected components, without recursion."""
+    """Return the strongly connected components by Tarjan's algorithm, without recursion."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -1,4 +1,4 @@
-"""The cores, which never touch the world; HOUSE.md names the large ones."""
+"""The pure cores, which do no input and output. HOUSE.md names the large ones."""
 
 import re
 from collections.abc import Collection
@@ -167,13 +167,13 @@ PURE = {
 
 
 def is_pure(of: Module) -> bool:
-    """Return True if the file belongs to a core that never touches the world."""
+    """Return True if the file belongs to a pure core."""
     inner = "/".join(of.parts[1:])
     return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
 
 
 def told_by(house: str) -> set[str]:
-    """The cores that HOUSE.md names, by path: those of the paragraph about the large ones."""
+    """Return the cores that HOUSE.md names in the paragraph about the large ones, by path."""
     told = house[house.index("The large ones:") :].partition("\n\n")[0]
     found: set[str] = set()
     folder = ""

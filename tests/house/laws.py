@@ -1,6 +1,6 @@
-"""The laws of the house, each a function from a file to the sentences about what breaks it.
+"""The laws of the house, each a function from a file to sentences that describe the violations.
 
-Nothing here reads the disk: `tests/house/test_laws.py` applies the laws to the tree, and
+This module never reads the disk: `tests/house/test_laws.py` applies the laws to the tree, and
 `test_planted.py` tries every law on faults planted in made-up files.
 """
 
@@ -221,7 +221,8 @@ _NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z])")
 
 
 def imports(of: Module) -> Iterator[tuple[int, str]]:
-    """Every imported module by full name, also inside functions; relative ones made absolute."""
+    """Return every imported module by full name, including imports inside functions. Relative
+    ones become absolute."""
     for node in ast.walk(of.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -237,7 +238,7 @@ def imports(of: Module) -> Iterator[tuple[int, str]]:
 
 
 def floors_of_rooms(of: Module) -> Iterator[str]:
-    """A room imports only what lies below it."""
+    """A room imports only the rooms below it."""
     for line, name in imports(of):
         target = name.split(".")[0]
         if target in ROOMS and target != of.room and target not in MAY_IMPORT[of.room]:
@@ -245,7 +246,7 @@ def floors_of_rooms(of: Module) -> Iterator[str]:
 
 
 def floors_inside(of: Module) -> Iterator[str]:
-    """Inside a room that has floors they import downward only."""
+    """The files of a room that has floors import only from lower floors."""
     floors = FLOORS.get(of.room)
     if floors is None or of.parts[-1] == "__main__":
         return
@@ -260,7 +261,7 @@ def floors_inside(of: Module) -> Iterator[str]:
 
 
 def known_floors(of: Module) -> Iterator[str]:
-    """A new folder or ground module must be given its floor here."""
+    """A new folder or ground module must get its floor here."""
     floors = FLOORS.get(of.room)
     if floors is None:
         return
@@ -273,7 +274,7 @@ def known_floors(of: Module) -> Iterator[str]:
 
 
 def light_broker(of: Module) -> Iterator[str]:
-    """Forbid heavy imports in broker and protocol, wherever the import stands."""
+    """Broker and protocol have no heavy imports, at any place in a file."""
     if of.room not in ("broker", "protocol"):
         return
     for line, name in imports(of):
@@ -282,7 +283,7 @@ def light_broker(of: Module) -> Iterator[str]:
 
 
 def real_world(of: Module) -> Iterator[str]:
-    """In the broker only `real/` may use asyncio, threads, sockets, time and chance."""
+    """In the broker only `real/` uses asyncio, threads, sockets, time and randomness."""
     if of.room != "broker" or of.path.startswith(REAL_WORLD):
         return
     for line, name in imports(of):
@@ -294,7 +295,7 @@ def real_world(of: Module) -> Iterator[str]:
 
 
 def pure_cores(of: Module) -> Iterator[str]:
-    """A core gets time and chance as arguments and gives its outputs as data."""
+    """A core gets time and randomness as arguments and returns its outputs as data."""
     if not is_pure(of):
         return
     for line, name in imports(of):
@@ -313,7 +314,8 @@ def pure_cores(of: Module) -> Iterator[str]:
 
 
 def order_of_sets(of: Module) -> Iterator[str]:
-    """Logic goes through no set: its order is that of the hash seed, and no seed replays it."""
+    """Logic never iterates over a set, because its order depends on the hash seed and no test
+    seed repeats it."""
     is_logic = of.room == "broker" and not of.path.startswith(REAL_WORLD)
     if is_logic or is_pure(of):
         for line, what in sets.gone_through(of.tree):
@@ -321,7 +323,7 @@ def order_of_sets(of: Module) -> Iterator[str]:
 
 
 def sockets(of: Module) -> Iterator[str]:
-    """In protocol, only one file of the client opens sockets."""
+    """In protocol only one file of the client opens sockets."""
     if of.room != "protocol" or of.path in SOCKET_FILES:
         return
     for node in ast.walk(of.tree):
@@ -333,7 +335,7 @@ def sockets(of: Module) -> Iterator[str]:
 
 
 def sizes(of: Module) -> Iterator[str]:
-    """Files and functions that can be read in one go."""
+    """Files and functions are short enough to be read in one go."""
     lines = of.text.count("\n") + 1
     advised = FILE_LINES_MAX if of.path in LONGER_FILES else FILE_LINES_ADVISED
     lines_max = TEST_FILE_LINES_MAX if of.room == "tests" else advised
@@ -348,7 +350,8 @@ def sizes(of: Module) -> Iterator[str]:
 
 
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """A function's lines without those of functions inside it, which are measured themselves."""
+    """Return the number of a function's lines without those of inner functions, which are
+    measured themselves."""
 
     def lines(node: ast.stmt) -> set[int]:
         return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -361,13 +364,15 @@ def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def module_docstring(of: Module) -> Iterator[str]:
-    """Every file with code opens by saying what it is; tests speak through their names."""
+    """Every file with code starts with a docstring that says what it is. In tests the names say
+    it."""
     if of.tree.body and of.room != "tests" and ast.get_docstring(of.tree) is None:
         yield f"{of.path}: no docstring at the top"
 
 
 def broad_except(of: Module) -> Iterator[str]:
-    """`except Exception` only at a process's top and where a line in this file says why."""
+    """`except Exception` is used only at a process's top and where a line in this file gives the
+    reason."""
     if of.path in BROAD_EXCEPT_FILES or of.parts[-1] == "__main__":
         return
     for node in ast.walk(of.tree):
@@ -394,7 +399,8 @@ def _is_used(name: str, body: list[ast.stmt]) -> bool:
 
 
 def excuses(of: Module) -> Iterator[str]:
-    """Every exemption from a tool names its code, and one from the types its reason too."""
+    """Every exemption from a tool names its code, and every exemption from types also its
+    reason."""
     if of.path in EXEMPT_TEXTS:
         return
     for number, line in enumerate(of.text.splitlines(), start=1):
@@ -408,7 +414,7 @@ def excuses(of: Module) -> Iterator[str]:
 
 
 def tests_do_not_sleep(of: Module) -> Iterator[str]:
-    """Tests wait for conditions, never for time to pass."""
+    """Tests wait for conditions, and never for time to pass."""
     if of.room != "tests" or of.path in SLEEPING_FILES:
         return
     for node in ast.walk(of.tree):
@@ -423,7 +429,7 @@ def tests_do_not_sleep(of: Module) -> Iterator[str]:
 
 
 def tests_assert(of: Module) -> Iterator[str]:
-    """A test file with no assert, nor scenarios of another test module, proves nothing."""
+    """A test file without an assert and without scenarios of another test module proves nothing."""
     if of.room != "tests" or not of.parts[-1].startswith("test_"):
         return
     if any(n.startswith("tests.") and not n.startswith("tests.harness") for _, n in imports(of)):
@@ -458,21 +464,22 @@ MODULE_LAWS = (
 
 
 def unfinished(path: str, text: str) -> Iterator[str]:
-    """Forbid notes of unfinished work: they belong in an issue."""
+    """Notes of unfinished work are forbidden, because they belong in an issue."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _UNFINISHED.search(line):
             yield f"{path}:{number}: {found[0]}"
 
 
 def machine_paths(path: str, text: str) -> Iterator[str]:
-    """Forbid paths that exist on one person's machine only."""
+    """Paths that exist only on one person's machine are forbidden."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _MACHINE_PATH.search(line):
             yield f"{path}:{number}: the path {found[0]} of one machine"
 
 
 def registries(path: str, text: str) -> Iterator[str]:
-    """Tools find their registries by their own settings; no address stands in our files."""
+    """Tools find their registries by their own settings, so our files contain no addresses of
+    registries."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _REGISTRY.search(line):
             yield f"{path}:{number}: the registry {found[0]}"

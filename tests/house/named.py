@@ -1,4 +1,4 @@
-"""Files and folders that pages name, which move without the pages."""
+"""Files and folders that pages name, which can be moved without the pages being updated."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Find the places where a file iterates over a set, because the order of a set is arbitrary.
 
-What a set is, is read off the file alone: literals, calls, what is annotated as one, and what is
-made of these. `sorted`, `len` and the like do not look at the order.
+The file alone shows what is a set: literals, calls, annotated names, and what is derived from
+these. Functions such as `sorted` and `len` do not depend on the order.
 """
 
 import ast
@@ -23,7 +23,7 @@ _SET_TYPE = re.compile(r"(?:set|frozenset|AbstractSet|MutableSet|Set)\b")
 
 
 def gone_through(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and text of each set that is gone through in its own order."""
+    """Return line and text of each set that is iterated in its own order."""
     for scope in _scopes(tree):
         known = _sets_in(tree, scope)
         harmless = {
@@ -70,7 +70,8 @@ def _in_order(node: ast.AST) -> Iterator[tuple[int, ast.expr]]:
 
 
 def _sets_in(tree: ast.Module, scope: ast.AST) -> set[str]:
-    """The names that hold sets in a scope: its own, and attributes that the file says are sets."""
+    """Return the names of sets in a scope: local ones, and attributes that the file declares as
+    sets."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and _SET_TYPE.match(ast.unparse(node.annotation)):
@@ -102,5 +103,6 @@ def _is_set(node: ast.expr, known: set[str]) -> bool:
 
 
 def _is_keys(node: ast.expr) -> bool:
-    """Views of keys are gone through in their order; what is made of two of them is a set."""
+    """Return True for a view of keys, which is iterated in order. A combination of two views is
+    a set."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".keys")

@@ -19,7 +19,7 @@ CODE = re.compile(r"`([a-z_/]+\.py)` `([\w.]+)`")
 
 
 class Guard(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     number: int
     held_by: list[tuple[str, str]]
@@ -29,7 +29,7 @@ class Guard(NamedTuple):
 
 
 def guards() -> list[Guard]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     shorts: dict[str, str] = {}
     found = []
     for line in (tree.ROOT / "docs" / "guards.md").read_text().splitlines():
@@ -45,7 +45,7 @@ def guards() -> list[Guard]:
 
 
 def names_in(path: str) -> set[str]:
-    """The functions and classes of a file, methods with their class."""
+    """Return the functions and classes of a file. Methods have their class as a prefix."""
     names = set()
     for node in ast.parse((tree.ROOT / "broker" / path).read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

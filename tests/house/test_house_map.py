@@ -19,29 +19,29 @@ RULES = "## Rules that are easy to break"
 
 
 def house() -> str:
-    """The map."""
+    """Return the text of HOUSE.md."""
     return (tree.ROOT / "HOUSE.md").read_text()
 
 
 def readme(room: str) -> str:
-    """The page of a room."""
+    """Return the README.md of a room."""
     return (tree.ROOT / room / "README.md").read_text()
 
 
 def rows_of(text: str, heading: str) -> list[list[str]]:
-    """The cells of the table under a heading, without the table's head."""
+    """Return the cells of the table under a heading, without the table's head."""
     section = text.partition(f"{heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
 def folders_in(cell: str) -> list[str]:
-    """The folders that a cell names, as `name/`."""
+    """Return the folders that a cell names, as `name/`."""
     return re.findall(r"`(\w+)/`", cell)
 
 
 def inner_rooms(room: str) -> set[str]:
-    """The folders of a room with Python files."""
+    """Return the folders of a room that contain Python files."""
     return {one.parts[1] for one in tree.modules() if one.room == room and len(one.parts) > 2}
 
 

@@ -28,7 +28,7 @@ def test_texts_keep_the_law(law: Callable[[str, str], Iterator[str]]) -> None:
 
 
 def product() -> list[tree.Module]:
-    """The files that the mill runs."""
+    """Yield the files that the mill runs."""
     return [module for module in tree.modules() if module.room != "tests"]
 
 
@@ -37,7 +37,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def templates() -> list[str]:
-    """The other product files that name functions."""
+    """Yield the other product files that name functions."""
     return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
 
 
@@ -65,7 +65,8 @@ def test_every_pure_core_that_is_listed_exists() -> None:
 
 
 def test_tests_of_the_broker_lie_in_the_room_of_what_they_test() -> None:
-    """`tests/unit/broker` mirrors `broker`; beside the ground's lie what several rooms' share."""
+    """`tests/unit/broker` mirrors `broker`. Tests of the ground, and shared helpers, are
+    directly in it."""
     rooms = laws.BROKER_FLOORS.keys() - {"", "storage"}
     places = [one.parts[3:] for one in tree.modules() if one.path.startswith("tests/unit/broker/")]
     assert {parts[0] for parts in places if len(parts) > 1} == rooms
@@ -85,7 +86,7 @@ def test_the_tree_is_seen() -> None:
 
 
 def test_a_broker_process_stays_light() -> None:
-    """Indirect imports count as well, so a real process is asked."""
+    """Indirect imports count as well, so the test starts a real process."""
     program = (
         "import sys, broker.__main__\n"
         f"print(sorted(set(sys.modules) & {laws.HEAVY | {'yaml', 'http.client', 'redis'}!r}))"
@@ -119,7 +120,7 @@ def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
 
 
 def test_setup_compiles_every_room_the_mill_runs() -> None:
-    """Python would compile a room missing there again at each start."""
+    """Otherwise Python would compile the missing room again at each start."""
     text = (tree.ROOT / "setup" / "setup.sh").read_text()
     compiled = re.findall(r"^rooms=\((.*)\)$", text, re.MULTILINE)
     assert [line.split() for line in compiled] == [sorted(set(tree.ROOMS) - {"bench", "tests"})]

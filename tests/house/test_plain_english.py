@@ -1,6 +1,7 @@
-"""Phrases that `docs/style.md` bans, and class names with two meanings, may only become fewer.
+"""Phrases that `docs/style.md` bans, and class names with two meanings. Their number may only fall.
 
-Each limit below is a count of a day. Lower it when you have rewritten sentences; never raise it.
+Each limit below is a count at one time. Lower it after you have rewritten sentences, and never
+raise it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DOUBLE_NAMES_MAX = 10
 
 
 def idioms_in(text: str) -> list[str]:
-    """Every banned phrase of a text, in order."""
+    """Return every banned phrase of a text, in order."""
     return [match.group(0) for match in IDIOM.finditer(text)]
 
 

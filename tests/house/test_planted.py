@@ -1,4 +1,4 @@
-"""Every law is tried on a fault planted in a made-up file, and on a file that keeps it."""
+"""Every law is tried on a fault planted in a made-up file, and on a file without a fault."""
 
 from collections.abc import Callable, Iterator
 

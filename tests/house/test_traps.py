@@ -32,7 +32,7 @@ UNTRIED = ("*not offered:*", "*as with Kafka:*")
 
 
 class Row(NamedTuple):
-    """A bug or a trap, and the last of its cells."""
+    """A bug or a trap, and the last cell of its row."""
 
     name: str
     tried_by: str
@@ -48,7 +48,7 @@ def rows() -> list[Row]:
 
 
 def defined_in(path: str) -> set[str]:
-    """The functions of a file of tests."""
+    """Return the functions of a test file."""
     body = ast.parse((tree.ROOT / path).read_text()).body
     return {one.name for one in body if isinstance(one, ast.FunctionDef)}
 

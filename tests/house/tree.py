@@ -1,4 +1,4 @@
-"""The repository as the laws see it: every Python file parsed once, every text file read once."""
+"""The repository for the laws: every Python file is parsed once, and every text file read once."""
 
 import ast
 import gc
@@ -23,7 +23,7 @@ ROOMS = (
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file: its path from the root, its text, its tree."""
+    """One Python file: its path in the repository, its text, its syntax tree."""
 
     path: str
     text: str
@@ -31,23 +31,23 @@ class Module:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The path's pieces, the last without `.py`."""
+        """Return the parts of the path, the last one without `.py`."""
         return tuple(self.path.removesuffix(".py").split("/"))
 
     @property
     def room(self) -> str:
-        """The top-level folder."""
+        """Return the top-level folder."""
         return self.parts[0]
 
 
 def module(path: str, text: str) -> Module:
-    """A file given as text: how the laws are tried on planted faults."""
+    """Return a file made from a text, to try the laws on planted faults."""
     return Module(path, text, ast.parse(text, path))
 
 
 @cache
 def files() -> tuple[str, ...]:
-    """Every file that is or could be committed, by path from the root."""
+    """Return every file that is or could be committed, by its path in the repository."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
@@ -61,22 +61,23 @@ def files() -> tuple[str, ...]:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Every Python file of the rooms and of `setup/`."""
+    """Yield every Python file of the rooms and of `setup/`."""
     return tuple(of for of in _parsed().values() if of is not None)
 
 
 def unreadable() -> list[str]:
-    """Files that are no Python; they get a test of their own instead of failing every law."""
+    """Return files that are not valid Python. A separate test reports them, so that they do not
+    fail every law."""
     return [name for name, of in _parsed().items() if of is None]
 
 
 @cache
 def _parsed() -> dict[str, Module | None]:
-    """Every Python file by path, parsed; None for a file that the running Python cannot parse.
+    """Return every parsed Python file by path, or None for a file that the running Python cannot
+    parse.
 
-    The trees have millions of nodes that stay to the end. Collections of garbage while they grow,
-    and over them ever after, would take five times as long as the parsing, so the trees are kept
-    out of them.
+    The trees have millions of nodes that stay to the end. Garbage collections would take five times
+    as long as the parsing, so the trees are excluded from them.
     """
     names = [n for n in files() if n.endswith(".py") and n.split("/")[0] in (*ROOMS, "setup")]
     was_enabled = gc.isenabled()
@@ -99,7 +100,7 @@ def _module_of(name: str) -> Module | None:
 
 @cache
 def texts() -> tuple[tuple[str, str], ...]:
-    """Every text file with its content; what is not UTF-8 is no text."""
+    """Return every text file with its content. A file that is not UTF-8 is not a text."""
     found = []
     for name in files():
         try:

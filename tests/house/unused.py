@@ -1,4 +1,4 @@
-"""Top-level names that no product code uses; uses in tests do not count."""
+"""Top-level names that no product code uses. Uses in tests do not count."""
 
 import ast
 import re
@@ -11,10 +11,11 @@ _WORD = re.compile(r"\w+")
 
 
 def unused(modules: Iterable[Module], texts: Iterable[str]) -> list[str]:
-    """Constants, aliases and functions of these files that neither they nor these texts, templates
-    and the like, name a second time.
+    """Return constants, aliases and functions that neither these files nor the given texts (such as
+    templates) name a second time.
 
-    What a decorator registers, and classes of messages, which register themselves, are used.
+    Functions that a decorator registers count as used, and so do classes of messages, which
+    register themselves.
     """
     product = list(modules)
     words: Counter[str] = Counter()

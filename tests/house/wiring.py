@@ -1,8 +1,8 @@
-"""How the parts of the broker are connected: what a reader must find at one place.
+"""How the parts of the broker are connected, which a reader must find in one place.
 
-A part gets what it calls by its constructor, or by a method of a named interface (`report_to`).
-Then the parts that call each other are found by their types. A hook, an attribute of another object
-that is set to a function or to the object itself, is found by no type.
+A part gets the objects that it calls through its constructor, or through a method of a named
+interface (`report_to`). So types show which parts call each other. A hook is an attribute of
+another object that is set to a function or to the object itself. No type shows it.
 """
 
 import ast
@@ -12,7 +12,7 @@ from tests.house.tree import Module
 
 
 def method_names(modules: Iterable[Module]) -> set[str]:
-    """The names of all methods that are no properties."""
+    """Return the names of all methods that are not properties."""
     return {
         function.name
         for of in modules
@@ -67,7 +67,7 @@ def hooks(of: Module, methods: set[str]) -> Iterator[str]:
 
 
 def _is_foreign(target: ast.expr, imported: set[str]) -> bool:
-    """Return True for an attribute of another object that is no module of Python."""
+    """Return True for an attribute of another object that is not a Python module."""
     if not isinstance(target, ast.Attribute):
         return False
     owner = target.value
