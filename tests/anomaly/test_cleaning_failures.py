@@ -29,8 +29,8 @@ SETTINGS = {"log.index.interval.bytes": 150}
 
 
 def filled(chance: random.Random, count: int = 40) -> Node:
-    """Return a log with few keys, an idempotent producer and transactions. With `True` it was
-    compacted."""
+    """Return a log with few keys, an idempotent producer and transactions. Half of these logs are
+    compacted once."""
     is_cleaned = chance.random() < 0.5
     node = Node(SETTINGS, topic=TOPIC)
     sequence = 0
