@@ -43,7 +43,8 @@ these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
 
 
 def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
-    """Run in a new namespace: make each cut in turn, and check that everything goes on after it."""
+    """Run in a new namespace: make each cut in turn, and check that everything continues after
+    it."""
     with (
         Namespaces((1, 2, 3)) as namespaces,
         ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,

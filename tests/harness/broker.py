@@ -52,12 +52,13 @@ class BrokerProcess:
         tls: TlsFiles | None = None,
         needs_login: bool = False,
     ) -> None:
-        """`voters`: all brokers of a cluster of several, and where each has its BROKER listener.
+        """Describe the broker.
 
-        `broker_port`: where this one really listens, if the port that the others are told is that
-        of a proxy. `within`: where it runs, if not on the loopback. `tls`: the files with which it
-        has one more listener, NET, over TLS, and BROKER over TLS as well. `needs_login`: whether
-        clients of NET must log in.
+        `voters` are all brokers of a cluster, with the address of each BROKER listener.
+        `broker_port` is the port on which this broker really listens, if the other brokers get the
+        port of a proxy. `within` is its network namespace, if it does not run on the loopback.
+        `tls` are the files for a further listener, NET, with TLS; BROKER uses TLS then, too. With
+        `needs_login` clients of NET must log in.
         """
         self.folder = folder
         self.node_id = node_id

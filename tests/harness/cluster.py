@@ -32,12 +32,13 @@ class ClusterProcesses:
         authority: TestAuthority | None = None,
         needs_login: bool = False,
     ) -> None:
-        """`folders`: where a broker lies that does not lie in `folder`, on a disk of its own.
+        """Describe the cluster.
 
-        `with_links`: what the brokers say to each other goes through `links`. `namespaces`: each
-        runs in one of these, and they take the place of links. `authority`: each has one more
-        listener with TLS, and they speak to each other over TLS. `needs_login`: clients of that
-        listener must log in.
+        `folders` names the folders of brokers that have a separate disk. With `with_links` the
+        connections between the brokers go through `links`. `namespaces` are network namespaces, one
+        per broker, which replace the links. With `authority` each broker has one more listener with
+        TLS, and the brokers use TLS among themselves. With `needs_login` clients of that listener
+        must log in.
         """
         ports = {node_id: free_port() for node_id in range(1, size + 1)}
         proxies = Links(ports) if with_links else None

@@ -65,7 +65,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
 
 
 class Fact(NamedTuple):
-    """A name, its kind, and the page and heading where its row must stand."""
+    """A name, its kind, and the page and heading where the name must have a row."""
 
     kind: str
     page: str

@@ -1,4 +1,4 @@
-"""A full disk: clients retry refused writes, reads go on, and service resumes automatically."""
+"""A full disk: clients retry refused writes, reads continue, and service resumes automatically."""
 
 import os
 import subprocess

@@ -74,7 +74,7 @@ def memory_mib(pid: int, field: str = "VmRSS:") -> float:
 
 
 class Companion:
-    """A thread that runs beside the attack. An exception in it fails the test."""
+    """A thread that runs during the attack. An exception in it fails the test."""
 
     def __init__(self) -> None:
         self._ends = threading.Event()

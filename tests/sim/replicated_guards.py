@@ -1,5 +1,5 @@
 """Guards that only whole nodes have, each with a way to remove it from the tested code.
-`replication/guards` has those of the cores. The numbers are those of the list of 47."""
+`replication/guards` has the guards of the cores. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 

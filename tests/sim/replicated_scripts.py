@@ -239,7 +239,7 @@ def gaps_that_were_fetched_outlive_a_power_cut() -> None:
 
 
 def taken_away(cluster: ReplicatedCluster, node: ReplicatedNode) -> None:
-    """Remove a node's replica, and wait until its disk has no data of it."""
+    """Remove a node's replica, and wait until its disk has no files of the replica."""
     others = tuple(one for one in cluster.nodes if one != node.node_id)
     assert cluster.controller.reassign(0, others)
     until(cluster, lambda: not node.folders_of(0))

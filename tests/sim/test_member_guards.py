@@ -1,5 +1,5 @@
 """Guards of a broker's cluster membership: each is removed, and a run over a faulty network then
-fails. The numbers are those of the list of 47 (`docs/guards.md`)."""
+fails. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 

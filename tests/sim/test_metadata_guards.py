@@ -1,5 +1,5 @@
 """The tests remove each guard of the controller's decisions. A node that decides while it is cut
-off then shows the fault. The numbers are those of the list of 47 (`docs/guards.md`)."""
+off then shows the fault. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A coordinator serves only committed offsets. Without the guard a client gets an offset that is
-lost later. The number is that of the list of 47 (`docs/guards.md`)."""
+lost later. The number refers to `docs/guards.md`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Guards of transactions over several brokers, each with a way to remove it from the tested
-code. The numbers are those of the list of 47."""
+code. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 

@@ -239,8 +239,8 @@ class Verifiable:
     def _send_log(self, topic: str, standing: set[int]) -> SendLog:
         """Return the log of sends in the order of their numbers.
 
-        A number without an answer may stand there all the same. The checker's comparison of times
-        is out of place: a client says an answer later than it has it.
+        A number without an answer can be in the log all the same. The times are not compared,
+        because a client prints an answer later than it gets it.
         """
         sent = self._sent[topic]
         log = SendLog(f"{self.family.name} {topic}")

@@ -1,6 +1,6 @@
-"""The guards of the design's list, each with a way to remove it from the tested code.
+"""The guards of replication, each with a way to remove it from the tested code.
 
-The numbers are those of the list of 47. Letters are rules that this simulation has shown to be
+The numbers refer to `docs/guards.md`. Letters are rules that this simulation has shown to be
 necessary.
 """
 

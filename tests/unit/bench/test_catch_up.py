@@ -1,4 +1,4 @@
-"""The figures of acknowledgements beside a copy."""
+"""The figures of acknowledgements during a copy."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def texts(value: object) -> set[str]:
 
 
 def repeats_a_code(text: str) -> bool:
-    """Return True if a text begins with the name of an error code, which clients show beside it."""
+    """Return True if a text begins with the name of an error code, because clients already show
+    the name."""
     return text.partition(":")[0] in ErrorCode.__members__
 
 

@@ -177,7 +177,7 @@ def test_a_deleted_preallocated_file_has_no_last_line_of_nuls(world: World) -> N
 
 
 def test_an_open_line_is_rewritten_shorter(world: World) -> None:
-    """Case 04."""
+    """Case 04: the writer replaces its unfinished last line by a shorter one."""
     world.append("a", b"one\nprogress 10% ....................")
     world.look()
     os.truncate(world.path("a"), 4)

@@ -40,7 +40,7 @@ def last_lines(world: World, name: str, count: int) -> bytes:
 @WAYS
 @pytest.mark.parametrize("count", [1, 2, 5, 15, 40])
 def test_a_log_is_trimmed_to_its_last_lines(world: World, trim: Trim, count: int) -> None:
-    """Case 24."""
+    """Case 24: a script keeps only the last lines of a log."""
     world.write(50, "a")
     world.look()
     trim(world, "a", last_lines(world, "a", count))

@@ -132,7 +132,7 @@ def test_under_a_mark_what_a_power_cut_takes_of_a_closed_segment_is_missed() -> 
 
 
 def test_without_its_mark_such_a_log_would_be_cut_at_the_first_gap() -> None:
-    """Guard 40: the purpose of the mark."""
+    """Guard 40: without the mark, a start would treat the gaps as a torn tail."""
     follower = Node(topic=COMPACT)
     follow(follower, compacted())
     end_offset = follower.log.log_end_offset

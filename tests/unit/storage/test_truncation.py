@@ -113,8 +113,8 @@ def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
 
 
 def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
-    """Housekeeping continues during the truncation, and its checkpoint follows that of the
-    truncation."""
+    """Housekeeping continues during the truncation. Its checkpoint is written after the
+    checkpoint of the truncation."""
     node = filled(10)
     truncation = node.manager.begin_truncation(node.log, 5, NOW)
     assert truncation is not None

@@ -75,7 +75,7 @@ def test_two_batches_are_not_one() -> None:
 
 
 def test_a_batch_above_the_limits_is_too_large() -> None:
-    """Pitfall 29."""
+    """Pitfall 29: each of the two limits has its own error code."""
     view = batch(b"x" * 1000)
     assert refusal(view, max__message__bytes="1000").code is ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(view, segment__bytes="1000").code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -105,7 +105,8 @@ def test_a_transaction_needs_a_producer() -> None:
 
 
 def test_a_compacted_topic_names_the_records_without_key() -> None:
-    """Pitfall 15."""
+    """Pitfall 15: every record of a compacted topic needs a key, and the answer names the bad
+    records."""
     accept(batch(b"a", b"b", key=b"k"), cleanup__policy="compact")
     for codec in (Codec.NONE, Codec.GZIP):
         error = refusal(batch(b"a", b"b", codec=codec), cleanup__policy="compact,delete")
@@ -173,7 +174,7 @@ def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader
 def test_a_largest_timestamp_that_cannot_be_is_looked_for_in_the_records(
     told: int, codec: Codec
 ) -> None:
-    """Sarama before 1.45.1 never sets it. Searches by time and retention need it."""
+    """Sarama before 1.45.1 never sets the field. Searches by time and retention need it."""
     view = batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 20, NOW + 10], codec=codec)
     assert restamped(view, told).max_timestamp == NOW + 20
 

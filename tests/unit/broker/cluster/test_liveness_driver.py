@@ -298,8 +298,8 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
 
 
 def test_who_asks_while_another_is_being_registered_under_its_id_asks_again() -> None:
-    """The last request of a killed process can be read in the same turn of the loop, after that of
-    its successor."""
+    """The last request of a killed process can be read in the same turn of the loop, after its
+    successor's request."""
     scene = Scene()
     scene.begin()
     scene.connections[TWO].end()

@@ -389,7 +389,7 @@ def test_leader_epoch_and_partition_epoch_hide_each_other(
 
 
 def test_a_proposal_of_a_former_epoch_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards 11 and 12 together."""
+    """Guards 11 and 12 are removed together."""
     a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
     monkeypatch.setattr(altering, "_check", unchecked("partition_epoch", "leader_epoch"))
     with pytest.raises(AssertionError, match="3 lacks"):

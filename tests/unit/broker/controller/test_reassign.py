@@ -117,7 +117,7 @@ def test_a_larger_replication_factor_keeps_the_leader_epoch() -> None:
 
 
 def test_completion_waits_for_all_added_replicas() -> None:
-    """Guard 49."""
+    """Guard 49: a reassignment that completed earlier would leave an incomplete replica."""
     mover = Mover(ON_TWO)
     mover.move((3, 4))
     mover.propose(1, 2, 3)
@@ -139,7 +139,8 @@ def test_completion_waits_for_the_minimum_without_the_removed_replicas() -> None
 
 
 def test_completion_waits_for_a_leader_that_was_elected_uncleanly() -> None:
-    """KIP-704."""
+    """KIP-704: the leader must first recover, because it can lack records that other replicas
+    have."""
     mover = Mover(partition((1,), replicas=(1, 2), recovery=RECOVERING), min_isr=1)
     mover.move((1,))
     assert mover.one.is_moving
@@ -176,7 +177,7 @@ def test_a_leader_that_is_removed_is_followed_by_the_first_of_the_target() -> No
 
 
 def test_trap_01_a_target_below_the_minimum_completes() -> None:
-    """KAFKA-15665."""
+    """KAFKA-15665: otherwise such a reassignment could never complete."""
     mover = Mover(partition(), min_isr=3)
     mover.move((1, 2))
     assert (mover.code(), mover.sets()) == (ErrorCode.NONE, ((1, 2), (), ()))

@@ -1,7 +1,7 @@
 """Play `tests/scripts/*.txt`: the events of a group, line by line, with all results.
 
-A line without indent is something that happens, at a time in milliseconds; the indented lines under
-it are everything that comes of it, with their time where it is another. What can happen:
+A line without indent is an event at a time in milliseconds. The indented lines below it are its
+results, with their time if it differs. Possible events:
 
     config delay=3000 size=2                  the node's settings, at the top
     client b static=i1 knows=range,sticky topics=t,u session=10000 rebalance=30000
@@ -13,8 +13,8 @@ it are everything that comes of it, with their time where it is another. What ca
     0 broker restarts                         only the log is left
     0 time passes
 
-A client needs no line of its own unless it differs from the usual one. With MILLRACE_BLESS=1 the
-scripts are written again with the results of today; read the difference as you would read prose.
+A client needs a line of its own only if it differs from the usual one. With MILLRACE_BLESS=1 the
+scripts are written again with the current results. Read the difference as you would read prose.
 """
 
 from pathlib import Path

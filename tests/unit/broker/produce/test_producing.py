@@ -372,8 +372,8 @@ def of_sequence(topic: str, sequence: int, epoch: int = 0) -> ProduceRequest:
 
 
 def test_what_a_full_disk_refused_first_comes_first(rig: Rig) -> None:
-    """If a response is lost, a client takes the success of a later request as that of the earlier
-    one. So after a refused batch the broker accepts no later batch of the same producer."""
+    """If a response is lost, a client can take a later request's success for the success of the
+    earlier one. So after a refused batch the broker accepts no later batch of the same producer."""
     rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
     asked = rig.send(of_sequence("t", 3), 9)
     assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Encoded records equal those of aiokafka's and kafka-python's builders, byte for byte."""
+"""Encoded records equal the output of aiokafka's and kafka-python's builders, byte for byte."""
 
 import random
 import sys

@@ -296,7 +296,7 @@ def test_a_first_load_is_small(sites: Sites) -> None:
 
 
 def test_the_stories_say_what_they_are_meant_to(sites: Sites) -> None:
-    """A story with a fault of its own would prove nothing."""
+    """A story that is wrong itself would prove nothing."""
     stuck = sites["stuck"].mill.snapshot
     assert stuck is not None
     part = stuck.part("stream")
