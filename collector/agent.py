@@ -219,7 +219,7 @@ class Agent:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the agent was asked to stop."""
+        """True if the agent was asked to stop."""
         return self._stopping
 
     async def drain(self, deadline_ms: int | None) -> bool:

@@ -93,12 +93,12 @@ class Committer:
 
     @property
     def is_ending(self) -> bool:
-        """Whether a transaction is being ended, so that the next transaction must wait."""
+        """True if a transaction is being ended, so that the next transaction must wait."""
         return self._ending is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether all lines that were read and all changed positions are committed."""
+        """True if all lines that were read and all changed positions are committed."""
         return not self._is_open and self._outbox.is_empty and not self._positions.has_changes
 
     @property

@@ -87,7 +87,7 @@ class Feeder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a file is ready to be read."""
+        """True if a file is ready to be read."""
         return any(self._schedule.waiting(one) for one in ReadQueue)
 
     @property
@@ -97,7 +97,7 @@ class Feeder:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a file waits for a rate limit, the lag window of its partition, or its topic."""
+        """True if a file waits for a rate limit, the lag window of its partition, or its topic."""
         return bool(self._paced or self._held or self._unmade)
 
     @property

@@ -178,7 +178,7 @@ class Generation:
 
     @property
     def is_archive(self) -> bool:
-        """Whether the file is compressed, so that its content must be decompressed."""
+        """True if the file is compressed, so that its content must be decompressed."""
         return self.archive is not None or self.archive_print is not None
 
     @property

@@ -18,7 +18,7 @@ from protocol.types import TopicPartition
 
 DELAY_MS = 600  # how long the oldest line of a window waits until it is counted
 LIVE_MS = 60_000  # how long a partition is kept free after its last live line
-STANDSTILL_MS = 60_000  # files stop waiting for a reader that stood still for so long
+STANDSTILL_MS = 60_000  # Files no longer wait for a reader that has made no progress for so long.
 NOBODY_MS = 5_000  # the same for a reader that has never committed; a first batch takes less
 WISH_MS = 1_000  # a waiting file asks at least this often
 LINES_FIRST = 10_000

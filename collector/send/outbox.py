@@ -95,7 +95,7 @@ class SendQueues:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all pieces that were added are committed."""
+        """True if all pieces that were added are committed."""
         return not self.bytes_held
 
     def has_room(self, place: TopicPartition, read_queue: ReadQueue) -> bool:
@@ -162,7 +162,7 @@ class SendQueues:
 
     @property
     def is_trial(self) -> bool:
-        """Whether the open transaction is a trial of one suspect queue."""
+        """True if the open transaction is a trial of one suspect queue."""
         return self._trial is not None
 
     def take(self, *, everything: bool) -> list[SendBatch]:
@@ -222,7 +222,7 @@ class SendQueues:
 
     @property
     def has_given_back(self) -> bool:
-        """Whether batches were given back that can be sent again at once."""
+        """True if batches were given back that can be sent again at once."""
         return any(state.back and not state.is_suspect for state in self._places.values())
 
     def suspects(self) -> list[TopicPartition]:

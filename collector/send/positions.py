@@ -100,7 +100,7 @@ class Positions:
 
     @property
     def has_changes(self) -> bool:
-        """Whether `cut` would return any records."""
+        """True if `cut` would return any records."""
         return bool(self._registry.changed or self._forgotten)
 
     def tick(self, now_ms: int) -> None:

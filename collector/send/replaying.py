@@ -55,7 +55,7 @@ class Letter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the letter holds the whole line."""
+        """True if the letter holds the whole line."""
         return self.length is None or self.length <= len(self.value) + LINE_END_BYTES_MAX
 
 

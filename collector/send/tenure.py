@@ -34,7 +34,7 @@ class Tenure:
 
     @property
     def is_held(self) -> bool:
-        """Whether the process has taken over the instance at least once."""
+        """True if the process has taken over the instance at least once."""
         return self._held is not None
 
     async def take_over(self) -> StoredPosition:

@@ -49,11 +49,11 @@ class Decompressor(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the member was reached."""
+        """True if the end of the member was reached."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether the decompressor returns nothing more without more input."""
+        """True if the decompressor returns nothing more without more input."""
 
     @property
     def unused_data(self) -> bytes:
@@ -116,7 +116,7 @@ class ZstdFrame:
 
     @property
     def needs_input(self) -> bool:
-        """Whether all input was used and the frame has not ended."""
+        """True if all input was used and the frame has not ended."""
         return self._needs_input and not self.eof
 
     def decompress(self, data: bytes, max_length: int) -> bytes:

@@ -78,7 +78,7 @@ class Encoding:
 
     @property
     def ends_with_newline(self) -> bool:
-        """Whether a newline ends each line, so that no line contains a newline."""
+        """True if a newline ends each line, so that no line contains a newline."""
         return self.line_end == NEWLINE
 
     def newlines(self, data: memoryview) -> Positions:

@@ -101,12 +101,12 @@ class Block:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the record of the block goes to the dead letters."""
+        """True if the record of the block goes to the dead letters."""
         return self.kind in (RecordKind.DEAD_LETTER, RecordKind.INVALID)
 
     @property
     def holds_lines(self) -> bool:
-        """Whether the records of the block are whole lines or events of the file."""
+        """True if the records of the block are whole lines or events of the file."""
         return self.kind in (RecordKind.LINES, RecordKind.EVENTS)
 
     def copy(self) -> "Block":
