@@ -72,7 +72,7 @@ def local_zone(name: str) -> LocalZone:
 
 
 def _change(zone: tzinfo, before_s: int, after_s: int) -> int:
-    """Return the moment between two at which the offset changes to that of the later one."""
+    """Return the first moment between two moments at which the later offset applies."""
     wanted = _offset_s(zone, after_s)
     while after_s - before_s > 1:
         middle_s = (before_s + after_s) // 2

@@ -122,7 +122,7 @@ class Sinks:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether batches may have blocks. Without MySQL the sinks accept only rows."""
+        """True if batches may have blocks. Without MySQL the sinks accept only rows."""
         return self._mysql is not None
 
     def open(self, query_id: str) -> int:

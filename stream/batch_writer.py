@@ -130,7 +130,7 @@ class BatchWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no batch is being counted."""
+        """True if no batch is being counted."""
         return self._idle.is_set()
 
     def wait_between_batches(self, timeout_s: float) -> bool:

@@ -58,8 +58,8 @@ def _stages(details: Mapping[str, Any]) -> Iterable[Family]:
     yield "stage_seconds_total", "counter", "What batches took, by stage.", by_stage
     yield "busy_seconds_total", "counter", "What batches took.", [("", total["busy_seconds"])]
     yield "cells_total", "counter", "Cells made or changed.", [("", total["cells"])]
-    # The quantiles are those of the last minute. Sum and count are totals since the start, because
-    # Prometheus expects that of a summary.
+    # The quantiles are for the last minute. Sum and count are totals since the start, because
+    # Prometheus expects totals in a summary.
     ages = [
         (f'{{quantile="{QUANTILES[name]}"}}', ms / 1000)
         for name, ms in (minute["line_ms"] or {}).items()

@@ -1,4 +1,4 @@
-"""Serves `/healthz`, `/status` and `/metrics` from a thread of its own."""
+"""Serves `/healthz`, `/status` and `/metrics` from a separate thread."""
 
 import asyncio
 import threading

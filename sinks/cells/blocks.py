@@ -122,7 +122,7 @@ def is_clean(block: CellBlock) -> bool:
 def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
     """Yield a block's tuples in parts of at most `octets_max` octets.
 
-    A tuple that is longer is a part of its own.
+    A longer tuple becomes a separate part.
     """
     border = b")," + OPENING
     before = border.index(b",(")

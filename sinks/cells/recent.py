@@ -56,7 +56,8 @@ class RecentCells:
         return self._weight
 
     def begin(self, seq: int) -> None:
-        """Begin a merge. Empty the cache if the truth's `seq` is not that of our last merge."""
+        """Begin a merge. Empty the cache if the `seq` in MySQL is not the `seq` of our last
+        merge."""
         if seq != self._seq:
             self.forget_all()
 

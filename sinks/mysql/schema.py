@@ -26,8 +26,8 @@ _SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
   size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
   size_s INT NOT NULL, UNIQUE KEY (size_s))"""
 
-# `seq` of window_keys is that of the last merge that changed the window: only these windows can
-# hold cells that are newer than what Redis shows. A window's number is never used again, so
+# `seq` of window_keys is the `seq` of the last merge that changed the window. So a comparison finds
+# the windows that have newer cells than Redis shows. A window's number is never used again, so
 # deleting the cells of a deleted number cannot delete those of another window.
 _WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,

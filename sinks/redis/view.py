@@ -53,7 +53,7 @@ def latest_key(metric: str, size_s: int) -> str:
 
 
 def window_key(metric: str, size_s: int, start_s: int) -> str:
-    """Return the key of one window; for size 0 that of the totals."""
+    """Return the key of one window. For size 0 return the key of the totals."""
     base = latest_key(metric, size_s)
     return base if size_s == ALL_WINDOW_S else f"{base}:{start_text(start_s)}"
 

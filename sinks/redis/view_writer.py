@@ -1,10 +1,10 @@
 """Writes the live view to Redis behind the truth, and rebuilds it if it is behind or emptied.
 
-`view` computes the keys, and `refill` the order of a refill. The guard's `seq` is that of the last
-merge that Redis shows completely. If a merge is the next one, it is written directly. Otherwise
-Redis is brought up to date from the truth, and an unusable guard is written again. A refill runs in
-steps between merges. Each step reads after the last commit and writes before the next one, so it
-never overwrites newer data.
+`view` computes the keys, and `refill` the order of a refill. The guard's `seq` is the `seq` of the
+last merge that Redis shows completely. If a merge is the next one, it is written directly.
+Otherwise Redis is brought up to date from the truth, and an unusable guard is written again. A
+refill runs in steps between merges. Each step reads after the last commit and writes before the
+next one, so it never overwrites newer data.
 """
 
 import json
@@ -78,7 +78,7 @@ class RedisView:
 
     @property
     def is_refilling(self) -> bool:
-        """Whether older windows are still missing."""
+        """True if older windows are still missing."""
         return self._parts is not None
 
     @property

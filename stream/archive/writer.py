@@ -209,7 +209,7 @@ class ArchiveWriter:
                 self._note(topic, [piece])
                 self._tell()
                 # Pause for as long as the piece took. So at least half of the time is left to
-                # counting, however many lines wait for the archive.
+                # counting, even if many lines wait for the archive.
                 self._stop.wait(min(time.monotonic() - begin_s, REST_S_MAX))
         except _FAULTS as error:
             # It is unknown whether the piece was noted, so the next round reads the folder again.

@@ -218,7 +218,7 @@ class StreamSection(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark's tasks run in the driver's process, and not in executors of a cluster."""
+        """True if Spark's tasks run in the driver's process, and not in executors of a cluster."""
         return self.master == "local" or self.master.startswith("local[")
 
     @property

@@ -74,7 +74,7 @@ class Texts:
         return ({f"{self.name}.text": "millrace_plain(line)"}, *self.in_one_step(taken))
 
     def hold(self, what: str, text: str) -> str:
-        """Make a text a column of its own, so that it is evaluated once; return its name."""
+        """Make a text a separate column, so that it is evaluated once. Return the column's name."""
         column = f"{self.name}.{what}.text"
         self.held[column] = text
         return quote_name(column)
@@ -98,7 +98,7 @@ class Texts:
         }
 
     def time(self, text_of: Callable[[Declared], str]) -> TimeSql:
-        """Return the line's time: that of the first readable field in the key `time`.
+        """Return the line's time: the first readable field that the key `time` names.
 
         Without that key it is the time at which the line arrived.
 

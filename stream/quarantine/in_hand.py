@@ -35,7 +35,7 @@ class InHand:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the part takes so long that the JVM is assumed to hang."""
+        """True if the part takes so long that the JVM is assumed to hang."""
         return time.monotonic() >= self.until_s
 
 
