@@ -41,10 +41,8 @@ class Row:
 
 
 def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> list[str]:
-    """Return the table's lines; empty if nothing was measured beside a peer.
-
-    `where` says on how many nodes, for the head.
-    """
+    """Return the table's lines; empty if no peer was measured. `where` says on how many nodes,
+    for the head."""
     by_case = {one.case: one for one in found}
     peer = next((one.peer.name for one in found if one.peer is not None), None)
     if peer is None:

@@ -1,4 +1,4 @@
-"""Acknowledgements beside a copy: a broker returns and lacks N bytes, while a producer writes.
+"""Acknowledgements during a copy: a broker returns and lacks N bytes, while a producer writes.
 
 Three brokers, every partition with three replicas and acks=all. One broker is stopped, and `--size`
 bytes are written to one topic. Then a producer writes 2,000 lines a second to another topic, first
@@ -80,7 +80,7 @@ class PacedLines(PacedRecords):
 def figures(
     alone: Sequence[Line], beside: Sequence[Line], size_bytes: int, copied_s: float
 ) -> Figures:
-    """Return the figures of one run. Raises Lost if too few lines were sent beside the copy."""
+    """Return the figures of one run. Raises Lost if too few lines were sent during the copy."""
     if len(beside) < LINES_MIN:
         raise Lost(f"{len(beside)} lines beside a copy of {copied_s:.2f} s: use a larger --size")
     found: dict[str, float] = {}

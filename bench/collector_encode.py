@@ -1,4 +1,4 @@
-"""The speed of the collector's encoder beside aiokafka's batch builder.
+"""The speed of the collector's encoder compared with aiokafka's batch builder.
 
 Lines per CPU-second of this process, from a block of a file to a batch's payload: finding line
 ends, encoding, and compression if the case names it. The peer needs single lines, so it splits the

@@ -46,8 +46,8 @@ OLD_SHARE = 0.25
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure live lines alone, beside old ones in another partition and in the same, and old
-    ones alone."""
+    """Measure live lines alone, with old lines in another partition, with old lines in the same
+    partition, and old lines alone."""
     mill = started_mill(bench)
     paced = paced_file(mill, LIVE_FILE, Traffic(bench.options.seed))
     old = _OldFile(bench, mill)
@@ -195,8 +195,8 @@ class _Stages:
                 self._seen[int(told["batch_id"] or 0)] = _stages_of(told)
 
     def medians(self) -> Figures:
-        """Return milliseconds by stage; `sinks_ms` is a part of Spark's `addBatch`, and that of
-        `batch_ms`."""
+        """Return milliseconds by stage. `sinks_ms` is a part of Spark's `addBatch`, and
+        `addBatch` is a part of `batch_ms`."""
         names = dict.fromkeys(name for one in self._seen.values() for name in one)
         return {
             name: statistics.median(one[name] for one in self._seen.values() if name in one)

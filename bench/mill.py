@@ -51,7 +51,8 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
-    """Return a figure beside its cost: the cores that the whole mill used during the run."""
+    """Return a figure with its cost: the number of cores that the whole mill used during the
+    run."""
     spent_s, began_s = trees_cpu_s(mill.roots()), time.perf_counter()
     figures = measure()
     seconds = time.perf_counter() - began_s

@@ -1,4 +1,4 @@
-"""A thread that writes records to a topic at a fixed rate, beside what a case measures."""
+"""A thread that writes records to a topic at a fixed rate while something else is measured."""
 
 import threading
 import time

@@ -1,8 +1,8 @@
 """The collector's peer: `python -m bench.peer_produce BOOTSTRAP TOPIC FILE CODEC KEY`.
 
 A simple program: read blocks, split them at line ends, call `produce()` for each line with
-librdkafka, idempotent like the collector's producer. It is a process of its own, so that the kernel
-reports its whole cost, as for the collector.
+librdkafka, idempotent like the collector's producer. It runs in a separate process, so that the
+kernel reports its whole cost, as for the collector.
 """
 
 import sys

@@ -197,7 +197,7 @@ def offset_commit() -> OffsetCommitRequest:
 
 
 def measure_messages() -> Iterator[Measurement]:
-    """Encode and decode, beside kafka-python if it is installed."""
+    """Measure encoding and decoding, and kafka-python if it is installed."""
     for name, message, version in messages():
         cls = type(message)
         encoded = message.encode(version)

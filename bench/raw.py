@@ -61,7 +61,7 @@ class _Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether answers are still to come."""
+        """True if answers are still to come."""
         return bool(self._sent_s)
 
     def send(self, count: int) -> None:

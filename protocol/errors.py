@@ -72,7 +72,7 @@ class UnsupportedMagic(CorruptBatch):
 
 
 class UnsupportedCodec(CorruptBatch):
-    """The compression bits of a batch stand for no codec."""
+    """The compression bits of a batch name no codec."""
 
 
 class DecompressionFailed(CorruptBatch):

@@ -84,7 +84,7 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def own_certificate(mill: Mill) -> Iterator[Check]:
-    """Check the certificate files of the user's own, as the brokers do at their start."""
+    """Check the certificate files that the user provides, as the brokers do at their start."""
     network, folder = mill.config.network, mill.home.folder
     own = network.tls
     if not network.opens_kafka or own.certificate is None or own.key is None:

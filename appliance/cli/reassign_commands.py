@@ -103,7 +103,7 @@ def execute(
 
 
 def refuse_throttle(throttle: str | None) -> None:
-    """Refuse a rate: a wrong one because it is wrong, any other because no broker keeps to it."""
+    """Refuse a rate. If the rate is valid, the reason is that the brokers have no throttling."""
     if throttle is None:
         return
     from protocol.units import parse_size_bytes

@@ -1,4 +1,4 @@
-"""Run another room's command in a process of its own, or ask a part by its `/status`."""
+"""Run another room's command in a separate process, or ask a part by its `/status`."""
 
 import json
 import os

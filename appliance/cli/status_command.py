@@ -114,7 +114,7 @@ def _container_rows() -> list[dict[str, Any]]:
 
 
 def _used(pid: int | None) -> dict[str, Any]:
-    """Return memory and CPU time of a part; unknown if the part has no process of its own here."""
+    """Return memory and CPU time of a part; unknown if the part has no separate process here."""
     usage = usage_of(pid)
     if usage is None:
         return {"memory_bytes": None, "cpu_s": None}

@@ -104,7 +104,7 @@ def _formats_of(node: JsonSchema) -> list[str]:
 
 
 def _allow_references(node: JsonSchema) -> None:
-    """Let a reference stand in the place of each value that is not any text."""
+    """Accept a reference in the place of each value, unless the value can be any text already."""
     for part in _inner(node):
         _allow_references(part)
     for name, value in node.get("properties", {}).items():

@@ -71,8 +71,8 @@ def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan
     everything = [draft for of_topic in drafts.values() for draft in of_topic]
     before: list[tuple[int, ...]] | None = None
     is_first = True
-    # The first round finds the cheapest ways, the others what they leave. A change for all topics
-    # together can also open a way to level one topic more.
+    # The first round finds the cheapest ways, and later rounds find what is left. A change for all
+    # topics together can also open a way to level one topic more.
     while is_first or before != [tuple(draft.members) for draft in everything]:
         before = None if is_first else [tuple(draft.members) for draft in everything]
         for shifts in (_ReplicaShifts(goal), _LeaderShifts(goal)):
@@ -264,11 +264,11 @@ def _level(
     *,
     is_first: bool,
 ) -> None:
-    """Level each topic, then all topics together without making a topic less level.
+    """Level each topic, and then all topics together without making a topic less level.
 
-    A shift that takes a copy back costs less than nothing. That gives the fewest copies while a
-    topic is levelled for the first time. Later it could make a circle of shifts that costs less
-    than nothing, so it then costs nothing.
+    A shift that takes a copy back has a negative cost, so that a topic is levelled with the fewest
+    copies at first. Later such costs could make a cycle with a negative total, so the shift then
+    costs nothing.
     """
     total = dict.fromkeys(usable, 0)
     loads: dict[str, dict[int, int]] = {}

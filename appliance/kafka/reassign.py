@@ -90,7 +90,8 @@ class ClusterReplicas:
         return tuple(one for one in moving.replicas if one not in moving.removing)
 
     def original(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
-        """Return the replicas that have the records whatever becomes of a reassignment."""
+        """Return the replicas that have the records, whether a running reassignment completes or
+        is cancelled."""
         moving = self.moving.get(tp)
         return original_replicas(partition.replicas, () if moving is None else moving.adding)
 
@@ -144,7 +145,8 @@ class DiskUse:
 
 
 async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
-    """Ask for these topics (None: all), with what moves. Raises as the cluster does."""
+    """Ask for these topics (None: all), with their running reassignments. Raises ApiError and
+    ClientError."""
     topics = await describe_topics(cluster, names)
     moving = await list_reassignments(cluster)
     current = await cluster.metadata((), refresh=True)

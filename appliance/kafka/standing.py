@@ -57,7 +57,7 @@ class ClusterState:
 
 
 async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> ClusterState:
-    """Ask a cluster for its state. Raises as the cluster and `describe_topics` do."""
+    """Ask a cluster for its state. Raises ApiError and ClientError."""
     topics = await views(cluster, await names(cluster))
     try:
         quorum = await describe_quorum(cluster)

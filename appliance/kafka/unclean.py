@@ -1,7 +1,7 @@
 """What an unclean election could lose, as far as a cluster reports it.
 
 This module is pure, except for `survey`. Kafka's protocol reports replicas and their sizes, but not
-their last epochs and offsets. So the number of lost records is unknown, and it is said so.
+their last epochs and offsets. So the number of lost records is unknown, and the texts say this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,9 +52,10 @@ class UncleanElection:
 async def survey(
     cluster: Cluster, named: Sequence[TopicPartition] | None
 ) -> tuple[ClusterReplicas, list[UncleanElection]]:
-    """Ask which of these partitions (None: all) need an unclean election, and what it could lose.
+    """Return which of these partitions (None: all) need an unclean election, and what it could
+    lose.
 
-    Raises as the cluster does.
+    Raises ApiError and ClientError.
     """
     names = None if named is None else {tp.topic for tp in named}
     found = await look(cluster, names)

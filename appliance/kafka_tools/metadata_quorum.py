@@ -77,8 +77,8 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def status_lines(quorum: QuorumInfo, cluster_id: str | None) -> Iterator[str]:
-    """Return the output of `--status`. As in Kafka, the lag is that of the voter with the
-    shortest log."""
+    """Return the output of `--status`. As in Kafka, the lag shown is the lag of the voter with
+    the shortest log."""
     leader = quorum.leader
     last = min(quorum.voters, key=_end_of, default=None)
     lag = lag_ms = UNKNOWN

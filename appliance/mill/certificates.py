@@ -76,7 +76,7 @@ class ShownCertificate:
 def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
     """Return the paths of a broker's certificate, key and CA, for its settings.
 
-    Paths of the user's own are relative to the mill's folder.
+    The user's own paths are relative to the mill's folder.
     """
     if network.tls.certificate is None or network.tls.key is None:
         folder = home.part_secrets(broker)

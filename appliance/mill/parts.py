@@ -79,12 +79,12 @@ def broker_names(config: MillConfig) -> tuple[str, ...]:
 
 
 def bundles_redis(config: MillConfig) -> bool:
-    """Return whether this mill runs a Redis server of its own."""
+    """Return whether this mill runs its own Redis server."""
     return config.sinks.redis is not None and config.sinks.redis.host is None
 
 
 def bundles_mysql(config: MillConfig) -> bool:
-    """Return whether this mill runs a MySQL server of its own."""
+    """Return whether this mill runs its own MySQL server."""
     return config.sinks.mysql is not None and config.sinks.mysql.host is None
 
 

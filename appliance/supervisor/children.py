@@ -1,7 +1,7 @@
 """Start the parts' processes, and end those that an earlier supervisor left behind.
 
-A child leads a process group of its own, so everything it starts can be ended with it. It ends when
-its supervisor dies. `data/run/<part>.json` has the record of its process.
+Each child leads a separate process group, so everything it starts can be ended with it. It ends
+when its supervisor dies. `data/run/<part>.json` has the record of its process.
 """
 
 import asyncio

@@ -24,8 +24,8 @@ def samples_of(
 ) -> list[tuple[str, FileSample]]:
     """Return the stream's inputs that a file can belong to, each with the file's records for it.
 
-    `source` names an input of the stream, `topic` that of a collector's input. Raises DryRunFault
-    and UnreadableFile.
+    `source` names an input of the stream, and `topic` the topic of a collector's input. Raises
+    DryRunFault and UnreadableFile.
     """
     home = str(mill.home.folder.resolve())
     if _matching(mill.config.collector.inputs, str(path), home) is None:

@@ -67,8 +67,8 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
     """Return the time for which the controller keeps a request: its own timeout, up to
     `ORDER_TIMEOUT_MS`.
 
-    A timeout of 0 means that the request has no timeout of its own. librdkafka sends 0 by default,
-    and Kafka decides the request in this case too.
+    A timeout of 0 means that the request has no timeout. librdkafka sends 0 by default, and Kafka
+    decides the request in this case too.
     """
     match order:
         case (

@@ -9,7 +9,7 @@ Answer = TypeVar("Answer")
 
 
 def in_daemon_thread(call: Callable[[], Answer], name: str) -> Future[Answer]:
-    """Run a call in a daemon thread of its own and return the future of its answer.
+    """Run a call in a separate daemon thread and return the future of its answer.
 
     The threads of an executor are joined when the process ends, so a thread that waits for someone
     else's server would delay the stop of the monitor.

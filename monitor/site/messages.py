@@ -137,7 +137,7 @@ def message_routes(
             raise HTTPException(503, str(error)) from error
         found_rows = record_rows(found.records)
         faults = [Fault(source=f"topic {name}", text=text) for text in found.problems]
-        # CSV has no place for errors outside the table, so each error becomes a row of its own.
+        # CSV has no place for errors outside the table, so each error becomes a separate row.
         table = [{**one, "errors": None} for one in found_rows]
         table += [{"errors": text} for text in found.problems]
         return answers.give("messages/1", found_rows, format, table, faults)

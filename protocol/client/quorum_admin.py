@@ -66,7 +66,7 @@ async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) 
     """Return the quorum as its leader sees it. Any broker can answer.
 
     Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is no leader), and UnsupportedVersion for a
-    cluster without a quorum. Raises BrokerUnreachable and ConnectionLost as the cluster does.
+    cluster without a quorum. Raises BrokerUnreachable and ConnectionLost if no broker answers.
     """
     request = DescribeQuorumRequest(
         topics=[

@@ -36,7 +36,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.certificate is not None:
         try:
-            # With an empty passphrase OpenSSL does not ask for one on the terminal.
+            # Pass an empty passphrase, so that OpenSSL does not ask for one on the terminal.
             context.load_cert_chain(settings.certificate, settings.key, password="")
         except OSError as error:
             files = " and ".join(filter(None, (settings.certificate, settings.key)))
