@@ -1,9 +1,9 @@
 """One broker's configuration, built from the tables of settings, and its checks.
 
 This module is pure and does not use pydantic, because a broker process must stay small.
-`topic_keys.LogConfig` has the settings that a topic can override, and `node_keys.BrokerKeys` those
-of the broker itself. `given` has the settings in the file. Settings made at run time override them:
-first those for all brokers, then those for this broker.
+`topic_keys.LogConfig` has the settings that a topic can override, and `node_keys.BrokerKeys` the
+settings of the broker itself. `given` has the settings in the file. Settings made at run time
+override them: first those for all brokers, then those for this broker.
 """
 
 from __future__ import annotations

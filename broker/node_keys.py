@@ -15,7 +15,7 @@ from broker.settings import INT_MAX, LONG_MAX, ConfigType, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerKeys(LimitKeys):
-    """The settings of the broker. `LogConfig` has those of topics."""
+    """The settings of the broker. `LogConfig` has the settings of topics."""
 
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", ConfigType.BOOLEAN, True, is_dynamic=True,

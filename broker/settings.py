@@ -30,7 +30,7 @@ _DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\
 
 
 class ConfigType(IntEnum):
-    """The type of a value. The numbers are those of DescribeConfigs."""
+    """The type of a value. The numbers are Kafka's in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2

@@ -1,10 +1,10 @@
 """The metadata log on disk: batches, vote file and snapshots, with their own queue of disk jobs.
 
 The driver adds the disk work of the quorum's core to `duties`, in order. Threads do the work, so
-the fsyncs of this log do not wait for those of other logs. If a full disk rejects an append, the
-caller undoes the append. All other work is retried until the disk has room. This is safe, because
-messages that depend on the work are sent only after it is done. A failed fsync is final: `jobs`
-stops the process.
+the fsyncs of this log do not wait for the fsyncs of other logs. If a full disk rejects an append,
+the caller undoes the append. All other work is retried until the disk has room. This is safe,
+because messages that depend on the work are sent only after it is done. A failed fsync is final:
+`jobs` stops the process.
 """
 
 from __future__ import annotations

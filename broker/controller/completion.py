@@ -43,7 +43,7 @@ def reassigned(partition: PartitionImage, to: ReplicaAssignment | None) -> Parti
 
 
 def within(replicas: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
-    """Return those of `replicas` that are in `wanted`."""
+    """Return the `replicas` that are also in `wanted`."""
     return tuple(one for one in replicas if one in wanted)
 
 

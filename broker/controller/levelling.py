@@ -26,7 +26,7 @@ class Levelling(Generic[Item]):
     """The loads of brokers, and the shifts that are possible at the moment.
 
     `loads` has every broker, and is kept up to date. `shifts_of` returns the possible shifts of an
-    item; no circle of them may cost less than 0. `shift` carries one out. Of two chains with the
+    item; no cycle of them may have a negative cost. `shift` carries one out. Of two chains with the
     same cost, `tie` prefers the broker with the larger value as the source, and the broker with the
     smaller value as the target.
     """
@@ -39,7 +39,7 @@ class Levelling(Generic[Item]):
     """Returns the items whose possible shifts change when an item is shifted."""
     is_strict: bool = False
     """True if shifts can cost less than 0. Then only the cheapest way between two brokers is taken,
-    because any other one could leave a circle that costs less than 0."""
+    because any other way could leave a cycle with a negative cost."""
     _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
     _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
 

@@ -29,7 +29,7 @@ _Edge = tuple[_Node, _Node, int]
 
 @dataclass(frozen=True, slots=True)
 class OrderCounts:
-    """The leaderships and pairs of the topic's existing partitions, and those of all topics."""
+    """The leaderships and pairs of the topic's existing partitions, and of all topics."""
 
     leaders: Counter[int]
     seconds: Counter[Pair]

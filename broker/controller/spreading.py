@@ -192,8 +192,8 @@ class _ReplicaSets:
         return has_exchanged
 
     def _excess(self, ours: Sequence[int], theirs: Sequence[int]) -> dict[int, int]:
-        """Return, for each of these brokers, how much more often it is beside `ours` than beside
-        `theirs`."""
+        """Return for each of these brokers how much more often it shares a partition with `ours`
+        than with `theirs`."""
         together = self._topic.together
         return {
             one: sum([together[one, other] for other in ours])

@@ -1,4 +1,4 @@
-"""The rules of CreateTopics; `topic_changes` has those of deletion and growth.
+"""The rules of CreateTopics; `topic_changes` has the rules of deletion and growth.
 
 This module is pure. Each topic of a request is decided separately: an error in one does not affect
 the others. Topics created earlier in the same request count, so a request cannot pass a limit by

@@ -45,8 +45,8 @@ Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """Kafka's counts for the partitions that this broker leads. `offline` counts those of the whole
-    cluster."""
+    """Kafka's counts for the partitions that this broker leads. `offline` counts the partitions
+    of the whole cluster."""
 
     leads: int
     under_replicated: int

@@ -42,8 +42,7 @@ class FolderRules:
     def departed(
         self, partitions: Iterable[TopicPartition], image: MetadataImage
     ) -> list[TopicPartition]:
-        """Return those of the partitions whose replica was taken away and whose log is on this
-        broker."""
+        """Return the partitions whose replica was taken away and whose log is on this broker."""
         if not self._includes_registration(image):
             return []
         return [

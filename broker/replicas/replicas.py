@@ -250,8 +250,7 @@ class Replicas:
             self._flusher.drain(retired, change)
 
     def _departed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of the partitions whose replica was taken away and whose log is on this
-        broker."""
+        """Return the partitions whose replica was taken away and whose log is on this broker."""
         here = [one for one in partitions if one in self.logs.logs]
         return self._folders.rules.departed(here, self._image) if here else []
 
