@@ -35,7 +35,7 @@ async def elect_leaders(
 
     Return None or the error for each partition. A named partition can have ELECTION_NOT_NEEDED.
     Raises ApiError for the whole request (REQUEST_TIMED_OUT while there is no controller). Raises
-    UnsupportedVersion, BrokerUnreachable and ConnectionLost if no broker answers.
+    BrokerUnreachable and ConnectionLost if no broker answers, and UnsupportedVersion.
     """
     request = ElectLeadersRequest(
         election_type=election_type,

@@ -72,8 +72,8 @@ async def alter_reassignments(
 
     Without `may_resize`, the cluster refuses another number of replicas (KIP-860).
     Return None or the error for each partition. A partition that has its target already, or moves
-    there, has no error, so the request can be repeated. Raises ApiError for the whole request, and
-    UnsupportedVersion, BrokerUnreachable and ConnectionLost as the cluster does.
+    there, has no error, so the request can be repeated. Raises ApiError for the whole request.
+    Raises BrokerUnreachable and ConnectionLost if no broker answers, and UnsupportedVersion.
     """
     topics: dict[str, ReassignableTopic] = {}
     for tp, replicas in sorted(targets.items()):

@@ -82,7 +82,7 @@ async def describe_topics(
 ) -> dict[str, TopicDetails]:
     """Return these topics (None: all) by name. A topic that does not exist has an error.
 
-    Raises BrokerUnreachable, ConnectionLost and UnsupportedVersion if no broker answers.
+    Raises BrokerUnreachable and ConnectionLost if no broker answers, and UnsupportedVersion.
     """
 
     async def attempt(left_ms: int) -> dict[str, TopicDetails]:
