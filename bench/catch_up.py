@@ -3,7 +3,7 @@
 Three brokers, every partition with three replicas and acks=all. One broker is stopped, and `--size`
 bytes are written to one topic. Then a producer writes 2,000 lines a second to another topic, first
 with all brokers in sync, and then while the returned broker copies. Only lines that were sent while
-the other topic was in sync and the copy was going on count as beside it.
+the other topic was in sync and the copy was running count.
 """
 
 import shutil

@@ -116,7 +116,7 @@ def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
 
 
 class _Committed(Follower):
-    """How many records of a one-partition topic a read_committed consumer sees."""
+    """The number of records of a one-partition topic that a read_committed consumer sees."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(TOPIC)

@@ -71,7 +71,7 @@ def peer(builder: type, data: bytes, codec: int = 0) -> int:
 
 
 def lines_per_cpu_s(work: Callable[[], int]) -> float:
-    """One round."""
+    """Measure one round."""
     begin, lines = time.process_time(), 0
     while time.process_time() - begin < ROUND_S:
         lines += work()

@@ -177,7 +177,7 @@ def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.S
 
 
 class _Watched:
-    """What the brokers report about the topic."""
+    """The brokers' reports about the topic."""
 
     def __init__(self, server: Server, topic: str) -> None:
         self._server = server

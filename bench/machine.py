@@ -47,7 +47,7 @@ def tree(pid: int) -> list[int]:
 
 
 def no_roots() -> list[int]:
-    """No process of ours runs outside of our own tree."""
+    """Return nothing, because all our processes are descendants of this one."""
     return []
 
 

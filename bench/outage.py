@@ -38,7 +38,7 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What the end of one broker meant for a producer."""
+    """The effect of one broker's end on a producer."""
 
     gap: Gap
     at_internal_s: float

@@ -65,7 +65,7 @@ Call = Callable[[], object]
 
 
 def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None) -> Measurement:
-    """Several runs of a call that processes `divide_by` items, in turn with a peer's."""
+    """Run a call several times, in turn with a peer's. The call processes `divide_by` items."""
     timers = [_Timer(one, divide_by) for one in (call, peer) if one is not None]
     with Watch() as watch:
         times = [[timer.run_us() for timer in timers] for _ in range(RUNS)]

@@ -79,7 +79,7 @@ class Bench:
         roots: Callable[[], Iterable[int]] = no_roots,
         runs: int | None = None,
     ) -> list[Run]:
-        """Several runs of one case."""
+        """Run one case several times."""
         note(case)
         return [self.once(measure, roots) for _ in range(runs or self.options.runs)]
 

@@ -44,7 +44,7 @@ from protocol.units import format_moment_ms
 
 RATE_TICK_MS = 250
 IDLE_MS = 1_000
-GENERATION_DIGITS = 16  # of 4 bits each, enough to be unique among one instance's files
+GENERATION_DIGITS = 16  # Each has 4 bits, so names are unique among one instance's files.
 BATCH_HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from protocol.log import fields
 
 HOT_MS = 10_000  # without a watch, files read within this time are examined between scans
 HOT_TICK_MS = 200
-UNMATCHED_MS = 10_000  # so often files that no input matches are looked for
+UNMATCHED_MS = 10_000  # interval of the search for files that no input matches
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ _SECOND_BITS = 38
 
 # The head of an HLL_8 image: preamble words, version, family, lg k, unused, flags, least value,
 # mode; the running estimate, two sums of 2^-register (for registers below 32, and above), the
-# number of registers that are 0, and that of exceptions, which HLL_8 does not have.
+# number of registers that are 0, and the number of exceptions, which HLL_8 does not have.
 _HEAD = struct.Struct("<8B3d2i")
 _PREAMBLE, _VERSION, _FAMILY = 10, 1, 7
 # The flags compact and out of order. The second makes readers estimate from the registers alone.

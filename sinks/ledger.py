@@ -14,7 +14,7 @@ Ledger = Mapping[tuple[str, int], int]
 
 
 class BatchKind(Enum):
-    """Whether a batch is new or a replay."""
+    """The kind of a batch: new, or a replay."""
 
     NEW = "new"
     REPLAY = "replay"

@@ -109,7 +109,8 @@ class Sinks:
 
     @property
     def scrubbed_total(self) -> int:
-        """How many windows of the live view differed from the truth and were rewritten."""
+        """The number of windows of the live view that differed from the truth and were
+        rewritten."""
         return 0 if self._view is None else self._view.scrubbed_total
 
     @property

@@ -33,7 +33,7 @@ class Compared(Enum):
 
     KNOWN = "known"
     AGAIN = "again"  # another turn continues it
-    WAITING = "waiting"  # for the next scan's verdict on the other file
+    WAITING = "waiting"  # wait for the next scan's verdict on the other file
 
 
 class _Stop(NamedTuple):

@@ -14,8 +14,8 @@ from collector.text.fingerprint import digest_of
 SEARCH_BYTES = 128 << 20  # how much of a file is searched for the lines read
 HASH_SEARCH_BYTES = 16 << 20  # the same if only the hash is known, which is slower
 NEEDLES_MAX = 16  # how many of the last lines may be missing from the trimmed file
-NEEDLE_BYTES_MIN = 256  # for equal bytes anywhere in a file
-LINE_BYTES_MIN = 64  # for one equal line at a file's start; two lines can be shorter
+NEEDLE_BYTES_MIN = 256  # least length of equal bytes anywhere in a file
+LINE_BYTES_MIN = 64  # least length of one equal line at a file's start; two lines can be shorter
 
 Read = Callable[[int, int], bytes]
 

@@ -50,7 +50,7 @@ class Waking(Enum):
 
     AWAKE = "awake"
     AGAIN = "again"  # another turn continues it
-    WAITING = "waiting"  # until the file changes
+    WAITING = "waiting"  # wait until the file changes
     CHANGED = "changed"  # the content changed, and only a scan can tell the cause
 
 

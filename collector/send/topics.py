@@ -11,7 +11,7 @@ from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
 from collector.config.settings import CollectorSettings, TopicSettings
 from protocol.client.admin_types import TopicSpec
 
-INPUT_PARTITIONS = 3  # of an input's topic that the configuration does not mention
+INPUT_PARTITIONS = 3  # partitions of an input's topic that the configuration does not mention
 
 POSITIONS_SETTINGS = {
     "cleanup.policy": "compact",

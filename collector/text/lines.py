@@ -30,11 +30,11 @@ class RecordKind(StrEnum):
     record."""
 
     LINES = "lines"
-    EVENTS = "events"  # of more than one line, separated by newlines
+    EVENTS = "events"  # records of more than one line, separated by newlines
     PIECE = "piece"
     CUT = "cut"
     DEAD_LETTER = "dead_letter"
-    INVALID = "invalid"  # for the dead letters as well: not valid in the file's encoding
+    INVALID = "invalid"  # not valid in the file's encoding; also a kind of dead letter
     UNFINISHED = "unfinished"
 
 

@@ -33,7 +33,7 @@ class Previews(Protocol):
     async def preview(self, name: str) -> Mapping[str, Any]:
         """Return the detection of the file `name` below `watched/`.
 
-        Raises ValueError for a name that is not that of a file there, and PreviewFailed.
+        Raises ValueError if `watched/` has no file of this name, and PreviewFailed.
         """
         ...
 
@@ -48,7 +48,7 @@ class Detector:
     async def preview(self, name: str) -> Mapping[str, Any]:
         """Return the detection of the file `name` below `watched/`.
 
-        Raises ValueError for a name that is not that of a file there, and PreviewFailed.
+        Raises ValueError if `watched/` has no file of this name, and PreviewFailed.
         """
         path = self._settings.folder / relative_name(name)
         if not path.is_file():

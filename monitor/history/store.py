@@ -158,7 +158,7 @@ class Store:
             )  # fmt: skip
 
     def alerts(self) -> list[Alert]:
-        """Return the stored alerts; leave out those of kinds that no longer exist."""
+        """Return the stored alerts; leave out alerts of kinds that no longer exist."""
         with self._lock:
             rows = self._database.execute("SELECT * FROM alerts ORDER BY opened_at_ms").fetchall()
         kinds = set(Kind)

@@ -94,7 +94,7 @@ class Scrubber:
 
     @property
     def rounds_total(self) -> int:
-        """How often every field of every shown window was compared."""
+        """The number of times that every field of every shown window was compared."""
         return self._checked.rounds_total
 
     def reset(self) -> None:

@@ -83,7 +83,7 @@ class RedisView:
 
     @property
     def scrubbed_total(self) -> int:
-        """How many windows differed from the truth and were repaired."""
+        """The number of windows that differed from the truth and were repaired."""
         return self._scrubber.mended_total
 
     def follow(

@@ -111,7 +111,7 @@ class _Named:
 
 @contextmanager
 def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
-    """Validate columns inside this context as those of one input.
+    """Validate columns inside this context as the columns of one input.
 
     `known` are the groups of the input's pattern, or the fields of its header. None: any address.
     """

@@ -98,8 +98,8 @@ class MetricInput:
 class FoldPlan:
     """The query of a configuration, and the meaning of its columns.
 
-    `columns` are those of a judged line, in order. `inputs` and `entries` are the parts of the
-    query, for `describe.py`.
+    `columns` are the columns of a judged line, in order. `inputs` and `entries` are the parts of
+    the query, for `describe.py`.
     """
 
     lines_sql: str
