@@ -183,7 +183,7 @@ def _count(packed: Packed, data: bytes, position: int) -> int:
     """
     (count,) = packed.unpack_from(data, position)
     if count < 0:
-        raise ValueError(f"found {count}, expected a count")
+        raise ValueError(f"found count {count}, expected 0 or more")
     return int(count)
 
 
@@ -192,9 +192,9 @@ def _decode(cls: type[M], data: bytes) -> tuple[M, int]:
     try:
         (version,) = _VERSION.unpack_from(data)
     except StructError:
-        raise WireError(f"{cls.__name__} without a version") from None
+        raise WireError(f"{cls.__name__} has no version") from None
     if version < 0:
-        raise UnknownVersion(f"{cls.__name__} v{version}")
+        raise UnknownVersion(f"{cls.__name__} v{version} is not known")
     known = min(version, cls.valid_versions[-1])
     message, _ = cls.decode(data, known, _VERSION.size)
     return message, version

@@ -177,7 +177,7 @@ class ConsumerOffsets:
     async def committed(self, tps: Collection[TopicPartition]) -> _Beginnings:
         """Return the group's committed offsets."""
         if self._settings.group_id is None:
-            raise ValueError("a consumer without a group_id has nothing committed")
+            raise ValueError("this consumer has no group_id, so it has no committed offsets")
         return await fetch_offsets(
             self._cluster,
             self._settings.group_id,
@@ -270,7 +270,7 @@ class ConsumerOffsets:
 
     async def _commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         if self._settings.group_id is None:
-            raise ValueError("a consumer without a group_id cannot commit")
+            raise ValueError("this consumer has no group_id, so it cannot commit offsets")
         if not offsets:
             return
         membership = self.core.membership if self.core is not None else None

@@ -282,7 +282,8 @@ class Producer:
         except (ApiError, ClientError) as error:
             # The coordinator aborts the transaction when its time-out has passed.
             logger.warning(
-                "could not abort the open transaction; its time-out will", extra=fields(error=error)
+                "could not abort the open transaction; its time-out will abort it",
+                extra=fields(error=error),
             )
 
     @property

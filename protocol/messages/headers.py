@@ -47,7 +47,8 @@ def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHead
     if length >= 0:
         end = position + length
         if end > len(frame):
-            raise BufferUnderflow(f"client id of {length} bytes, {len(frame) - position} are left")
+            left = len(frame) - position
+            raise BufferUnderflow(f"the client id has {length} bytes, but {left} are left")
         try:
             client_id = str(frame[position:end], "utf-8")
         except UnicodeDecodeError as error:

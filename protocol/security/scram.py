@@ -153,16 +153,16 @@ class ServerExchange:
         if any(key == "m" for key, _ in fields):
             raise ScramError("the last message asks for an extension that is not offered")
         if _decoded(fields[0][1]) != self._header:
-            raise ScramError("the channel binding is not that of the first message")
+            raise ScramError("the channel binding differs from the first message's")
         # The second form is the one of librdkafka before 2.6.1 (librdkafka #4895).
         if fields[1][1] not in (self._whole_nonce, self._nonce + self._whole_nonce):
-            raise ScramError("the nonce is not that of this login")
+            raise ScramError("the nonce does not belong to this login")
         digest, credential = self._digest, self._credential
         proof = _decoded(proof_text)
         signed = b",".join((self._bare, self._challenge, without_proof.encode()))
         signature = _mac(credential.stored_key, signed, digest)
         if len(proof) != len(signature):
-            raise ScramError(f"a proof of {len(proof)} bytes, expected {len(signature)}")
+            raise ScramError(f"the proof has {len(proof)} bytes, expected {len(signature)}")
         if not is_same(_hash(_xor(proof, signature), digest), credential.stored_key):
             raise ScramError("the proof is wrong")
         return b"v=" + b64encode(_mac(credential.server_key, signed, digest))
@@ -240,11 +240,13 @@ def is_same(secret: bytes, other: bytes) -> bool:
 
 def _text_of(message: bytes) -> str:
     if len(message) > MESSAGE_BYTES_MAX:
-        raise ScramError(f"a message of {len(message)} bytes, expected at most {MESSAGE_BYTES_MAX}")
+        raise ScramError(
+            f"a message has {len(message)} bytes, expected at most {MESSAGE_BYTES_MAX}"
+        )
     try:
         return message.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("a message that is not UTF-8") from error
+        raise ScramError("a message is not in UTF-8") from error
 
 
 def _split_header(text: str) -> tuple[str, str]:
@@ -264,7 +266,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
     for one in text.split(","):
         key, mark, value = one.partition("=")
         if not key or not mark:
-            raise ScramError("a message has something else than pairs of key and value")
+            raise ScramError("a message is not a list of key=value pairs")
         found.append((key, value))
     return found
 
@@ -272,7 +274,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
 def _unescaped(name: str) -> str:
     """Return a user's name without the escapes `=2C` and `=3D`."""
     if _WRONG_ESCAPE.search(name):
-        raise ScramError("a name with an equals sign that is not escaped")
+        raise ScramError("a name has an equals sign that is not escaped")
     found = name.replace("=2C", ",").replace("=3D", "=")
     if not found:
         raise ScramError("a name is empty")
@@ -281,7 +283,7 @@ def _unescaped(name: str) -> str:
 
 def _checked_nonce(nonce: str) -> str:
     if not _PRINTABLE.fullmatch(nonce):
-        raise ScramError("a nonce with other characters than printable ones")
+        raise ScramError("a nonce has characters that are not printable")
     return nonce
 
 
@@ -289,7 +291,7 @@ def _decoded(text: str) -> bytes:
     found = b64decode(text) if _BASE64.fullmatch(text) else b""
     # Bits behind the last byte must be zero, so that every value has one spelling.
     if b64encode(found).decode() != text:
-        raise ScramError("a value that is not in base64")
+        raise ScramError("a value is not in base64")
     return found
 
 

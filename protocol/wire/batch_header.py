@@ -136,11 +136,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         if len(buffer) - position > MAGIC_AT:
             check_magic(buffer[position + MAGIC_AT])
         left = len(buffer) - position
-        raise BufferUnderflow(f"batch header of {HEADER_BYTES} bytes, {left} are left") from None
+        text = f"a batch header has {HEADER_BYTES} bytes, but {left} are left"
+        raise BufferUnderflow(text) from None
     if header.magic != MAGIC:
         check_magic(header.magic)
     if header.batch_length < BATCH_LENGTH_MIN:
-        raise CorruptBatch(f"batch length {header.batch_length} is less than a header")
+        raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
     return header
 
 

@@ -73,7 +73,7 @@ class Codec(IntEnum):
         try:
             return cls(bits)
         except ValueError:
-            raise UnsupportedCodec(f"compression bits {bits} name no codec") from None
+            raise UnsupportedCodec(f"no codec has the compression bits {bits}") from None
 
     @classmethod
     def named(cls, name: str) -> "Codec":
@@ -189,7 +189,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
         position += _BLOCK_SIZE.size
         if not 0 < size <= len(view) - position:
-            raise DecompressionFailed(f"snappy block of {size} bytes does not fit")
+            raise DecompressionFailed(f"a snappy block of {size} bytes does not fit into the data")
         part = _decompress_snappy_block(view[position : position + size], left, limit_bytes)
         position += size
         left -= len(part)
@@ -306,7 +306,8 @@ def _zstd_frame_bytes(frame: memoryview) -> int:
     parameters = zstandard.get_frame_parameters(frame)
     if parameters.window_size > ZSTD_WINDOW_BYTES_MAX:
         raise DecompressionFailed(
-            f"zstd window of {parameters.window_size} bytes, at most {ZSTD_WINDOW_BYTES_MAX}"
+            f"the zstd window has {parameters.window_size} bytes,"
+            f" expected at most {ZSTD_WINDOW_BYTES_MAX}"
         )
     position = zstandard.frame_header_size(frame)
     is_last = False

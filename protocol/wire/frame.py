@@ -130,7 +130,7 @@ class FrameBuffer:
                     return
                 (size,) = _SIZE.unpack_from(self._buffer, self._start)
                 if not 0 <= size <= self.frame_bytes_max:
-                    text = f"a frame of {size} bytes, at most {self.frame_bytes_max} are read"
+                    text = f"a frame has {size} bytes, expected at most {self.frame_bytes_max}"
                     if size >> 8 == _TLS_HELLO:
                         text = "a client speaks TLS to a listener without it"
                     raise FrameTooLarge(text)

@@ -115,7 +115,7 @@ def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
     """Read the number of tagged fields. Raise BadTags if it is above the limit."""
     count, position = read_uvarint(buffer, position)
     if count > LIMITS.tag_count_max:
-        raise BadTags(f"{count} tagged fields, at most {LIMITS.tag_count_max} are read")
+        raise BadTags(f"found {count} tagged fields, expected at most {LIMITS.tag_count_max}")
     return count, position
 
 
@@ -125,7 +125,8 @@ def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
     size, position = read_uvarint(buffer, position)
     end = position + size
     if end > limit:
-        raise BufferUnderflow(f"tagged field {tag} of {size} bytes, {limit - position} are left")
+        left = limit - position
+        raise BufferUnderflow(f"tagged field {tag} has {size} bytes, but {left} are left")
     return tag, position, end
 
 
@@ -146,7 +147,7 @@ Versions with an int16 length cannot write more, and Kafka refuses longer string
 
 def fail_string(length: int, what: str) -> NoReturn:
     """Raise the error for a string that is too long."""
-    raise BadLength(f"{what} has {length} bytes, a string has at most {STRING_BYTES_MAX}")
+    raise BadLength(f"{what} has {length} bytes, but a string has at most {STRING_BYTES_MAX}")
 
 
 def fail_length(length: int, left: int, what: str) -> NoReturn:
@@ -155,7 +156,7 @@ def fail_length(length: int, left: int, what: str) -> NoReturn:
         raise NullNotAllowed(f"{what} is null")
     if length < 0:
         raise BadLength(f"{what} has length {length}")
-    raise BufferUnderflow(f"{what} of {length} bytes, {left} are left")
+    raise BufferUnderflow(f"{what} has {length} bytes, but {left} are left")
 
 
 def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
@@ -163,8 +164,8 @@ def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
     if count == -1:
         raise NullNotAllowed(f"{what} is null")
     if count < 0 or count > count_max:
-        raise BadLength(f"{what} has {count} elements, at most {count_max} are read")
-    raise BufferUnderflow(f"{what} of {count} elements, {left} bytes are left")
+        raise BadLength(f"{what} has {count} elements, expected at most {count_max}")
+    raise BufferUnderflow(f"{what} has {count} elements, but only {left} bytes are left")
 
 
 def fail_tag(tag: int, size: int, what: str) -> NoReturn:
@@ -174,7 +175,7 @@ def fail_tag(tag: int, size: int, what: str) -> NoReturn:
 
 def fail_tags(what: str) -> NoReturn:
     """Raise the error for an unknown tagged field where none may be skipped."""
-    raise BadTags(f"{what} has a tagged field that is not known")
+    raise BadTags(f"{what} has an unknown tagged field")
 
 
 def fail_marker(marker: int, what: str) -> NoReturn:

@@ -152,7 +152,7 @@ def _scan_places(
             length, position = read_varint(payload, position)
         end = position + length
         if length < LEAST_RECORD_BYTES - 1 or end > size:
-            raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
+            raise CorruptBatch(f"a record has {length} bytes, but {size - position} are left")
         low = payload[position + 1]
         if low < 0x80:
             delta = low >> 1 ^ -(low & 1)
@@ -185,7 +185,7 @@ def _scan_places(
         else:
             position += 1
         if position != end:
-            raise CorruptBatch(f"record ends {end - position} bytes off its declared length")
+            raise CorruptBatch(f"a record ends at byte {position}, but its length says {end}")
         places.append((base_offset + delta, timestamp, key_size))
         if len(places) == RUN_RECORDS:
             yield places
@@ -220,7 +220,7 @@ def read_records(
                 length, position = read_varint(payload, position)
             end = position + length
             if length < LEAST_RECORD_BYTES - 1 or end > size:
-                raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
+                raise CorruptBatch(f"a record has {length} bytes, but {size - position} are left")
             timestamp = append_timestamp
             low = payload[position + 1]
             if low < 0x80:
@@ -244,7 +244,7 @@ def read_records(
             else:
                 position += 1
             if position != end:
-                raise CorruptBatch(f"record's content ends {end - position} bytes before its end")
+                raise CorruptBatch(f"a record ends at byte {position}, but its length says {end}")
             sequence = (base_sequence + delta) & _SEQUENCE_MAX if base_sequence >= 0 else -1
             yield _new_record(
                 Record, (base_offset + delta, timestamp, key, value, headers, sequence)
@@ -267,7 +267,7 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     if size < 0 or stop > end:
         if size == -1:
             return None, position
-        raise CorruptBatch(f"key or value of {size} bytes, {end - position} are left")
+        raise CorruptBatch(f"a key or value has {size} bytes, but {end - position} are left")
     return payload[position:stop], stop
 
 
@@ -288,7 +288,7 @@ def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
 def _read_header_count(payload: bytes, position: int, end: int) -> tuple[int, int]:
     count, position = read_varint(payload, position)
     if not 0 <= count * 2 <= end - position:
-        raise CorruptBatch(f"{count} headers, {end - position} bytes are left")
+        raise CorruptBatch(f"a record has {count} headers, but {end - position} bytes are left")
     return count, position
 
 

@@ -111,12 +111,14 @@ def check_batch(batch: Buffer) -> BatchHeader:
     """
     header = read_header(batch)
     if header.size_bytes != len(batch):
-        raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
+        raise CorruptBatch(f"found {len(batch)} bytes, but the batch has {header.size_bytes}")
     if not check_crc(batch):
         raise CorruptBatch("the batch's CRC-32C is wrong")
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
-        raise CorruptBatch(f"{count} records up to offset delta {header.last_offset_delta}")
+        raise CorruptBatch(
+            f"{count} records do not agree with last offset delta {header.last_offset_delta}"
+        )
     if not header.attributes & CODEC_BITS:
         _check_count(count, len(batch) - HEADER_BYTES)
     return header
@@ -124,7 +126,7 @@ def check_batch(batch: Buffer) -> BatchHeader:
 
 def _check_count(count: int, size_bytes: int) -> None:
     if count < 0 or count * LEAST_RECORD_BYTES > size_bytes:
-        raise CorruptBatch(f"{count} records cannot lie in {size_bytes} bytes")
+        raise CorruptBatch(f"{size_bytes} bytes are too few for {count} records")
 
 
 def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Record]:
@@ -191,7 +193,7 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
     """Return the header of a batch and its decompressed records."""
     header = read_header(batch)
     if header.size_bytes != len(batch):
-        raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
+        raise CorruptBatch(f"found {len(batch)} bytes, but the batch has {header.size_bytes}")
     payload: Buffer = memoryview(batch)[HEADER_BYTES:]
     if header.attributes & CODEC_BITS:
         payload = decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)

@@ -76,7 +76,7 @@ def test_elements_of_a_request(broker: BrokerProcess, client: WireClient) -> Non
 
     assert len(client.ask(request(1_000), 9).topics) == 1_000
     frame = encode_request(request(1_001), 9, 1, "test")
-    assert refused(broker, frame, "1001 elements, at most 1000")
+    assert refused(broker, frame, "1001 elements, expected at most 1000")
 
 
 def test_numbers_of_a_request(broker: BrokerProcess, client: WireClient) -> None:
@@ -86,7 +86,7 @@ def test_numbers_of_a_request(broker: BrokerProcess, client: WireClient) -> None
 
     client.ask(request(1_000), 5)
     frame = encode_request(request(1_001), 5, 1, "test")
-    assert refused(broker, frame, "partition_indexes has 1001 elements, at most 1000")
+    assert refused(broker, frame, "partition_indexes has 1001 elements, expected at most 1000")
 
 
 def test_tagged_fields(broker: BrokerProcess) -> None:
@@ -98,11 +98,13 @@ def test_tagged_fields(broker: BrokerProcess) -> None:
     with WireClient(broker.bootstrap) as client:
         client.socket.sendall(frame(8))
         assert struct.unpack_from(">ih", client.receive_frame()) == (7, 0)
-    assert refused(broker, frame(9), "9 tagged fields, at most 8")
+    assert refused(broker, frame(9), "9 tagged fields, expected at most 8")
 
 
 def test_frames(broker: BrokerProcess) -> None:
-    assert refused(broker, struct.pack(">i", 50_001), "a frame of 50001 bytes, at most 50000")
+    assert refused(
+        broker, struct.pack(">i", 50_001), "a frame has 50001 bytes, expected at most 50000"
+    )
 
 
 def test_records_of_a_batch(client: WireClient) -> None:

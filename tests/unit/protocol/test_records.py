@@ -262,13 +262,16 @@ def test_every_prefix_of_a_payload_is_a_wire_error() -> None:
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ("0e 00 00 00 01 01 00 00", "1 bytes before"),  # a byte too many inside the record
-        ("0a 00 00 00 01 01", "record of 5 bytes"),  # shorter than any record
-        ("01 00 00 00 01 01 00", "record of -1 bytes"),
-        ("10 00 00 00 01 01 00", "record of 8 bytes, 6 are left"),
-        ("0e 00 00 00 06 61 01 00", "key or value of 6 bytes"),  # a value behind the end
-        ("0e 00 00 00 03 61 01 00", "key or value of -2 bytes"),
-        ("0e 00 00 00 01 01 06 00", "3 headers, 1 bytes"),
+        (
+            "0e 00 00 00 01 01 00 00",
+            "ends at byte 7, but its length says 8",
+        ),  # a byte too many inside the record
+        ("0a 00 00 00 01 01", "record has 5 bytes"),  # shorter than any record
+        ("01 00 00 00 01 01 00", "record has -1 bytes"),
+        ("10 00 00 00 01 01 00", "record has 8 bytes, but 6 are left"),
+        ("0e 00 00 00 06 61 01 00", "key or value has 6 bytes"),  # a value behind the end
+        ("0e 00 00 00 03 61 01 00", "key or value has -2 bytes"),
+        ("0e 00 00 00 01 01 06 00", "3 headers, but 1 bytes"),
         ("0e 00 00 00 01 01 03 00", "-2 headers"),
         ("12 00 00 00 01 01 02 01 01 00", "no name"),
     ],
@@ -290,7 +293,7 @@ def test_records_whose_lengths_contradict_each_other(record: str, why: str) -> N
 def test_a_count_that_cannot_fit_is_refused_before_reading() -> None:
     payload = bytes.fromhex("0c 00 00 00 01 01 00")
     batch = r.assemble_batch(payload, record_count=2, base_timestamp_ms=0, max_timestamp_ms=0)
-    with pytest.raises(CorruptBatch, match="2 records cannot lie in 7 bytes"):
+    with pytest.raises(CorruptBatch, match="7 bytes are too few for 2 records"):
         r.iterate_records(batch)
 
 
