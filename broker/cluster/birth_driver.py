@@ -86,7 +86,7 @@ class BirthDriver:
         """Answer another broker's ReplicaReport request with this broker's report."""
         if request.topics is not None:
             raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION, "reports of single partitions are not made yet"
+                ErrorCode.UNSUPPORTED_VERSION, "this version cannot report single partitions"
             )
         call_id = next(self._call_ids)
         self._calls[call_id] = call

@@ -96,7 +96,7 @@ class LinkMessenger:
             answer = quorum_wire.decode_answer(message)
         except WireError as error:
             logger.warning(
-                "answer of another voter cannot be decoded",
+                "cannot decode the answer of another voter",
                 extra=fields(node_id=send.node_id, reason=error),
             )
             self._tell(RequestFailed(send.request_id))
@@ -114,7 +114,7 @@ class LinkMessenger:
         """Handle a request of another node. `reply` answers it later.
 
         Raises ApiError if the request does not concern the quorum, and BROKER_NOT_AVAILABLE while
-        this broker is no replica of the metadata log.
+        this broker is not a replica of the metadata log.
         """
         if self._replica is None:
             raise ApiError(

@@ -126,7 +126,7 @@ class Snapshotter:
         log.advance_log_start(start_offset)
         self._quorum.handle(Snapshotted(snapshot_id, start_offset))
         logger.info(
-            "snapshot of the metadata",
+            "wrote a snapshot of the metadata",
             extra=fields(end_offset=snapshot_id.end_offset, log_start_offset=start_offset),
         )
         if self._trimmer is not None:

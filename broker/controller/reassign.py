@@ -47,7 +47,7 @@ def alter_reassignments(
 ) -> ControllerDecision[AlterPartitionReassignmentsResponse]:
     """Decide AlterPartitionReassignments, each partition separately.
 
-    A target that the partition already has, or moves to, is no error and needs no record. So a
+    A target that the partition already has, or moves to, is not an error and needs no record. So a
     request can be repeated.
     """
     records: list[MetadataRecord] = []

@@ -191,7 +191,7 @@ def _describe(
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"resource type {resource.resource_type} has no settings here",
+                f"this broker has no settings of resource type {resource.resource_type}",
             )
     except ApiError as error:
         result.error_code, result.error_message = error.code, error.message

@@ -77,7 +77,7 @@ class Metrics:
     def loop_lagged(self, lag_ms: int) -> None:
         """Count and log that the loop was blocked and ran late."""
         self.loop_lags += 1
-        logger.warning("loop came late", extra=fields(lag_ms=lag_ms))
+        logger.warning("the event loop was late", extra=fields(lag_ms=lag_ms))
 
     def details(self) -> dict[str, object]:
         """Return the times for `/status`, in microseconds. The 0.99 quantiles are exact to a factor

@@ -64,5 +64,6 @@ class Warnings:
         window = self._windows.pop(kind, None)
         if window is not None and window.count > IN_WINDOW_MAX:
             logger.warning(
-                "warnings left out", extra=fields(kind=kind, count=window.count - IN_WINDOW_MAX)
+                "left out more warnings",
+                extra=fields(kind=kind, count=window.count - IN_WINDOW_MAX),
             )

@@ -394,4 +394,4 @@ class Broker:
             self._end_process("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
             self._logs.close_clean(self._broker_epoch)
-            logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))
+            logger.info("the broker stopped cleanly", extra=fields(log_dir=self.config.log_dir))

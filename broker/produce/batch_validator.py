@@ -136,8 +136,8 @@ class BatchValidator:
             in_sync = len(replica.state.in_sync_replicas)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"replicas in sync: {in_sync}; min.insync.replicas: "
-                f"{replica.log.config.min_insync_replicas}",
+                f"{in_sync} replicas are in sync; min.insync.replicas"
+                f" is {replica.log.config.min_insync_replicas}",
             )
         return replica
 
@@ -172,7 +172,8 @@ class BatchValidator:
         if header.record_count > self._batch_records_max:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{header.record_count} records; max.batch.records is {self._batch_records_max}",
+                f"the batch has {header.record_count} records;"
+                f" max.batch.records is {self._batch_records_max}",
             )
         if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
             raise ApiError(

@@ -152,16 +152,16 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     except StructError as error:
         raise CorruptBatch(f"control record ends early: {error}") from None
     if kind in _TYPES_OF_TRANSACTIONS:
-        raise CorruptBatch("the end of a transaction in the metadata log")
+        raise CorruptBatch("the metadata log has the end of a transaction, which it never uses")
     cls = _CLASSES.get(kind)
     if cls is None or version not in cls.valid_versions:
-        raise UnknownControlRecord(f"control record of type {kind} version {version}")
+        raise UnknownControlRecord(f"control record type {kind} version {version} is not known")
     record, _ = cls.decode(value or b"", version)
     if isinstance(record, KRaftVersion) and record.kraft_version != KRAFT_VERSION:
         found = record.kraft_version
         raise UnknownControlRecord(f"kraft.version {found}, expected {KRAFT_VERSION}")
     if isinstance(record, Voters) and any(entry.feature_tags for entry in record.voters):
-        raise UnknownControlRecord("a voter with a tagged field among its supported versions")
+        raise UnknownControlRecord("a voter has an unknown tagged field in its supported versions")
     return record  # type: ignore[return-value]  # one of the classes of _CLASSES
 
 

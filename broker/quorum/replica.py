@@ -155,7 +155,7 @@ class MetadataReplica:
     def _append(self, batch: bytes) -> None:
         header = read_header(batch)
         if header.last_offset_delta < 0:
-            raise CorruptBatch(f"a batch ends {header.last_offset_delta} behind its beginning")
+            raise CorruptBatch(f"a batch has last offset delta {header.last_offset_delta}")
         sets = voter_sets_in(batch) if header.is_control else ()
         self.log.append(header)
         for offset, voters in sets:

@@ -117,7 +117,7 @@ def check_snapshot(content: Buffer) -> VoterSet:
         offset = header.last_offset + 1
         end += len(batch)
     if not is_ended or end != len(content):
-        raise CorruptBatch(f"a snapshot of {len(content)} bytes without a footer at its end")
+        raise CorruptBatch(f"a snapshot of {len(content)} bytes has no footer at its end")
     if voters is None:
         raise CorruptBatch("a snapshot names no voters")
     return voters

@@ -350,8 +350,8 @@ class Replicas:
         self._follow(topic, image)
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
-        """Apply roles and settings to this broker's partitions of a topic. Return the partitions of
-        which this broker is no replica."""
+        """Apply roles and settings to this broker's partitions of a topic. Return the partitions
+        of which this broker is not a replica."""
         config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         own = set(self._folders.own_indexes(topic))
         others = []

@@ -45,7 +45,7 @@ class FollowerRole:
 
 @dataclass(frozen=True, slots=True)
 class OfflineRole:
-    """The role without a leader, or of a broker that is no replica. The log stays as it is."""
+    """The role without a leader, or of a broker that is not a replica. The log stays as it is."""
 
     epoch: int
 

@@ -172,7 +172,7 @@ class Peer:
             except WireError as error:
                 self._break(str(error))
                 return
-            # Call the callback outside of the `try`, because its errors are no protocol errors.
+            # Call the callback outside of the `try`, because its errors are not protocol errors.
             if read is not None:
                 answered, answer = read
                 answered(answer)

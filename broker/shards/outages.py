@@ -70,6 +70,6 @@ class Outages:
         outage = self._open.pop(partition, None)
         if outage is not None and outage.is_told:
             logger.info(
-                "transaction markers are refused no longer",
+                "transaction markers are accepted again",
                 extra=fields(partition=partition, for_ms=now_ms - outage.since_ms),
             )

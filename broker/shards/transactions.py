@@ -387,7 +387,10 @@ def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | No
 def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
     """Log that a newer coordinator or producer has already ended the transaction in the
     partition."""
-    logger.warning("transaction marker fenced", extra=fields(partition=topic_partition, code=code))
+    logger.warning(
+        "a newer epoch has already ended the transaction",
+        extra=fields(partition=topic_partition, code=code),
+    )
 
 
 def _note(error: ApiError | None) -> None:

@@ -229,7 +229,7 @@ class CleaningJob:
                 head = read_header(file.read(HEADER_BYTES, position))
                 batches = self._whole(segment, file, position, head.size_bytes)
             if not batches:
-                raise CorruptionError(segment.log_path, position, "a batch is cut short")
+                raise CorruptionError(segment.log_path, position, "a batch ends early")
             position += sum(len(batch) for _, batch in batches)
             yield batches
 

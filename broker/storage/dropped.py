@@ -46,7 +46,7 @@ class DroppedFiles:
 
 
 def unlink_if_there(disk: Disk, path: str) -> None:
-    """Unlink a file. A missing file is no error."""
+    """Unlink a file. A missing file is not an error."""
     try:
         disk.unlink(path)
     except DiskError as error:

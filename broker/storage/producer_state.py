@@ -193,7 +193,7 @@ class ProducerStateManager:
             return
         if not header.is_transactional:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE, "a batch outside of the producer's open transaction"
+                ErrorCode.INVALID_TXN_STATE, "the batch is outside the producer's open transaction"
             )
         if header.producer_epoch > self.producers[header.producer_id].producer_epoch:
             raise ApiError(

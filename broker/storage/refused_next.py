@@ -1,7 +1,7 @@
 """The batches that were next in their producer's sequence but were refused for another reason.
 
 This module is pure. The batches that the producer sent after a refused batch are out of order, but
-this is no mistake of the client: they only have to wait. Some clients react to
+this is not the client's mistake: they only have to wait. Some clients react to
 OUT_OF_ORDER_SEQUENCE_NUMBER with more than a retry. librdkafka then gives all its batches new
 sequences under a new epoch, including batches for other partitions. If a batch was written to
 another partition but not yet acknowledged, it would be written twice.

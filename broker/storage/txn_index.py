@@ -54,7 +54,7 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
     for version, *fields in _ENTRY.iter_unpack(data):
         entry = AbortedEntry(*fields)
         if version != VERSION:
-            raise ValueError(f"an entry of version {version}")
+            raise ValueError(f"an entry has version {version}")
         if not last_offset < entry.last_offset < next_offset:
             raise ValueError("entries are not in the order of the segment's markers")
         if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:

@@ -106,7 +106,7 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
     if size_bytes > config.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
+            f"the batch has {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
         )
     if size_bytes > config.segment_bytes:
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
@@ -115,7 +115,7 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
     """Refuse a batch that the broker made, only for errors that would break the log."""
     if header.magic != MAGIC or header.size_bytes != len(batch):
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "not one whole batch")
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "expected one whole batch")
     if header.size_bytes > config.segment_bytes:
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
     check_counts(header)

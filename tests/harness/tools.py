@@ -72,7 +72,7 @@ def warnings_of(log: str) -> list[str]:
     return [
         line
         for line in log.splitlines()
-        if re.search(r" (WARNING|ERROR|CRITICAL) ", line) and "loop came late" not in line
+        if re.search(r" (WARNING|ERROR|CRITICAL) ", line) and "the event loop was late" not in line
     ]
 
 

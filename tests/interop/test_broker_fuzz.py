@@ -183,7 +183,9 @@ class Steady(Companion):
 
 def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
     """The times in which the broker's loop was blocked, as its own watchdog reports them."""
-    for stamp, lag_ms in re.findall(r"^(\S+)Z \S+ \S+ loop came late lag_ms=(\d+)", log, re.M):
+    for stamp, lag_ms in re.findall(
+        r"^(\S+)Z \S+ \S+ the event loop was late lag_ms=(\d+)", log, re.M
+    ):
         end_s = datetime.fromisoformat(stamp + "+00:00").timestamp()
         yield end_s - int(lag_ms) / 1000, end_s
 

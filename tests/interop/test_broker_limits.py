@@ -113,7 +113,7 @@ def test_records_of_a_batch(client: WireClient) -> None:
     answer = client.ask(produce_request("counted", batch_of([b"x"] * 11)), 9)
     part = answer.responses[0].partition_responses[0]
     assert part.error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert "11 records; max.batch.records is 10" in part.error_message
+    assert "the batch has 11 records; max.batch.records is 10" in part.error_message
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

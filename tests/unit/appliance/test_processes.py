@@ -166,7 +166,10 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     assert last_words(log) == "metric top_paths has changed: new name"
     assert last_words(["Killed", ""]) == "Killed"
     # A killed process logs no reason, and its earlier lines are not the reason.
-    told = ["Killed", "2026-11-21T04:00:00.200Z WARNING broker-2 loop came late lag_ms=364"]
+    told = [
+        "Killed",
+        "2026-11-21T04:00:00.200Z WARNING broker-2 the event loop was late lag_ms=364",
+    ]
     assert last_words(told) is None
     # Spark's warnings have a name of their own.
     assert last_words(["2026-11-27T08:22:41.861Z WARN spark MacAddressUtil: no address"]) is None

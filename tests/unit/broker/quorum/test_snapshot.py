@@ -66,7 +66,7 @@ def test_what_stands_behind_the_footer_is_refused() -> None:
     more = build_control_batch([SnapshotFooter()], base_offset=7, epoch=4)
     with pytest.raises(CorruptBatch, match="after its footer"):
         check_snapshot(content + more)
-    with pytest.raises(CorruptBatch, match="without a footer at its end"):
+    with pytest.raises(CorruptBatch, match="has no footer at its end"):
         check_snapshot(content + b"x")
 
 

@@ -12,7 +12,7 @@ from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
 
 REFUSED = "transaction markers are refused"
-OVER = "transaction markers are refused no longer"
+OVER = "transaction markers are accepted again"
 HOUR_MS = 3_600_000
 
 
