@@ -57,7 +57,7 @@ class Overseer:
         gateway = SparkContext._gateway
         assert gateway is not None
         gateway.proc.kill()
-        raise JvmGone(f"it stood still over {places(held.part)}, and was killed")
+        raise JvmGone(f"it made no progress on {places(held.part)} and was killed")
 
     def note_end(self, writer: BatchWriter) -> None:
         """Record what the JVM was counting when it ended, for the next start of the driver."""

@@ -19,7 +19,7 @@ WHITESPACE = b" \t\r"
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 # Numbers are not converted, so a number of any length is accepted.
@@ -90,7 +90,7 @@ def _with_fields(block: Block, fields: Fields) -> Block:
 
 
 def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
-    """Return the new text of each record, and the indices of the records that are no JSON
+    """Return the new text of each record, and the indices of the records that are not JSON
     objects."""
     text = bytes(block.data)
     lines, bare, begin = [], [], 0

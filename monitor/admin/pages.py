@@ -268,7 +268,7 @@ async def posted(request: Request) -> dict[str, str]:
     if not is_ours or site not in (None, "same-origin"):
         raise NotFromHere("the form was not sent by a page of this site: open the page again")
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM_TYPE:
-        raise NotFromHere(f"expected {FORM_TYPE}")
+        raise NotFromHere(f"found another content type, expected {FORM_TYPE}")
     body = b""
     async for chunk in request.stream():
         body += chunk

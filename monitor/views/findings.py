@@ -158,7 +158,7 @@ def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 "warn", f"broker {broker.node_id} fenced",
                 f"Broker {broker.node_id} answers, and is out of service",
-                ": it leads no partition and is no in-sync replica.", "", "/brokers",
+                ": it leads no partition and is in sync nowhere.", "", "/brokers",
             )  # fmt: skip
 
 

@@ -84,7 +84,9 @@ def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Ag
         cells.append(_cell(found.groups(), definition))
         place = found.end()
     if len(cells) != block.keys:
-        raise ValueError(f"a block of {block.metric} has {len(cells)} cells, said {block.keys}")
+        raise ValueError(
+            f"a block of {block.metric} has {len(cells)} cells, but its header says {block.keys}"
+        )
     return cells
 
 

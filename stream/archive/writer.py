@@ -256,7 +256,7 @@ class ArchiveWriter:
 
     def _well(self, topic: str) -> None:
         if self._problems.pop(topic, None) is not None:
-            logger.info("archiving goes on", extra=fields(topic=topic or None))
+            logger.info("archiving continues", extra=fields(topic=topic or None))
 
     def _tell(self) -> None:
         problems = [f"{topic}: {why}" if topic else why for topic, why in self._problems.items()]

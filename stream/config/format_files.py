@@ -207,7 +207,7 @@ def parse_format(name: str, text: str) -> Format:
     try:
         said = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from error
+        raise ValueError(f"not valid YAML: {error}") from error
     if not isinstance(said, dict):
         raise fault("no keys", "keys such as title, pattern and columns")
     if said.setdefault("name", name) != name:

@@ -14,5 +14,6 @@ Steps = tuple[str | int, ...]
 
 
 def json_texts(line: str, paths: Sequence[Steps]) -> str:
-    """Return SQL for the array of the texts at some paths; NULL if the line is no JSON object."""
+    """Return SQL for the array of the texts at some paths; NULL if the line is not a JSON
+    object."""
     return f"millrace_json({line}, {quote_text(json.dumps([list(path) for path in paths]))})"

@@ -152,7 +152,7 @@ class Bisection:
         if search.offsets_passed is not None:
             self._size.passed(search.offsets_passed)
             logger.warning(
-                "batches are counted in parts, for want of memory",
+                "memory is short, so batches are counted in parts",
                 extra=fields(offsets=self._size.offsets_max),
             )
         elif offsets_max is not None:

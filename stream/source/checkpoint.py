@@ -155,7 +155,7 @@ class CheckpointFolder:
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointFault(f"{name} cannot be read: {error}") from error
         if not lines or lines[0] != _VERSION_LINE:
-            raise CheckpointFault(f"{name} is torn or of an unknown version")
+            raise CheckpointFault(f"{name} is incomplete or has an unknown version")
         return lines
 
 

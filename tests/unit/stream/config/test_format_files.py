@@ -114,7 +114,7 @@ def test_what_an_input_says_goes_before_its_format() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("[", "no YAML"),
+        ("[", "not valid YAML"),
         ("1", "found no keys"),
         ("title: x\ncolour: y", "colour: Extra inputs"),
         ("title: x\nname: other", "found name 'other', expected the name of the file, ours"),

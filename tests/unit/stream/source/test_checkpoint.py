@@ -116,7 +116,7 @@ def test_logs_that_do_not_belong_together(tmp_path: Path) -> None:
 def test_lost_and_torn_files(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, range(3), range(2))
     (checkpoint.folder / "offsets" / "2").write_text("")
-    assert "offsets/2 is torn" in fault_of(checkpoint)
+    assert "offsets/2 is incomplete" in fault_of(checkpoint)
     (checkpoint.folder / "offsets" / "2").write_text('v1\n{}\n{"logs.a":{"0"')
     assert "offsets/2 cannot be read" in fault_of(checkpoint)
     (checkpoint.folder / "metadata").write_text("{}")
