@@ -86,7 +86,7 @@ def decode(data: bytes) -> Manifest:
     for path in (*(one.path for one in manifest.folders), *(one.path for one in manifest.files)):
         pure = PurePosixPath(path)
         if pure.is_absolute() or ".." in pure.parts:
-            raise BadBackup(f"{FILE_NAME}: {path} does not lie in the backup")
+            raise BadBackup(f"{FILE_NAME}: {path} is not inside the backup")
     return manifest
 
 

@@ -135,7 +135,8 @@ def _staging(target: Path) -> Iterator[tuple[Path, int]]:
         sync_folder(target.parent)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise RestoreFailed(f"{error.filename or target}: {reason}; nothing is there") from error
+        where = error.filename or target
+        raise RestoreFailed(f"{where}: {reason}; nothing was restored") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)
@@ -161,7 +162,7 @@ def _locked(staging: Path, target: Path) -> int:
         raise
     except OSError as error:
         os.close(lock)
-        raise RestoreFailed(f"another restore into {target} is going on") from error
+        raise RestoreFailed(f"another restore into {target} is running") from error
     return lock
 
 

@@ -101,12 +101,15 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
             " the brokers' logs; stop the mill, and back both up with tools of your own"
         )
     if config.sinks.mysql is None and mill.part("redis") is None:
-        raise BackupFailed("sinks.redis names a server of your own, and is the only sink")
+        raise BackupFailed(
+            "sinks.redis names a server of your own and is the only sink, so a backup would have"
+            " no counts; stop the mill, and back both up with tools of your own"
+        )
     if not data.is_dir():
         raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
     place, kept = target.resolve(), data.resolve()
     if place.is_relative_to(kept) or kept.is_relative_to(place):
-        raise BackupFailed(f"{target} and {data} lie in each other: choose another folder")
+        raise BackupFailed(f"one of {target} and {data} contains the other: choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BackupFailed(f"{target} is there already: choose a new folder, or an empty one")
 

@@ -27,7 +27,7 @@ STATUS_TIMEOUT_S = 2.0
 ALTERED = {
     "dead_lettered": "dead letters since its start: `./millrace collector dead-letters`",
     "events_cut": "events ended by a limit",
-    "fields_not_put": "lines without the extra fields, because they are no JSON objects",
+    "fields_not_put": "lines without the extra fields, because they are not JSON objects",
     "invalid_keep": "lines with bytes that are not valid text, kept",
     "invalid_replace": "lines with bytes that are not valid text, replaced",
     "nul_bytes_skipped": "NUL bytes skipped",
@@ -187,7 +187,7 @@ def once() -> None:
             process.send_signal(signal.SIGINT)
             process.wait()
             raise CommandError(
-                "stopped before the end; the next run goes on from there", Exit.INTERRUPTED
+                "stopped before the end; the next run continues from there", Exit.INTERRUPTED
             ) from None
     if code:
         raise CommandError(
@@ -284,7 +284,7 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         raise CommandError(f"nothing was changed: {found['reason']}", Exit.UNREACHABLE)
     files = found["files"]
     if not files:
-        raise CommandError(f"nothing is known of a file {file!r}", Exit.NOT_FOUND)
+        raise CommandError(f"the collector knows no file {file!r}", Exit.NOT_FOUND)
     if as_json:
         print_json(f"collector-{what}/1", found)
     else:

@@ -209,7 +209,8 @@ def seek(
         for tp, offset in plan.items()
     ]
     emit("seek/1", rows, output, as_json)
-    say(f"{group} goes on there" if execute else "nothing was changed; add --execute to do it")
+    unchanged = "nothing was changed; add --execute to do it"
+    say(f"{group} continues from there" if execute else unchanged)
 
 
 @app.command()

@@ -180,5 +180,5 @@ def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
         text = f"the monitor at {part.address} gives no answer: {reason_of(error)}"
         raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
     if not isinstance(value, dict):
-        raise CommandError("the monitor's answer is not understood")
+        raise CommandError("the monitor's answer cannot be read")
     return value

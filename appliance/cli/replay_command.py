@@ -167,7 +167,7 @@ def _show(
     before = sum(fate == BEFORE for fate in fates.values())
     left_out = len(fates) - before
     done = "put back" if execute else "would be put back"
-    say(f"{len(made)} {done}, {before} were before, {left_out} cannot be")
+    say(f"{len(made)} {done}, {before} were put back before, {left_out} cannot be put back")
     if made and not execute:
         say("nothing was changed; add --execute to do it")
     if execute and left_out:

@@ -48,7 +48,7 @@ def install_service(
     if not is_system and account != me:
         raise CommandError(
             f"{home.folder} belongs to {account}: a unit of {me} would make files there that"
-            f" {account} cannot read; --system, or as {account}",
+            f" {account} cannot read; use --system, or run this command as {account}",
             Exit.CONDITION,
         )
     service = Service(

@@ -128,8 +128,8 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
 def _check_sources(config: MillConfig, document: Document) -> None:
     """Append a fault for each topic that the stream reads but no input writes.
 
-    A topic listed in `topics` is no fault. In an existing Kafka cluster other programs can write a
-    topic, so there a missing input is no fault either.
+    A topic listed in `topics` is not a fault. In an existing Kafka cluster other programs can write
+    a topic, so there a missing input is not a fault either.
     """
     if config.cluster.bootstrap_servers is not None:
         return

@@ -174,7 +174,7 @@ class _Reader:
         seen: set[str] = set()
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._fault(key_node, path, "a key that is no text", "a text as key")
+                self._fault(key_node, path, "a key that is not a text", "a text as key")
                 continue
             key = str(key_node.value)
             child = (*path, key)

@@ -79,7 +79,7 @@ def _check_number(
             numbers = [one for one, kind in types.items() if kind not in ("string", "timestamp")]
             document.add(
                 ("stream", "metrics", index, "value"),
-                f"{column}, which is no number on any line of {name}",
+                f"{column}, which is not a number on any line of {name}",
                 f"a number, such as {' or '.join(numbers)}, for measure {metric.measure}",
             )
             return

@@ -148,7 +148,7 @@ def undone(home: Home, name: str) -> ConfigEdit:
         record = json.loads(_record(home, name).read_bytes())
     except (OSError, ValueError):
         raise NotApplied(
-            f"nothing is known of {name!r} as written by `detect --apply`; take its lines out of"
+            f"there is no record that `detect --apply` wrote {name!r}; take its lines out of"
             f" {home.config_file} yourself"
         ) from None
     before = home.config_file.read_bytes()

@@ -99,7 +99,7 @@ def without(text: str, inserted: Sequence[str], name: str, metrics: Sequence[str
     gone = [one for one in _names(before) if one not in _names(after)]
     sources = _mapping(before, "from"), _mapping(after, "from")
     if set(gone) != set(metrics) or [one for one in sources[0] if one not in sources[1]] != [name]:
-        raise EditRefused("without the lines it would say something else than before")
+        raise EditRefused("without these lines its other keys would change")
     return text
 
 
@@ -155,7 +155,7 @@ def _insertion(text: str, addition: _Addition) -> tuple[int, str]:
     if root is None:
         return _after_line(text, len(text), block)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise EditRefused("it is written as one pair of brackets")
+        raise EditRefused("its top level is not a mapping in YAML's block style")
     inner = _child(root, addition.section)
     if inner is None:
         return _after_line(text, len(text), block)
@@ -165,7 +165,7 @@ def _insertion(text: str, addition: _Addition) -> tuple[int, str]:
         column = key.start_mark.column + 2
         return _after_line(text, key.end_mark.index, _indented(below, column))
     if not isinstance(node, yaml.MappingNode):
-        raise EditRefused(f"`{addition.section}` is no mapping")
+        raise EditRefused(f"`{addition.section}` is not a mapping")
     found = _child(node, addition.key)
     if found is not None:
         return _into(text, addition, *found)
@@ -184,7 +184,8 @@ def _into(text: str, addition: _Addition, key: yaml.Node, node: yaml.Node) -> tu
         return _after_line(text, key.end_mark.index, lines)
     kind = yaml.SequenceNode if addition.is_list else yaml.MappingNode
     if not isinstance(node, kind):
-        raise EditRefused(f"`{addition.section}.{addition.key}` is no place for it")
+        wanted = "list" if addition.is_list else "mapping"
+        raise EditRefused(f"`{addition.section}.{addition.key}` is not a {wanted}")
     if node.flow_style:
         return _in_brackets(text, node, ", ".join(addition.pieces))
     return _after_line(text, _end(node), _indented(addition.lines, node.start_mark.column))

@@ -121,7 +121,7 @@ def check_txn_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFindin
         marker = scan.aborted.get(entry.last_offset)
         at = place * txn_index.ENTRY_BYTES
         if marker is None:
-            yield LogFinding(file, at, f"offset {entry.last_offset} is no abort marker")
+            yield LogFinding(file, at, f"offset {entry.last_offset} is not an abort marker")
             continue
         for what, told, known in (
             ("the producer", entry.producer_id, marker.producer_id),

@@ -217,7 +217,7 @@ def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
 def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
     """Refuse a plan that names what the cluster does not have. Raises CommandError.
 
-    A broker that has the replica already, or gets it, is no fault. So a plan can be given again
+    A broker that has the replica already, or gets it, is not a fault. So a plan can be given again
     while one of its brokers is away.
     """
     faults: list[str] = []

@@ -153,7 +153,7 @@ def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
         raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
     kind, name = chosen[0]
     if kind != "brokers" and name == DEFAULT_NAME:
-        raise UsageFault(f"{kind} have no default of their own")
+        raise UsageFault(f"{kind} have no default settings")
     return kind, name
 
 

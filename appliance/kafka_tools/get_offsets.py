@@ -94,13 +94,13 @@ def timestamp_of(text: str) -> int:
     """Return the timestamp to ask a broker for, from `--time`. Raises CommandError."""
     if text in TIERED:
         name = TIERED[text]
-        raise CommandError(f"{name} is of tiered storage, which is not supported", Exit.FAILED)
+        raise CommandError(f"{name} belongs to tiered storage, which is not supported", Exit.FAILED)
     if text in TIMES:
         return TIMES[text]
     try:
         found = int(text)
         if abs(found) > INT64_MAX:
-            raise ValueError(f"{found} is no long")
+            raise ValueError(f"{found} does not fit into 64 bits")
         return found
     except ValueError as error:
         names = " / ".join(

@@ -51,7 +51,7 @@ def _work(options: argparse.Namespace) -> None:
     if options.command is None:
         raise UsageFault("expected a command: describe")
     if options.command != "describe":
-        raise CommandError(f"{options.command} is what {NOT_YET}", Exit.USAGE)
+        raise CommandError(f"{NOT_YET} {options.command}", Exit.USAGE)
     if options.status and options.replication:
         raise UsageFault(
             "Only one of --status or --replication should be specified with describe sub-command"

@@ -81,7 +81,7 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
     signer = load_pem_private_key(authority.key, None)
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of the CA is not of an elliptic curve")
+        raise ValueError("the key of the CA is not an elliptic-curve key")
     if signer.public_key() != issuer.public_key():
         raise ValueError("the key of the CA does not belong to its certificate")
     authority_ends = issuer.not_valid_after_utc

@@ -124,7 +124,7 @@ def _restore_copies(home: Home, brokers: Sequence[str], written: list[Path]) -> 
 
 
 def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path]) -> None:
-    """Write one copy of the CA's certificate. That for clients is no secret."""
+    """Write one copy of the CA's certificate. The copy for clients is not secret."""
     is_public = path.parent == home.data
     write_atomically(path, certificate, mode=PUBLIC if is_public else PRIVATE)
     _give(path, path.parent)

@@ -121,7 +121,7 @@ def main() -> int:
     java = find_java()
     path = archive_path(java)
     if java is None or path is None:
-        logger.error("no Java or no PySpark here")
+        logger.error("Java or PySpark is not installed")
         return 1
     if path.exists():
         return 0

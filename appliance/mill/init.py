@@ -88,7 +88,7 @@ def write_shipped_config(home: Home) -> bool:
     place = home.config_file.with_name(SCHEMA_FILE)
     if home.config_file.exists():
         # An earlier version can have written the schema. Only editors need it, so a folder that
-        # cannot be written is no fault.
+        # cannot be written is not a fault.
         with suppress(OSError):
             if place.read_bytes() != schema:
                 write_atomically(place, schema)

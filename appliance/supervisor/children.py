@@ -55,8 +55,8 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
         try:
             record.write(home.part_record(part))
         except OSError as error:
-            # The process runs although its record could not be written, so this is no failed start.
-            # If the supervisor is killed, the process ends too.
+            # The process runs although its record could not be written, so the start has not
+            # failed. If the supervisor is killed, the process ends too.
             logger.warning(
                 "the process of a part could not be recorded on disk",
                 extra=fields(part=part, why=error),

@@ -53,7 +53,7 @@ def _pairs(
         section = _writer_of(inputs, topic)
         if section is None:
             known = ", ".join(dict.fromkeys(entry.topic for entry in inputs))
-            raise DryRunFault(f"found topic {topic!r}, expected that of an input: {known}")
+            raise DryRunFault(f"found topic {topic!r}, expected the topic of an input: {known}")
         return [(source or _reader_of(sources, topic), section)]
     matching = _matching(inputs, str(path), home)
     written = "" if matching is None else Routes(inputs, home).of(matching, str(path)).topic

@@ -67,5 +67,5 @@ def test_one_of_a_later_format_says_which_version_can_read_it() -> None:
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "data/../../outside"])
 def test_a_path_that_leads_out_of_the_backup_is_refused(path: str) -> None:
     outside = replace(MANIFEST, files=(StoredFile(path, 1, "ab" * 32, 0o600),))
-    with pytest.raises(BadBackup, match="does not lie in the backup"):
+    with pytest.raises(BadBackup, match="is not inside the backup"):
         decode(encode(outside))

@@ -142,7 +142,7 @@ def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
 
 def test_what_a_check_of_the_file_left_is_no_mill(backup: Path, new: Mill) -> None:
     """`config check` and a refused `up` store which expressions Spark has accepted. These files
-    alone are no mill."""
+    alone are not a mill."""
     new.home.data.mkdir()
     (new.home.data / "checked-expressions").write_text("a hash")
     restore(new, backup, new.home.data, ignored)
@@ -194,7 +194,7 @@ def test_external_servers_have_no_moment_in_common(
 def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Path) -> None:
     with pytest.raises(BackupFailed, match="is there already"):
         take(mill, backup, ignored)
-    with pytest.raises(BackupFailed, match="lie in each other"):
+    with pytest.raises(BackupFailed, match="contains the other"):
         take(mill, mill.home.data / "backups" / "today", ignored)
     (tmp_path / "second.partial").mkdir()
     with pytest.raises(BackupFailed, match="another backup is being made, or one was killed"):
@@ -229,7 +229,7 @@ def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
     data, staging = new.home.data, new.home.data.with_name("data.restoring")
     pid = restore_until_copied(new, backup)
     try:
-        with pytest.raises(RestoreFailed, match=f"another restore into {data} is going on"):
+        with pytest.raises(RestoreFailed, match=f"another restore into {data} is running"):
             restore(new, backup, data, ignored)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -265,7 +265,7 @@ def test_on_a_full_disk_nothing_is_left(
         take(mill, small_disk.folder / "backup", ignored)
     assert list(small_disk.folder.iterdir()) == []
     take(mill, tmp_path / "large", ignored)
-    with pytest.raises(RestoreFailed, match="No space left on device; nothing is there"):
+    with pytest.raises(RestoreFailed, match="No space left on device; nothing was restored"):
         restore(new, tmp_path / "large", small_disk.folder / "data", ignored)
     assert list(small_disk.folder.iterdir()) == []
 

@@ -365,7 +365,7 @@ ACCESS = "stream: {from: {a: {topic: logs.access, format: combined}}, metrics: [
 def test_a_number_of_what_never_is_one_is_refused() -> None:
     for measure in ("sum", "mean", "percentile"):
         [found] = faults_of(ACCESS % f"{{name: m, from: a, measure: {measure}, value: Path}}")
-        assert "stream.metrics[0].value: found path, which is no number" in found
+        assert "stream.metrics[0].value: found path, which is not a number" in found
         assert "status or bytes" in found
     for value in ("bytes", "length(path)", "user"):
         load_text(

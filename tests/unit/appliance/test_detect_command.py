@@ -93,7 +93,7 @@ def test_no_format_is_code_3_and_says_what_to_do(
         (["shop.log", "--apply", "Shop!", "--yes"], 3, "expected 1 to 31 of a-z"),
         (["shop.log", "--apply", "access", "--yes"], 3, "'access' already"),
         (["shop.log", "--apply", "shop"], 2, "this needs --yes"),
-        (["--undo", "shop", "--yes"], 3, "nothing is known of 'shop'"),
+        (["--undo", "shop", "--yes"], 3, "no record that `detect --apply` wrote 'shop'"),
     ],
 )
 def test_what_is_refused_changes_nothing(

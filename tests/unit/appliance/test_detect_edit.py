@@ -123,10 +123,10 @@ def test_inputs_that_held_unsaid_are_said() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("{stream: {}}", "brackets"),
-        ("stream: {metrics: null}", "no place"),
-        ("stream: []", "no mapping"),
-        ("stream: ~\n", "no mapping"),
+        ("{stream: {}}", "block style"),
+        ("stream: {metrics: null}", "is not a list"),
+        ("stream: []", "is not a mapping"),
+        ("stream: ~\n", "is not a mapping"),
         ("x: &a {from: {}}\nstream: *a\n", "without changing other keys"),
     ],
 )

@@ -186,7 +186,12 @@ def test_a_file_behind_a_link_is_one_of_its_input(
         ("watched/access/a.zip", b"PK\x03\x04rest\n", (), "zip archive"),
         ("watched/access/a.gz", gzip.compress(b"x\n" * 99, mtime=0)[:-9], (), "not complete yet"),
         ("watched/access/a", b"x\n", ("--from", "no"), "expected one of stream.from: access"),
-        ("watched/access/a", b"x\n", ("--topic", "no"), "expected that of an input: logs.access"),
+        (
+            "watched/access/a",
+            b"x\n",
+            ("--topic", "no"),
+            "expected the topic of an input: logs.access",
+        ),
         ("watched/apps/db/a.log", b"x\0", (), "no input of stream.from reads"),
     ],
 )

@@ -72,7 +72,11 @@ def test_options_of_another_action(
         (consumer_groups.main, ("--list", "--type", "nonsense"), "Valid types are: Consumer, Cla"),
         (consumer_groups.main, ("--validate-regex", "lo.*"), "--validate-regex is of KIP-848"),
         (configs.main, ("--describe", "--client-defaults"), "has quotas, which this version"),
-        (metadata_quorum.main, ("remove-controller",), "remove-controller is what this version"),
+        (
+            metadata_quorum.main,
+            ("remove-controller",),
+            "this version does not have remove-controller",
+        ),
         (transactions, ("list", "--transactional-id-pattern", "["), "[ is an invalid regex."),
         (console_consumer, ("--include", "("), "( is an invalid regex."),
         (get_offsets.main, ("--topic", "("), "Error occurred: ( is an invalid regex."),
