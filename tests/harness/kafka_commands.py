@@ -154,7 +154,7 @@ JOINED = Difference(
     lambda text: text.replace("moves are active.Clearing", "moves are active.\nClearing"),
 )
 TIMES = Difference(
-    "its times are those of the call",
+    "it shows the times of the call",
     _without_columns("LastFetchTimestamp", "LastCaughtUpTimestamp", "TransactionDurationMs"),
     is_sure=False,
 )
