@@ -120,7 +120,9 @@ class Certificates:
 def checked_contexts(
     files: TlsFiles, names: Sequence[str], check_broker: PeerCheck | None = None
 ) -> Contexts:
-    """Read the files, and check them as a client of each name does. Raises WrongCertificate.
+    """Read the files, and check them as a client that connects to each of `names`.
+
+    Raises WrongCertificate.
 
     `check_broker` is given if brokers use the files among themselves.
     """

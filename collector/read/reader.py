@@ -150,7 +150,7 @@ class Reader:
     def _is_given(self, judgement: Judgement) -> bool:
         """Tell whether everything that was read is committed.
 
-        An open event is complete from now on.
+        If an event of several lines is unfinished, this call ends it without further lines.
         """
         known = self.registry.generations[judgement.generation or ""]
         known.closes_event |= known.has_open_event

@@ -72,7 +72,7 @@ class BrokersView:
 
 
 def brokers_view(snapshot: Snapshot) -> BrokersView:
-    """Return the page of a snapshot."""
+    """Return the content of the page `/brokers` for a snapshot."""
     parts, health = snapshot.partitions, health_of(snapshot.partitions)
     up = [broker for broker in snapshot.brokers if broker.alive]
     level, badge, lead, detail = _verdict(snapshot, health)

@@ -1,4 +1,4 @@
-"""`docs/traps.md` names every bug and trap of the lists, and scripts that run."""
+"""`docs/traps.md` has every bug and trap that it must have, and its scripts can be run."""
 
 from __future__ import annotations
 

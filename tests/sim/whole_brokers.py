@@ -107,12 +107,12 @@ class WholeBroker:
         self.is_stopping = self.is_frozen = False
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Stop the process by SIGSTOP."""
         self.is_frozen = True
         self._network.freeze(self.host)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Continue the process by SIGCONT."""
         self.is_frozen = False
         self._network.thaw(self.host)
 
