@@ -245,6 +245,8 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115, "", "the endpoint type is not known"
     TRANSACTION_ABORTABLE = 120, "", "the transaction must be aborted; the producer may go on"
     INVALID_VOTER_KEY = 125, "", "the voter is not this node, or not the directory on its disk"
+    DUPLICATE_VOTER = 126, "", "the node is a voter already"
+    VOTER_NOT_FOUND = 127, "", "no voter has this node id and directory"
 
 
 TEXT_CHARS_MAX = 1_000

@@ -80,12 +80,14 @@ class Unattached:
         if now_ms < self._due_ms:
             return None
         replica = self._replica
-        if replica.is_voter and not replica.storing:
+        if replica.may_lead and not replica.storing:
             return ToProspective(NO_NODE)
-        if replica.is_voter or self._asked is not None:
+        if replica.may_lead or self._asked is not None:
             self._due_ms = now_ms + replica.timing.backoff_ms
             return None
-        nodes = [key.node_id for key in replica.voters.latest] or list(replica.bootstrap)
+        # All voters that this replica knows can be gone, so it asks the bootstrap nodes too.
+        known = [key.node_id for key in replica.voters.latest]
+        nodes = list(dict.fromkeys([*known, *replica.bootstrap]))
         nodes = [node_id for node_id in nodes if node_id != replica.me.node_id]
         if not nodes:
             self._due_ms = NEVER_MS
@@ -231,6 +233,7 @@ class Candidate(_Asking):
     def __init__(self, replica: MetadataReplica) -> None:
         self._replica = replica
         self.deadline_ms = NEVER_MS
+        self._is_vote_durable = False
 
     def begin(self, now_ms: int) -> Move | None:
         replica = self._replica
@@ -245,12 +248,14 @@ class Candidate(_Asking):
         """
         replica = self._replica
         if election.epoch == replica.epoch and election.voted == replica.me:
+            self._is_vote_durable = True
             self._ballot.grant(replica.me)
             self.deadline_ms = now_ms + replica.timing.election_timeout_ms
         return self._outcome()
 
     def _outcome(self) -> Move | None:
-        if self._ballot.is_won and self._replica.me in self._ballot.granted:
+        # A candidate that is being removed from the voters votes too, but its vote does not count.
+        if self._ballot.is_won and self._is_vote_durable:
             return ToLeader(self._ballot.granted)
         is_lost = self._ballot.is_lost and self.deadline_ms != NEVER_MS
         return self._give_up() if is_lost else None

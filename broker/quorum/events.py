@@ -10,13 +10,13 @@ its sender knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.vote_file import ElectionState
-from broker.quorum.voters import ReplicaKey, VoterSet
+from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from protocol.errors import ErrorCode
 from protocol.types import NO_NODE
 
@@ -210,6 +210,54 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class AddVoter:
+    """The change that makes an observer with this disk a voter."""
+
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoter:
+    """The change that takes the vote from a node with this disk."""
+
+    key: ReplicaKey
+
+
+VoterChange = AddVoter | RemoveVoter
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeVoters:
+    """A request to change the voter set. `Ready.changes` has its only result, with the same
+    `change_id`.
+
+    The result comes when the change is committed or, without `waits_for_commit`, when its record is
+    durable at the leader.
+    """
+
+    change_id: int
+    change: VoterChange
+    timeout_ms: int
+    waits_for_commit: bool = True
+    addresses: Mapping[ReplicaKey, tuple[Endpoint, ...]] = field(default_factory=dict)
+    """The present addresses of voters. The record names them, because an address can have changed
+    since the record before."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeResult:
+    """The result of a `ChangeVoters`. `reason` explains an error to an operator.
+
+    After NOT_LEADER_OR_FOLLOWER, and after REQUEST_TIMED_OUT for a change that was appended, it is
+    unknown whether the change will be committed.
+    """
+
+    change_id: int
+    error: ErrorCode
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """The node stops or must not lead any more. If it leads, it resigns."""
 
@@ -280,6 +328,7 @@ Event = (
     | RequestFailed
     | LeaderDead
     | Propose
+    | ChangeVoters
     | Resign
     | VoteSaved
     | Synced

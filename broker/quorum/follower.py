@@ -72,7 +72,7 @@ class Follower:
             if self._try_at_ms is not None:
                 self._try_at_ms = max(self._try_at_ms, now_ms + replica.timing.backoff_ms)
         if self._try_at_ms is None and now_ms >= self._lost_at_ms:
-            if not replica.is_voter:
+            if not replica.may_lead:
                 return ToUnattached(replica.epoch, 0)
             self._try_at_ms = now_ms + replica.rank_wait_ms(self.leader_id)
         if self._try_at_ms is not None and now_ms >= self._try_at_ms:
@@ -86,7 +86,7 @@ class Follower:
 
         Grant pre-votes, and request them after the wait.
         """
-        if not self._replica.is_voter:
+        if not self._replica.may_lead:
             return None
         try_at_ms = now_ms + wait_ms
         is_sooner = self._try_at_ms is None or try_at_ms < self._try_at_ms
@@ -108,7 +108,10 @@ class Follower:
                 return self.tick(now_ms)
         self._back_off(now_ms)
         is_same_epoch = answer.leader_epoch == replica.epoch and answer.leader_id == NO_NODE
-        if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch:
+        is_resigned = answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch
+        # After a lost pre-vote this replica already waits. It must not ask again at once, because
+        # the former leader can have the longest log, and starts an election after its own wait.
+        if is_resigned and self._try_at_ms is None:
             # The node that answered does not lead this epoch any more, because it resigned or
             # restarted. No node leads an epoch twice, so the epoch has no leader.
             return self.leader_is_lost(replica.rank_wait_ms(self.leader_id), now_ms)

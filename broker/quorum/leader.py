@@ -22,6 +22,7 @@ from broker.quorum.control_records import (
 from broker.quorum.events import (
     Answer,
     BeginQuorumEpoch,
+    ChangeVoters,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
@@ -32,6 +33,7 @@ from broker.quorum.ready import Barrier, BatchesToRead, PieceToRead, Reply
 from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToResigned
 from broker.quorum.snapshot import BOOTSTRAP, SnapshotId
+from broker.quorum.voter_changes import VoterChanges
 from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
 from protocol.errors import ErrorCode
 
@@ -99,6 +101,7 @@ class Leader:
         observers."""
         self.epoch_end_offset = 0
         """The end offset of the epoch's first batch."""
+        self._changes = VoterChanges(replica, self._has_caught_up)
 
     def begin(self, now_ms: int) -> Move | None:
         """Append the first record of the epoch, and announce the epoch to the voters.
@@ -123,11 +126,12 @@ class Leader:
     def deadline_ms(self) -> int:
         parked_ms = min((one.deadline_ms for one in self._parked.values()), default=NEVER_MS)
         begin_ms = self._begin_at_ms if self._silent_voters(self._begin_at_ms) else NEVER_MS
-        return min(parked_ms, begin_ms, self._check_quorum_at_ms())
+        return min(parked_ms, begin_ms, self._check_quorum_at_ms(), self._changes.deadline_ms)
 
     def tick(self, now_ms: int) -> Move | None:
         if now_ms >= self._check_quorum_at_ms():
             return self.resign()
+        self._changes.tick(now_ms)
         for key, parked in list(self._parked.items()):
             if now_ms >= parked.deadline_ms:
                 del self._parked[key]
@@ -147,6 +151,29 @@ class Leader:
         """Answer waiting fetches, because the log has new batches."""
         self._wake()
 
+    def change_voters(self, request: ChangeVoters, now_ms: int) -> None:
+        """Append a change of the voters, or refuse it (`voter_changes`)."""
+        if self._changes.change(request, self.epoch_end_offset, now_ms):
+            self._wake()
+
+    @property
+    def is_removed(self) -> bool:
+        """True if the change that removes this node from the voters is committed.
+
+        Until then this node leads, but its own log does not count.
+        """
+        return not self._replica.may_lead
+
+    def synced(self) -> None:
+        """Note that more records are durable on this node's disk."""
+        self._changes.synced()
+        self.advance_commit()
+        self._wake()
+
+    def unwritten(self, end_offset: int) -> None:
+        """Note that the disk has rejected the records at the offset and above."""
+        self._changes.unwritten(end_offset)
+
     def advance_commit(self) -> None:
         """Advance the committed offset, because a replica has made more records durable."""
         log = self._replica.log
@@ -154,6 +181,7 @@ class Leader:
         if self._may_commit(reached) and reached > log.committed_offset:
             assert reached <= log.end_offset
             log.committed_offset = reached
+            self._changes.committed(reached)
             self._wake()
 
     def _reached(self) -> int:
@@ -190,7 +218,8 @@ class Leader:
             return
         self.advance_commit()
         has_news = request.high_watermark < log.committed_offset
-        if request.fetch_offset < log.end_offset or has_news or request.max_wait_ms <= 0:
+        has_records = request.fetch_offset < self._changes.served_end_offset
+        if has_records or has_news or request.max_wait_ms <= 0:
             self._reply(parked)
         else:
             self._parked[key] = parked
@@ -217,6 +246,7 @@ class Leader:
 
     def leave(self, leader_id: int) -> None:
         """Answer waiting replicas that this node is not the leader any more."""
+        self._changes.leave()
         epoch = self._replica.epoch
         for parked in self._parked.values():
             answer = FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, epoch)
@@ -252,6 +282,12 @@ class Leader:
         heard = sorted((self._heard_ms(key) for key in voters.others(replica.me)), reverse=True)
         return heard[needed - 1] + replica.timing.check_quorum_ms
 
+    def _has_caught_up(self, key: ReplicaKey, now_ms: int) -> bool:
+        progress = self.progress.get(key)
+        if progress is None or progress.caught_up_ms is None:
+            return False
+        return now_ms - progress.caught_up_ms <= self._replica.timing.caught_up_ms
+
     def _heard_ms(self, key: ReplicaKey) -> int:
         progress = self.progress.get(key)
         return progress.fetched_ms if progress else self._begun_ms
@@ -274,11 +310,12 @@ class Leader:
             replica.send(key.node_id, request, Barrier.NOW)
 
     def _wake(self) -> None:
-        log = self._replica.log
+        committed_offset = self._replica.log.committed_offset
+        served_end = self._changes.served_end_offset
         for key, parked in list(self._parked.items()):
             request = parked.request
-            has_records = request.fetch_offset < log.end_offset
-            if has_records or request.high_watermark < log.committed_offset:
+            has_records = request.fetch_offset < served_end
+            if has_records or request.high_watermark < committed_offset:
                 del self._parked[key]
                 self._reply(parked)
 
@@ -301,7 +338,7 @@ class Leader:
         read = None
         # The start of the log can have been deleted while the Fetch waited, so check its offset
         # again.
-        end_offset = self._replica.log.end_offset
+        end_offset = self._changes.served_end_offset
         if self._replica.log.start_offset <= request.fetch_offset < end_offset:
             read = BatchesToRead(request.fetch_offset, end_offset, request.max_bytes)
         reply = Reply(parked.call_id, self._answer(), Barrier.NOW, read)

@@ -24,6 +24,7 @@ from broker.quorum.events import (
     Answer,
     BeginQuorumEpoch,
     BeginQuorumEpochAnswer,
+    ChangeVoters,
     EndQuorumEpoch,
     EndQuorumEpochAnswer,
     Event,
@@ -47,6 +48,7 @@ from broker.quorum.events import (
     Unwritten,
     Vote,
     VoteAnswer,
+    VoterChangeResult,
     VoteSaved,
     leader_of,
 )
@@ -114,6 +116,8 @@ class Quorum:
     def step(self, event: Event, now_ms: int) -> Ready:
         """Handle one event, and return the work that follows."""
         self._go(self._handle(event, now_ms), now_ms)
+        if isinstance(self.role, Leader) and self.role.is_removed:
+            self._go(self.role.resign(), now_ms)
         return self.replica.out.take(self.replica.log.committed_offset)
 
     def _handle(self, event: Event, now_ms: int) -> Move | None:
@@ -133,6 +137,8 @@ class Quorum:
                 if isinstance(role, Leader) and epoch == self.replica.epoch:
                     self.replica.append_own(batches)
                     role.appended()
+            case ChangeVoters():
+                self._change_voters(event, now_ms)
             case LeaderDead(leader_id, leader_epoch):
                 is_ours = (leader_id, leader_epoch) == (role.leader_id, self.replica.epoch)
                 if is_ours and isinstance(role, Follower):
@@ -144,6 +150,15 @@ class Quorum:
                 return self._disk(event, now_ms)
         return None
 
+    def _change_voters(self, request: ChangeVoters, now_ms: int) -> None:
+        if isinstance(self.role, Leader):
+            self.role.change_voters(request, now_ms)
+            return
+        result = VoterChangeResult(
+            request.change_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead"
+        )
+        self.replica.out.changes.append(result)
+
     def _disk(self, event: Event, now_ms: int) -> Move | None:
         """Handle a report about the disk."""
         role, log = self.role, self.replica.log
@@ -153,7 +168,7 @@ class Quorum:
                     return role.vote_saved(election, now_ms)
             case Synced(end_offset):
                 if log.synced(end_offset) and isinstance(role, Leader):
-                    role.advance_commit()
+                    role.synced()
             case Truncated():
                 log.truncated()
             case SnapshotStored():
@@ -182,6 +197,8 @@ class Quorum:
         self.replica.voters.truncate_to(end_offset)
         if isinstance(role, Follower):
             role.disk_is_full(now_ms)
+        if isinstance(role, Leader):
+            role.unwritten(end_offset)
         # An epoch without its first record cannot commit records.
         if isinstance(role, Leader) and end_offset < role.epoch_end_offset:
             return role.resign()
@@ -259,7 +276,7 @@ class Quorum:
                 self._go(ToUnattached(request.leader_epoch, wait_ms), now_ms)
             elif isinstance(self.role, Follower) and self.role.leader_id == request.leader_id:
                 self._go(self.role.leader_is_lost(wait_ms, now_ms), now_ms)
-            elif isinstance(self.role, Unattached) and replica.is_voter:
+            elif isinstance(self.role, Unattached) and replica.may_lead:
                 self.role.try_after(wait_ms, now_ms)
         self._reply(call_id, EndQuorumEpochAnswer(error, *self._leader()))
 

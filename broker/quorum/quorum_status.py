@@ -45,8 +45,8 @@ class QuorumStatus:
     @property
     def end_offset(self) -> int:
         """The durable end of the leader's own log."""
-        ends = [one.end_offset for one in self.voters if one.key.node_id == self.leader_id]
-        return ends[0] if ends else UNKNOWN_END
+        every = [*self.voters, *self.observers]
+        return next(one.end_offset for one in every if one.key.node_id == self.leader_id)
 
 
 def status_of(quorum: Quorum, now_ms: int) -> QuorumStatus | None:
@@ -55,7 +55,8 @@ def status_of(quorum: Quorum, now_ms: int) -> QuorumStatus | None:
     if not isinstance(leader, Leader):
         return None
     voters = replica.voters.latest
-    observers = sorted(key for key in leader.progress if key not in voters)
+    # A leader that is being removed from the voters is listed as an observer.
+    observers = sorted(key for key in (*leader.progress, replica.me) if key not in voters)
 
     def status(key: ReplicaKey) -> QuorumReplicaStatus:
         if key == replica.me:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from broker.quorum.events import Answer, Request
+from broker.quorum.events import Answer, Request, VoterChangeResult
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.vote_file import ElectionState
 
@@ -156,12 +156,24 @@ class Ready:
     They can be replayed once `append` is written.
     """
     role: RoleChange | None
+    changes: Sequence[VoterChangeResult] = ()
+    """The results of changes of the voters, for the callers that wait."""
 
 
 class ReadyBuilder:
     """Collects the work that follows from one step."""
 
-    __slots__ = ("append", "piece", "replies", "role", "sends", "snapshot", "truncate_to", "vote")
+    __slots__ = (
+        "append",
+        "changes",
+        "piece",
+        "replies",
+        "role",
+        "sends",
+        "snapshot",
+        "truncate_to",
+        "vote",
+    )
 
     def __init__(self) -> None:
         self.clear()
@@ -176,6 +188,7 @@ class ReadyBuilder:
         self.sends: list[Send] = []
         self.replies: list[Reply] = []
         self.role: RoleChange | None = None
+        self.changes: list[VoterChangeResult] = []
 
     def take(self, committed_offset: int) -> Ready:
         """Return the work of the step, and remove it from the builder."""
@@ -189,6 +202,7 @@ class ReadyBuilder:
             self.replies,
             committed_offset,
             self.role,
+            self.changes,
         )
         self.clear()
         return ready

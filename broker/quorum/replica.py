@@ -49,6 +49,11 @@ class QuorumTiming:
     """
     check_quorum_ms: int = 3_000
     """A leader resigns if no majority of voters has fetched for this time."""
+    caught_up_ms: int = 1_000
+    """A replica has caught up if it had all of the leader's records within this time.
+
+    An observer that has all records fetches every `fetch_max_wait_ms`.
+    """
     begin_epoch_interval_ms: int = 500
     """The interval at which a leader announces its epoch to a voter that does not fetch."""
     backoff_ms: int = 50
@@ -93,6 +98,19 @@ class MetadataReplica:
     def is_voter(self) -> bool:
         """True if this node, with this disk, is in the current voter set."""
         return self.me in self.voters.latest
+
+    @property
+    def may_lead(self) -> bool:
+        """True if this node, with this disk, may start an election.
+
+        A voter that has appended the record of its own removal may start one until it knows that
+        the record is committed (Raft's dissertation, 4.2.2). Its log can be the longest, so the
+        other voters could need it as leader to commit the record.
+        """
+        if self.is_voter:
+            return True
+        is_open = self.voters.latest_offset >= self.log.committed_offset
+        return is_open and self.me in self.voters.previous
 
     def adopt(self, epoch: int) -> None:
         """Adopt a newer epoch, in which this replica has not voted yet."""
@@ -173,7 +191,7 @@ class MetadataReplica:
 
         An observer does not wait.
         """
-        rank = self.voters.latest.rank(self.me, lost_leader_id) if self.is_voter else 0
+        rank = self.voters.latest.rank(self.me, lost_leader_id) if self.may_lead else 0
         return rank * self.timing.rank_wait_ms
 
     def retry_wait_ms(self) -> int:

@@ -79,6 +79,10 @@ class VoterSet:
         """The smallest number of voters that is more than half of them."""
         return len(self.voters) // 2 + 1
 
+    def voter(self, node_id: int) -> Voter | None:
+        """Return the voter with this node id; None if there is none."""
+        return next((one for one in self.voters if one.key.node_id == node_id), None)
+
     def others(self, me: ReplicaKey) -> list[ReplicaKey]:
         """Return all voters except this replica."""
         return [key for key in self if key != me]
@@ -120,6 +124,20 @@ class VoterHistory:
     def latest(self) -> VoterSet:
         """The voter set that is valid at the end of the log."""
         return self._entries[-1].voters
+
+    @property
+    def latest_offset(self) -> int:
+        """The offset of the valid set's record; -1 if the set comes from a snapshot."""
+        return self._entries[-1].offset
+
+    @property
+    def previous(self) -> VoterSet:
+        """The set before the valid one; the valid one if no earlier set is known.
+
+        Voters change one at a time, so this is the set in force if the record of the valid set is
+        never committed.
+        """
+        return self._entries[-2 if len(self._entries) > 1 else -1].voters
 
     @property
     def is_from_snapshot(self) -> bool:

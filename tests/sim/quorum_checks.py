@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from broker.quorum.control_records import voter_sets_in
 from broker.quorum.events import (
     Answer,
     BeginQuorumEpoch,
     Request,
     Vote,
     VoteAnswer,
+    VoterChangeResult,
 )
 from broker.quorum.ready import LeadsEpoch, RoleChange
 from broker.quorum.snapshot import SnapshotId
-from broker.quorum.voters import ReplicaKey
+from broker.quorum.voters import ReplicaKey, Voter, VoterSet
+from protocol.errors import ErrorCode
+from protocol.wire.records import read_header
 from tests.sim.quorum_disk import Batch
 
 if TYPE_CHECKING:
@@ -37,6 +41,11 @@ class Checks:
         """Every batch that any replica ever took for committed, by base offset."""
         self.end_offset = 0
         self.images: dict[int, list[bytes]] = {0: []}
+        self.voters = VoterSet(Voter(key) for key in world.voters)
+        """The committed voter set."""
+        self.change_count = 0
+        self.reported_count = 0
+        """How many voter sets were committed, and how many were reported to who asked for them."""
 
     def role(self, node: Node, role: RoleChange) -> None:
         """Check that each epoch has one leader."""
@@ -55,6 +64,9 @@ class Checks:
         end_offset = batches[-1].end_offset
         if end_offset > self.end_offset:
             self._is_on_a_majority(node, batches[-1])
+            for batch in batches:
+                if batch.base_offset >= self.end_offset:
+                    self._changes_one_voter(batch)
             self.end_offset = end_offset
         image = self.images.setdefault(end_offset, node.image)
         if image != node.image:
@@ -70,6 +82,31 @@ class Checks:
             holding += batch in durable.batches[index : index + 1]
         if holding < voters.majority:
             raise Violated(f"{batch.base_offset} is committed and durable on {holding} disks")
+
+    def _changes_one_voter(self, batch: Batch) -> None:
+        """Check that two adjacent voter sets differ by one voter (I18)."""
+        if read_header(batch.data).is_control:
+            for _, voters in voter_sets_in(batch.data):
+                if len(set(self.voters) ^ set(voters)) > 1:
+                    raise Violated(f"{self.voters} becomes {voters} at {batch.base_offset}")
+                self.change_count += voters != self.voters
+                self.voters = voters
+
+    def appended(self, batches: Sequence[bytes]) -> None:
+        """Note the disks that vote from now on."""
+        for data in batches:
+            if self.world.listed and read_header(data).is_control:
+                for _, voters in voter_sets_in(data):
+                    self.world.listed |= set(voters)
+
+    def changed(self, node: Node, result: VoterChangeResult) -> None:
+        """A change that is reported as done is committed: the newest set is no other."""
+        assert node.quorum is not None
+        voters = node.quorum.replica.voters
+        if result.error is ErrorCode.NONE:
+            if voters.latest_offset >= node.quorum.replica.log.committed_offset:
+                raise Violated(f"{node.node_id} reports a change of voters that is still open")
+            self.reported_count += 1
 
     def installed(self, node: Node, snapshot_id: SnapshotId) -> None:
         """Check that a snapshot equals the result of the log."""

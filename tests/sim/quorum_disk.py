@@ -183,12 +183,14 @@ class Disk:
         self.done_count = self.given_count
         self.log = self.durable.copy()
 
-    def recovered(self) -> tuple[LogView, VoterHistory]:
-        """Return the state that a start reads."""
+    def recovered(self, *, is_crashed: bool = False) -> tuple[LogView, VoterHistory]:
+        """Return the state that a start reads; with `is_crashed`, after a crash that loses all that
+        is not durable."""
+        log = self.durable if is_crashed else self.log
         epochs: list[tuple[int, int]] = []
         voters = VoterHistory(self.snapshot.voters if self.snapshot else VoterSet())
         covered = self.snapshot.snapshot_id.end_offset if self.snapshot else 0
-        for batch in self.log.batches:
+        for batch in log.batches:
             if not epochs or batch.epoch > epochs[-1][0]:
                 epochs.append((batch.epoch, batch.base_offset))
             if batch.base_offset >= covered and read_header(batch.data).is_control:
@@ -196,8 +198,8 @@ class Disk:
                     voters.append(offset, named)
         view = LogView(
             epochs,
-            self.log.end_offset,
-            start_offset=self.log.start_offset,
+            log.end_offset,
+            start_offset=log.start_offset,
             snapshot_id=self.snapshot.snapshot_id if self.snapshot else None,
         )
         return view, voters

@@ -211,6 +211,7 @@ class Node:
             offset = ready.truncate_to
             assert offset >= self.committed_offset
             disk.truncate(offset, lambda: self.handle(Truncated(offset)))
+        self.world.check.appended(ready.append)
         is_written = self._append(ready.append)
         for send in ready.sends:
             if is_written or send.barrier is not Barrier.SYNC:
@@ -218,6 +219,8 @@ class Node:
                 self._leave_at(send.barrier, send)
         for reply in ready.replies:
             self._leave_at(reply.barrier, reply)
+        for result in ready.changes:
+            self.world.check.changed(self, result)
         if ready.role is not None:
             self.won = ready.role if isinstance(ready.role, LeadsEpoch) else None
             self.world.check.role(self, ready.role)

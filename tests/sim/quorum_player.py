@@ -11,6 +11,7 @@ it are everything that comes of it, with their time where it is another. What ca
     0 1 saves                       its disk does all that is waiting; `saves 1`: the oldest only
     0 1 2 3 settle                  all messages and disks among these, told in brief
     0 1 proposes a b                0 1 resigns
+    0 1 adds 4                      0 1 removes 2: the leader is asked to change the voters
     0 1 crashes                     what its disk has not done is lost, its links are closed
     0 1 is wiped                    it starts on an empty disk
     0 2 finds 1 dead                a probe's verdict
@@ -27,11 +28,16 @@ from __future__ import annotations
 
 from random import Random
 
-from broker.quorum.events import Resign
+from broker.quorum.events import AddVoter, ChangeVoters, RemoveVoter, Resign, VoterChange
+from broker.quorum.voters import Voter
 from protocol.wire.records import read_header
 from tests.harness.plays import INDENT
 from tests.sim.quorum_node import image_of
 from tests.sim.quorum_stage import Stage
+
+
+def change_of(change: VoterChange) -> ChangeVoters:
+    return ChangeVoters(1, change, 60_000)
 
 
 class KeepNothing(Random):
@@ -90,6 +96,10 @@ class QuorumPlayer:
                 actor.do_duties(int(rest[0]) if rest else None)
             case "proposes", _:
                 actor.propose([word.encode() for word in rest])
+            case "adds", [added]:
+                actor.handle(change_of(AddVoter(Voter(stage.nodes[int(added)].key))))
+            case "removes", [removed]:
+                actor.handle(change_of(RemoveVoter(stage.nodes[int(removed)].key)))
             case "resigns", _:
                 actor.handle(Resign())
             case "crashes", _:

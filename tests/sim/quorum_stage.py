@@ -72,6 +72,8 @@ class Actor(Node):
             batch = batch_of(data)
             kind = "control" if read_header(data).is_control else _values(data)
             tell(f"to append: {batch.base_offset} {kind} of {batch.epoch}", is_detail=True)
+        for result in ready.changes:
+            tell(f"the change of the voters: {result.error.name} {result.reason}".rstrip())
         before = self.committed_offset
         super()._perform(ready)
         if self.committed_offset > before:

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from random import Random
 
-from broker.quorum.events import Answer, Event, LeaderDead, Received, Resign
+from broker.quorum.events import (
+    AddVoter,
+    Answer,
+    ChangeVoters,
+    Event,
+    LeaderDead,
+    Received,
+    RemoveVoter,
+    Resign,
+    VoterChange,
+)
 from broker.quorum.ready import Send
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, check_snapshot
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
@@ -44,6 +54,8 @@ class Mix:
     snapshot: int = 700
     short_snapshot: bool = False
     wipe: int = 0
+    change: int = 0
+    """Changes of the voters: add, remove, replace a lost disk."""
     loss: float = 0.01
     propose: int = 60
 
@@ -65,14 +77,14 @@ class World:
         """(from, to): what is sent that way does not arrive."""
         self.is_chaos = False
         self.check_snapshot: Callable[[bytes], VoterSet] = check_snapshot
-        self.check = Checks(self)
         ids = range(1, voters + 1)
         self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
-        self.listed: frozenset[ReplicaKey] = frozenset(self.voters)
-        self.nodes = {
-            node_id: Node(self, node_id, self.voters, list(ids))
-            for node_id in range(1, voters + observers + 1)
-        }
+        self.check = Checks(self)
+        self.listed: set[ReplicaKey] = set(self.voters)
+        """All disks that ever were in a voter set, committed or not; empty: not checked."""
+        all_ids = range(1, voters + observers + 1)
+        bootstrap = list(all_ids if self.mix.change else ids)
+        self.nodes = {node_id: Node(self, node_id, self.voters, bootstrap) for node_id in all_ids}
         self.disks = {node.key: node.disk for node in self.nodes.values()}
         """All disks there ever were, those that were lost as they were then."""
         for node in self.nodes.values():
@@ -191,6 +203,7 @@ class World:
             (mix.resign, self._resign),
             (mix.snapshot, self._snapshot),
             (mix.wipe, self._wipe),
+            (mix.change, self._change),
         ]
         for mean_ms, fault in kinds:
             if mean_ms:
@@ -285,14 +298,48 @@ class World:
             node.take_snapshot(keep=self.chance.choice([0, 0, 3]))
 
     def _wipe(self) -> None:
-        """Erase a voter's disk, if the others are still a majority."""
-        node = self.chance.choice([self.nodes[key.node_id] for key in self.voters])
-        intact = [key for key in self.voters if self.nodes[key.node_id].key == key]
-        if node.key in intact and len(intact) > self.voters.majority:
+        """Erase a voter's disk, if the others are still a majority of every set in force."""
+        sets = [*self._sets_in_force()] if self.mix.change else [self.voters]
+        node = self.chance.choice([self.nodes[key.node_id] for key in sets[0]])
+        named = [one for one in sets if node.key in one]
+        if named and all(self._intact(one) > one.majority for one in named):
             if node.is_up:
                 self.crash(node, self.chance.randint(1, 500))
             node.wipe()
             self.disks[node.key] = node.disk
+
+    def _intact(self, voters: VoterSet) -> int:
+        """The number of voters whose disks are not lost."""
+        return sum(self.nodes[key.node_id].key == key for key in voters)
+
+    def _sets_in_force(self) -> Iterator[VoterSet]:
+        """The sets that any replica follows, or would follow after a crash or a truncation."""
+        for node in self.nodes.values():
+            histories = [node.disk.recovered()[1], node.disk.recovered(is_crashed=True)[1]]
+            if node.quorum is not None:
+                histories.insert(0, node.quorum.replica.voters)
+            for history in histories:
+                for voters in (history.latest, history.previous):
+                    if len(voters):
+                        yield voters
+
+    def _change(self) -> None:
+        """Ask all that lead for one change, which leaves a majority of disks that are not lost."""
+        for node in self.leaders:
+            assert node.quorum is not None
+            voters = node.quorum.replica.voters.latest
+            ways: list[VoterChange] = []
+            for key in voters:
+                lost = self.nodes[key.node_id].key != key
+                ways += [RemoveVoter(key)] * (5 if lost else 1)
+            for other in self.nodes.values():
+                if voters.voter(other.node_id) is None:
+                    ways += [AddVoter(Voter(other.key))] * 3
+            way = self.chance.choice(ways)
+            after = changed(voters, way)
+            if len(after) and self._intact(after) >= after.majority:
+                timeout_ms = self.chance.choice([50, 2_000])
+                node.handle(ChangeVoters(next(self._calls), way, timeout_ms))
 
     # The end.
 
@@ -340,6 +387,13 @@ class World:
                 f"committed {replica.log.committed_offset}"
             )
         return "; ".join(told)
+
+
+def changed(voters: VoterSet, change: VoterChange) -> VoterSet:
+    """The set after a change."""
+    if isinstance(change, RemoveVoter):
+        return VoterSet(one for one in voters.voters if one.key != change.key)
+    return VoterSet([*voters.voters, change.voter])
 
 
 def run(seed: str, voters: int, observers: int, mix: Mix, chaos_ms: int) -> World:

@@ -19,6 +19,7 @@ from broker.quorum.leader import Leader
 from broker.quorum.ready import Barrier, Reply
 from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToCandidate
+from broker.quorum.voter_changes import VoterChanges
 from broker.quorum.voters import ReplicaKey, VoterSet
 from protocol.errors import ErrorCode
 from protocol.wire.records import iterate_batches
@@ -48,6 +49,7 @@ def without_own_vote_saved(patch: Patch) -> None:
 
     def begin_at_once(self: Candidate, now_ms: int) -> Move | None:
         move = begin(self, now_ms)
+        self._is_vote_durable = True
         self._ballot.grant(self._replica.me)
         return move
 
@@ -104,6 +106,52 @@ def without_pre_vote(patch: Patch) -> None:
     patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
 
 
+def without_one_at_a_time(patch: Patch) -> None:
+    """56: the voters change again before the last change is committed."""
+    patch.setattr(VoterChanges, "_check_none_open", lambda self: None)
+
+
+def without_own_epoch_before_a_change(patch: Patch) -> None:
+    """57: a new leader changes the voters before a record of its epoch is committed."""
+    patch.setattr(VoterChanges, "_check_epoch_begun", lambda self, epoch_end_offset: None)
+
+
+def without_sync_before_voters_are_served(patch: Patch) -> None:
+    """58: followers get a record of voters that the leader can still lose; with 56."""
+    end = property(lambda self: self._replica.log.end_offset)
+    patch.setattr(VoterChanges, "served_end_offset", end)
+    without_one_at_a_time(patch)
+
+
+def without_votes_of_observers(patch: Patch) -> None:
+    """60: a replica votes only if its own log names it."""
+    misaddressed = MetadataReplica.misaddressed
+
+    def voters_only(
+        self: MetadataReplica, cluster_id: str, voter: ReplicaKey | None = None
+    ) -> ErrorCode:
+        if voter is not None and not self.is_voter:
+            return ErrorCode.INVALID_VOTER_KEY
+        return misaddressed(self, cluster_id, voter)
+
+    patch.setattr(MetadataReplica, "misaddressed", voters_only)
+
+
+def without_voters_restored(patch: Patch) -> None:
+    """67: a truncated set stays valid."""
+
+    def truncate_to(self: MetadataReplica, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self.out.truncate_to = offset
+
+    patch.setattr(MetadataReplica, "truncate_to", truncate_to)
+
+
+def without_leading_while_removed(patch: Patch) -> None:
+    """A voter whose removal is open starts no election (Raft's dissertation, 4.2.2)."""
+    patch.setattr(MetadataReplica, "may_lead", property(lambda self: self.is_voter))
+
+
 def voters_of_any(content: bytes) -> VoterSet:
     """A `check_snapshot` that does not require a footer."""
     for header, batch in iterate_batches(content):
@@ -124,6 +172,7 @@ class MissedGuard:
     take_away: Callable[[Patch], None]
     mix: Mix
     voters: int = 3
+    observers: int = 0
     has_footer_check: bool = True
     checks_listed: bool = True
 
@@ -131,6 +180,8 @@ class MissedGuard:
 VOTES_LOST = Mix(
     crash=120, slow_disk=100, cut=0, resign=500, verdict=500, snapshot=0, loss=0.0, propose=500
 )
+
+CHANGES = Mix(change=30, crash=300, cut=400, resign=300, propose=300, snapshot=0)
 
 BY_LIVES = {
     "22 vote fsynced first": MissedGuard(without_vote_barrier, VOTES_LOST, 5),
@@ -144,15 +195,24 @@ BY_LIVES = {
     "41 snapshot footer": MissedGuard(
         nothing, Mix(short_snapshot=True, snapshot=200, crash=700), has_footer_check=False
     ),
+    "56 one change at a time": MissedGuard(without_one_at_a_time, CHANGES, 3, 2),
+    "58 voters served when durable": MissedGuard(
+        without_sync_before_voters_are_served,
+        Mix(change=15, crash=0, all_crash=150, slow_disk=200, cut=0, snapshot=0),
+        1,
+        2,
+    ),
+    "60 observers vote": MissedGuard(without_votes_of_observers, CHANGES, 1, 2),
+    "67 truncation restores the voters": MissedGuard(without_voters_restored, CHANGES, 3, 2),
 }
 
 
 def live(name: str, number: int, missed: MissedGuard, *, is_guarded: bool) -> None:
-    world = World(f"{name}:{number}", missed.voters, 0, missed.mix)
+    world = World(f"{name}:{number}", missed.voters, missed.observers, missed.mix)
     if not is_guarded and not missed.has_footer_check:
         world.check_snapshot = voters_of_any
     if not missed.checks_listed:
-        world.listed = frozenset()
+        world.listed = set()
     world.chaos(CHAOS_MS)
     world.heal()
 
@@ -201,6 +261,23 @@ def test_guard_47_is_missed_when_a_voter_returns(monkeypatch: Patch) -> None:
     assert "in epoch 2" not in played(script, QuorumPlayer())
     without_pre_vote(monkeypatch)
     assert "3: Candidate in epoch 2" in played(script, QuorumPlayer())
+
+
+def test_guard_57_is_missed_when_a_change_of_an_earlier_epoch_comes_back(
+    monkeypatch: Patch,
+) -> None:
+    script = (SCRIPTS / "change_before_own_epoch.txt").read_text()
+    assert played(script, QuorumPlayer()) == script
+    without_own_epoch_before_a_change(monkeypatch)
+    with pytest.raises(AssertionError, match="two batches are committed at 3"):
+        played(script, QuorumPlayer())
+
+
+def test_a_voter_that_is_being_removed_must_be_able_to_lead(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "removed_leader.txt").read_text()
+    assert "2: Leader in epoch" in played(script, QuorumPlayer())
+    without_leading_while_removed(monkeypatch)
+    assert "Leader in epoch 2" not in played(script, QuorumPlayer())
 
 
 def test_guard_22_shows_in_its_play_as_well(monkeypatch: Patch) -> None:

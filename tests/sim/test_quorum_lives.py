@@ -30,6 +30,18 @@ MIXES = (
 )
 VOTERS = (3, 5, 3, 1)
 
+CHANGING = (
+    Mix(change=40),
+    Mix(change=40, wipe=1_500),
+    Mix(change=40, crash=0, all_crash=1_000),
+    Mix(change=40, full_disk=1_000),
+    Mix(change=40, slow_disk=500),
+    Mix(change=40, cut=400, loss=0.05),
+    Mix(change=40, resign=400, verdict=800),
+)
+SIZES = ((1, 2), (3, 0), (2, 2), (3, 2), (5, 0), (1, 4))
+"""The voters and the observers with which a life begins whose voters change."""
+
 SHORT_MS = 3_000
 LONG_MS = 12_000
 
@@ -44,6 +56,24 @@ def live(seed: str, number: int, chaos_ms: int) -> World:
     except Exception as error:
         error.add_note(f"life {number} of {seed}: {voters} voters, {observers} observers, {mix}")
         raise
+
+
+def live_with_changes(seed: str, number: int, chaos_ms: int) -> World:
+    """One of the lives of a seed in which the voters change."""
+    voters, observers = SIZES[number % len(SIZES)]
+    mix = CHANGING[number % len(CHANGING)]
+    try:
+        return run(f"{seed}:{number}", voters, observers, mix, chaos_ms)
+    except Exception as error:
+        error.add_note(f"life {number} of {seed}: {voters} voters, {observers} observers, {mix}")
+        raise
+
+
+def live_many_with_changes(seed: str, numbers: range, chaos_ms: int) -> None:
+    checks = [live_with_changes(seed, number, chaos_ms).check for number in numbers]
+    assert sum(check.end_offset for check in checks) > 30 * len(checks)
+    assert sum(check.change_count for check in checks) > 3 * len(checks)
+    assert sum(check.reported_count for check in checks) > 2 * len(checks)
 
 
 def live_many(seed: str, numbers: range, chaos_ms: int) -> None:
@@ -63,6 +93,18 @@ def test_a_hundred_lives() -> None:
 def test_five_thousand_lives(part: int) -> None:
     seed = str(seeded(f"quorum lives, part {part}").randrange(2**32))
     live_many(seed, range(100), LONG_MS)
+
+
+def test_a_hundred_lives_with_changing_voters() -> None:
+    seed = str(seeded("quorum lives with changing voters").randrange(2**32))
+    live_many_with_changes(seed, range(100), SHORT_MS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(50))
+def test_five_thousand_lives_with_changing_voters(part: int) -> None:
+    seed = str(seeded(f"quorum lives with changing voters, part {part}").randrange(2**32))
+    live_many_with_changes(seed, range(100), LONG_MS)
 
 
 def test_a_life_is_the_same_under_any_hash_seed() -> None:

@@ -18,7 +18,7 @@ def test_flags() -> None:
 
 
 def test_codes_run_without_a_gap() -> None:
-    assert [int(code) for code in ErrorCode] == [*range(-1, 116), 120, 125]
+    assert [int(code) for code in ErrorCode] == [*range(-1, 116), 120, 125, 126, 127]
 
 
 def test_unknown_codes_become_unknown_server_error() -> None:

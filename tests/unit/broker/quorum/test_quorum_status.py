@@ -1,6 +1,6 @@
 """A leader reports the progress of every replica."""
 
-from broker.quorum.events import Propose, Synced
+from broker.quorum.events import ChangeVoters, Propose, RemoveVoter, Synced
 from broker.quorum.quorum_status import QuorumReplicaStatus, status_of
 from tests.unit.broker.quorum.kit import (
     FOUR,
@@ -61,3 +61,15 @@ def test_who_reaches_what_there_was_at_the_last_fetch_was_caught_up_then() -> No
     status = status_of(quorum, 80)
     assert status is not None
     assert status.voters[1] == QuorumReplicaStatus(TWO, BEGUN + 2, 10, 70), "it falls behind"
+
+
+def test_a_leader_that_removes_itself_is_an_observer_until_it_resigns() -> None:
+    quorum = leader_quorum()
+    for number, key in enumerate((TWO, THREE)):
+        ask(quorum, fetch(quorum, key, BEGUN, 1), call_id=number)
+    quorum.step(ChangeVoters(1, RemoveVoter(ME), 1_000), 0)
+    status = status_of(quorum, 0)
+    assert status is not None
+    assert [one.key for one in status.voters] == [TWO, THREE]
+    assert [one.key for one in status.observers] == [ME]
+    assert status.end_offset == BEGUN
