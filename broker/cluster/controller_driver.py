@@ -13,17 +13,25 @@ from typing import Protocol
 from broker.alarm import Alarm
 from broker.cluster.describe_quorum import describe_quorum
 from broker.cluster.quorum_driver import QuorumDriver
-from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
+from broker.cluster.voter_orders import (
+    VoterOrder,
+    answer_to,
+    change_of,
+    present_addresses,
+    waits_for_commit,
+)
+from broker.controller.active import ActiveController, OrderLimits, OrderWaiter, patience_ms
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import MetadataImage
+from broker.quorum.events import VoterChangeResult
 from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.voters import DescribeQuorumRequest
 
-Order = ControllerInput | DescribeQuorumRequest
-"""An input that only the active controller can answer: a change of the metadata, or a question
-about the quorum."""
+Order = ControllerInput | DescribeQuorumRequest | VoterOrder
+"""An input that only the active controller can answer: a change of the metadata, a question about
+the quorum, or a change of its voters."""
 
 
 class ControllerListener(Protocol):
@@ -85,6 +93,9 @@ class ControllerDriver:
         if active is None or isinstance(order, DescribeQuorumRequest):
             waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
             return
+        if isinstance(order, VoterOrder):
+            self._change_voters(order, waiter)
+            return
         monotonic_ms = self._clock.monotonic_ms()
         batch = active.decide(
             order, waiter, self._quorum.end_offset, self._clock.now_ms(), monotonic_ms
@@ -129,6 +140,26 @@ class ControllerDriver:
     def stop(self) -> None:
         """Cancel the timer."""
         self._alarm.stop()
+
+    def _change_voters(self, order: VoterOrder, waiter: OrderWaiter) -> None:
+        def done(result: VoterChangeResult) -> None:
+            if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, result.reason))
+            else:
+                waiter.reply(answer_to(order, result))
+
+        try:
+            change = change_of(order, self._quorum.quorum.replica.cluster_id)
+        except ApiError as error:
+            waiter.refused(error)
+            return
+        self._quorum.change_voters(
+            change,
+            patience_ms(order),
+            done,
+            waits_for_commit=waits_for_commit(order),
+            addresses=present_addresses(self._quorum.voters, self._image),
+        )
 
     def _propose(self, active: ActiveController, batch: bytes) -> None:
         assert self._won is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.config import BROKER_LISTENER
+from broker.cluster.voter_orders import registered_address
 from broker.metadata.image import METADATA_TOPIC, MetadataImage
 from broker.quorum.quorum_status import QuorumReplicaStatus, QuorumStatus
 from broker.quorum.voters import ReplicaKey
@@ -88,16 +88,13 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
-    """Return a voter's addresses from the voter set. If the set has none, return the address in the
-    voter's broker registration."""
-    listeners = [
-        QuorumListener(name=one.name, host=one.host, port=one.port)
-        for voter in status.members
-        for one in voter.endpoints
-        if voter.key == key
-    ]
-    broker = image.brokers.get(key.node_id)
-    if not listeners and broker is not None and BROKER_LISTENER in broker.listeners:
-        host, port = broker.listeners[BROKER_LISTENER]
-        listeners = [QuorumListener(name=BROKER_LISTENER, host=host, port=port)]
-    return QuorumNode(node_id=key.node_id, listeners=listeners)
+    """Return the address in the voter's broker registration. If the voter is not registered, return
+    its addresses in the voter set."""
+    named = (one.endpoints for one in status.members if one.key == key)
+    endpoints = registered_address(key, image) or next(named, ())
+    return QuorumNode(
+        node_id=key.node_id,
+        listeners=[
+            QuorumListener(name=one.name, host=one.host, port=one.port) for one in endpoints
+        ],
+    )

@@ -38,6 +38,8 @@ FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.DESCRIBE_QUORUM,
             ApiKey.UNREGISTER_BROKER,
             ApiKey.UPDATE_FEATURES,
+            ApiKey.ADD_RAFT_VOTER,
+            ApiKey.REMOVE_RAFT_VOTER,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         )
     }

@@ -152,7 +152,7 @@ class Metadata:
         self.loader.committed(offset)
 
     def installed(self, snapshot: MetadataSnapshot) -> None:
-        self.snapshotter.begun(snapshot.snapshot_id.end_offset)
+        self.snapshotter.begun(snapshot.snapshot_id.end_offset, snapshot.voters)
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
     def role(self, role: RoleChange) -> None:

@@ -37,6 +37,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from protocol.messages.voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
@@ -46,9 +47,14 @@ RETRY_MS = 50
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
 """The ends of links that never connected, so that the request was not sent."""
 
-NOT_REPEATED = (DeleteTopicsRequest, UnregisterBrokerRequest)
+NOT_REPEATED = (
+    DeleteTopicsRequest,
+    UnregisterBrokerRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+)
 """The orders that are not repeated, because another client can reuse the name or id in the
-meantime."""
+meantime. A voter that was removed in the meantime must not be added again."""
 
 
 @dataclass(slots=True, eq=False)

@@ -8,14 +8,17 @@ a step. Time is lived time (`lived`). Messages to other nodes go through a `Mess
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Protocol
 
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (
+    ChangeVoters,
     Event,
     FetchAnswer,
     FetchSnapshotAnswer,
@@ -30,6 +33,8 @@ from broker.quorum.events import (
     Tick,
     Truncated,
     Unwritten,
+    VoterChange,
+    VoterChangeResult,
     VoteSaved,
 )
 from broker.quorum.quorum import Quorum
@@ -37,7 +42,7 @@ from broker.quorum.quorum_status import QuorumStatus, status_of
 from broker.quorum.ready import Barrier, BatchesToRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
-from broker.quorum.voters import VoterSet
+from broker.quorum.voters import Endpoint, ReplicaKey, VoterSet
 from broker.storage.errors import DiskError
 from broker.world import World
 from protocol.errors import WireError
@@ -99,6 +104,9 @@ class QuorumDriver:
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
+        self._change_ids = count()
+        self._changes: dict[int, Callable[[VoterChangeResult], None]] = {}
+        """The callers that wait for the result of a change of the voters, by change id."""
         log.report_to(self)
 
     def report_to(self, client: QuorumClient) -> None:
@@ -129,7 +137,7 @@ class QuorumDriver:
     def role_name(self) -> str:
         """The role of this node in lower case, such as leader, follower or candidate; or
         observer."""
-        if not self.quorum.replica.is_voter:
+        if not self.quorum.replica.may_lead:
             return "observer"
         return type(self.quorum.role).__name__.lower()
 
@@ -190,6 +198,21 @@ class QuorumDriver:
         self._drain()
         return refusal
 
+    def change_voters(
+        self,
+        change: VoterChange,
+        timeout_ms: int,
+        done: Callable[[VoterChangeResult], None],
+        *,
+        waits_for_commit: bool,
+        addresses: Mapping[ReplicaKey, tuple[Endpoint, ...]],
+    ) -> None:
+        """Change the voter set, if this node leads. Call `done` once, possibly before this method
+        returns."""
+        change_id = next(self._change_ids)
+        self._changes[change_id] = done
+        self.handle(ChangeVoters(change_id, change, timeout_ms, waits_for_commit, addresses))
+
     def _drain(self) -> None:
         if self._is_draining or self._is_stepping:
             return
@@ -231,6 +254,8 @@ class QuorumDriver:
                 self._send_after(send.barrier, send)
         for reply in ready.replies:
             self._send_after(reply.barrier, reply)
+        for result in ready.changes:
+            self._notifications.append(partial(self._changes.pop(result.change_id), result))
         if ready.role is not None:
             self._notify_role(ready.role)
         if refusal is None:

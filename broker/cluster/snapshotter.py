@@ -1,5 +1,7 @@
 """Takes snapshots of the image in force, and trims the log to the end of the older kept snapshot.
 
+A snapshot is due when the log has grown beyond the limits, and when the voters have changed.
+
 A snapshot is written in the metadata log's thread, after the fsync of all batches that it covers.
 So the log always reaches the end of the snapshot.
 """
@@ -66,6 +68,8 @@ class Snapshotter:
         self._limits = limits or SnapshotLimits()
         self._end_offset = 0
         """The end offset of the newest snapshot."""
+        self._voters = VoterSet()
+        """The voters in the newest snapshot."""
         self._end_bytes = 0
         """The size of the log in bytes when the newest snapshot was taken."""
         self._is_writing = False
@@ -75,10 +79,11 @@ class Snapshotter:
         """Let this object delete the beginning of the log after each snapshot."""
         self._trimmer = trimmer
 
-    def begun(self, end_offset: int) -> None:
-        """Note the end of the newest snapshot on disk, after a start or after a snapshot was
-        fetched."""
+    def begun(self, end_offset: int, voters: VoterSet) -> None:
+        """Note the end and the voters of the newest snapshot on disk, after a start or after a
+        snapshot was fetched."""
         self._end_offset = end_offset
+        self._voters = voters
         self._end_bytes = self._log.log.size_bytes
 
     def moved(self, image: MetadataImage) -> None:
@@ -87,16 +92,21 @@ class Snapshotter:
         size_bytes = self._log.log.size_bytes - self._end_bytes
         limits = self._limits
         is_due = record_count >= limits.records or size_bytes >= limits.size_bytes
+        # The launcher and the backup learn the voters from the newest snapshot.
+        is_due = is_due or self._voters_at(image.end_offset) != self._voters
         if not is_due or self._is_writing or not record_count:
             return
         if self._clock.monotonic_ms() >= self._not_before_ms:
             self._take(image)
 
+    def _voters_at(self, end_offset: int) -> VoterSet:
+        return self._quorum.quorum.replica.voters.at(end_offset)
+
     def _take(self, image: MetadataImage) -> None:
         replica = self._quorum.quorum.replica
         end_offset = image.end_offset
         snapshot_id = SnapshotId(end_offset, replica.log.epochs.epoch_of(end_offset - 1))
-        voters = replica.voters.at(end_offset)
+        voters = self._voters_at(end_offset)
         now_ms = self._clock.now_ms()
         files, size_bytes = self._log.snapshots, self._log.log.size_bytes
 
@@ -108,6 +118,7 @@ class Snapshotter:
         def written(ids: Sequence[SnapshotId]) -> None:
             self._is_writing = False
             self._end_offset, self._end_bytes = end_offset, size_bytes
+            self._voters = voters
             self._trim(snapshot_id, ids[0].end_offset)
 
         def refused() -> None:

@@ -31,7 +31,11 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
-from protocol.messages.voters import DescribeQuorumRequest
+from protocol.messages.voters import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    RemoveRaftVoterRequest,
+)
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 
@@ -63,7 +67,9 @@ class OrderWaiter:
     """The client's host; None if the broker itself made the request."""
 
 
-def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
+def patience_ms(
+    order: ControllerInput | DescribeQuorumRequest | AddRaftVoterRequest | RemoveRaftVoterRequest,
+) -> int:
     """Return the time for which the controller keeps a request: its own timeout, up to
     `ORDER_TIMEOUT_MS`.
 
@@ -78,6 +84,7 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
             | ElectLeadersRequest()
             | AlterPartitionReassignmentsRequest()
             | UpdateFeaturesRequest()
+            | AddRaftVoterRequest()
         ) if order.timeout_ms > 0:
             return min(order.timeout_ms, ORDER_TIMEOUT_MS)
     return ORDER_TIMEOUT_MS

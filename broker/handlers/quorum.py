@@ -1,4 +1,5 @@
-"""Handles the administration of the quorum: describe it, unregister brokers, raise feature levels.
+"""Handles the administration of the quorum: describe it, change its voters, unregister brokers,
+raise feature levels.
 
 The active controller decides these requests. Any other broker forwards the request to the
 controller, as in Kafka, so that a client can ask any broker.
@@ -16,7 +17,12 @@ from broker.sessions.call import Call
 from broker.sessions.dispatch import refusal
 from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import UnregisterBrokerRequest
-from protocol.messages.voters import DescribeQuorumRequest, DescribeQuorumResponse
+from protocol.messages.voters import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveRaftVoterRequest,
+)
 from protocol.types import ZERO_UUID
 
 DIRECTORIES_SINCE = 2
@@ -40,6 +46,14 @@ class QuorumHandlers:
 
     def unregister_broker(self, call: Call, request: UnregisterBrokerRequest) -> None:
         """Handle UnregisterBroker. The answer is sent when the broker is unregistered."""
+        self._pass_on(call, request, call.answer)
+
+    def add_raft_voter(self, call: Call, request: AddRaftVoterRequest) -> None:
+        """Handle AddRaftVoter. The answer is sent when the new voter set is committed."""
+        self._pass_on(call, request, call.answer)
+
+    def remove_raft_voter(self, call: Call, request: RemoveRaftVoterRequest) -> None:
+        """Handle RemoveRaftVoter. The answer is sent when the new voter set is committed."""
         self._pass_on(call, request, call.answer)
 
     def update_features(self, call: Call, request: UpdateFeaturesRequest) -> None:

@@ -123,6 +123,8 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
         ApiKey.UPDATE_FEATURES: quorum.update_features,
         ApiKey.UNREGISTER_BROKER: quorum.unregister_broker,
+        ApiKey.ADD_RAFT_VOTER: quorum.add_raft_voter,
+        ApiKey.REMOVE_RAFT_VOTER: quorum.remove_raft_voter,
         ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
         ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,

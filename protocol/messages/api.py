@@ -95,7 +95,7 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67, 0, 0, 0
     LIST_CONFIG_RESOURCES = 74, 0, 0, 0
     DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0
-    ADD_RAFT_VOTER = 80, 0, 0, 0
+    ADD_RAFT_VOTER = 80, 0, 1, 0
     REMOVE_RAFT_VOTER = 81, 0, 0, 0
     # Our own key, far above the numbers that Kafka assigns.
     REPLICA_REPORT = 20_000, 0, 0, 0
@@ -179,8 +179,6 @@ UNSERVED = frozenset(
         ApiKey.BROKER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
         ApiKey.REPLICA_REPORT,
     }
 )

@@ -6,7 +6,18 @@ This module has only data classes. A voter is identified by an id and a director
 
 from protocol.messages.api import ApiKey
 from protocol.types import Uuid
-from protocol.wire.schema import Message, Struct, array, int16, int32, int64, string, uint16, uuid_
+from protocol.wire.schema import (
+    Message,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+    uint16,
+    uuid_,
+)
 
 
 class DescribeQuorumRequestPartition(Struct):
@@ -85,10 +96,11 @@ class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(
     nodes: list[QuorumNode] = array(QuorumNode, since=2)
 
 
-class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
+class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 1), flexible=0):
     """Make an observer that has caught up a voter.
 
-    The answer comes when the change is committed.
+    The answer comes when the change is committed or, if `ack_when_committed` is false, when it is
+    written at the leader.
     """
 
     cluster_id: str | None = string(nullable=0)
@@ -96,9 +108,10 @@ class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid_()
     listeners: list[QuorumListener] = array(QuorumListener)
+    ack_when_committed: bool = boolean(since=1, default=True)
 
 
-class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
+class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 1), flexible=0):
     """The error code that tells whether the node is a voter now."""
 
     throttle_time_ms: int = int32()

@@ -21,6 +21,7 @@ PURE = {
         "cluster/membership",
         "cluster/membership_effects",
         "cluster/reports",
+        "cluster/voter_orders",
         "real/handshakes",
         "real/tls_engine",
         "alarm",

@@ -253,6 +253,14 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
         lambda _: membership.UnregisterBrokerRequest(broker_id=99),
         {ErrorCode.BROKER_ID_NOT_REGISTERED},
     ),
+    ApiKey.ADD_RAFT_VOTER: (
+        lambda _: voters.AddRaftVoterRequest(cluster_id=None, voter_id=99),
+        {ErrorCode.INVALID_REQUEST},
+    ),
+    ApiKey.REMOVE_RAFT_VOTER: (
+        lambda _: voters.RemoveRaftVoterRequest(cluster_id=None, voter_id=99),
+        {ErrorCode.VOTER_NOT_FOUND},
+    ),
     ApiKey.UPDATE_FEATURES: (
         lambda _: features.UpdateFeaturesRequest(
             feature_updates=[features.FeatureUpdateKey(feature=NAME, max_version_level=1)]

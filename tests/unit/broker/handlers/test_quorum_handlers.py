@@ -26,13 +26,15 @@ from protocol.messages.membership import (
 )
 from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.voters import (
+    AddRaftVoterRequest,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     QuorumListener,
     QuorumNode,
+    RemoveRaftVoterRequest,
 )
-from protocol.types import ZERO_UUID, Uuid
+from protocol.types import ZERO_UUID, Uuid, uuid_from_base64
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW
 
@@ -64,12 +66,16 @@ STANDING = QuorumStatus(
         QuorumReplicaStatus(THREE, -1, None, None),
     ),
     observers=(QuorumReplicaStatus(FOUR, 12, 5, None),),
-    members=(Voter(ONE, (Endpoint("BROKER", "one", 29_092),)), Voter(TWO), Voter(THREE)),
+    members=(
+        Voter(ONE, (Endpoint("BROKER", "one", 29_092),)),
+        Voter(TWO),
+        Voter(THREE, (Endpoint("BROKER", "three", 3),)),
+    ),
 )
 IMAGE = MetadataImage(
     brokers={
         number: BrokerImage(
-            number, Uuid(int=9), 5, {"BROKER": ("old", 1), "HOST": ("h", 9092)}, None, False
+            number, Uuid(int=9), 5, {"BROKER": ("new", 1), "HOST": ("h", 9092)}, None, False
         )
         for number in (1, 2)
     }
@@ -101,12 +107,12 @@ def test_the_answer_has_everybodys_end_and_times_in_unix_time() -> None:
     assert len(one.current_voters) == 3
 
 
-def test_a_voter_is_asked_where_the_voter_set_says_and_else_where_it_is_registered() -> None:
+def test_a_voter_is_asked_where_it_is_registered_and_else_where_the_voter_set_says() -> None:
     answer = describe_quorum(THE_LOG, STANDING, IMAGE, NOW)
     assert answer.nodes == [
-        QuorumNode(node_id=1, listeners=[QuorumListener(name="BROKER", host="one", port=29_092)]),
-        QuorumNode(node_id=2, listeners=[QuorumListener(name="BROKER", host="old", port=1)]),
-        QuorumNode(node_id=3),
+        QuorumNode(node_id=1, listeners=[QuorumListener(name="BROKER", host="new", port=1)]),
+        QuorumNode(node_id=2, listeners=[QuorumListener(name="BROKER", host="new", port=1)]),
+        QuorumNode(node_id=3, listeners=[QuorumListener(name="BROKER", host="three", port=3)]),
     ]
 
 
@@ -148,6 +154,62 @@ def test_a_broker_in_service_is_not_forgotten_and_one_that_is_unknown_has_its_co
     assert 1 in rig.broker.parts.metadata.image.brokers
     unknown = rig.ask(UnregisterBrokerRequest(broker_id=8), 0)
     assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+VOTER_ID = uuid_from_base64("AAAAAAAAAAAAAAAAAAAABQ")
+
+
+def adding(**fields: Any) -> AddRaftVoterRequest:
+    listeners = [QuorumListener(name="BROKER", host="five", port=9_192)]
+    given = {
+        "cluster_id": None,
+        "voter_id": 5,
+        "voter_directory_id": VOTER_ID,
+        "listeners": listeners,
+    }
+    return AddRaftVoterRequest(**{**given, **fields})
+
+
+def removing(node_id: int, directory_id: Uuid) -> RemoveRaftVoterRequest:
+    return RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=node_id, voter_directory_id=directory_id
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_node_that_does_not_observe_is_not_added(version: int) -> None:
+    answer = Rig().ask(adding(), version)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "has not caught up" in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "why"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID, "for cluster other"),
+        ({"listeners": []}, ErrorCode.INVALID_REQUEST, "are none; expected BROKER once"),
+        (
+            {"listeners": [QuorumListener(name=one) for one in ("BROKER", "HOST", "HOST")]},
+            ErrorCode.INVALID_REQUEST,
+            "BROKER, HOST, HOST",
+        ),
+        ({"voter_id": 1}, ErrorCode.DUPLICATE_VOTER, "votes already, with directory"),
+    ],
+    ids=str,
+)
+def test_a_voter_that_cannot_be_added(fields: Any, code: ErrorCode, why: str) -> None:
+    answer = Rig().ask(adding(**fields), 1)
+    assert answer.error_code == code
+    assert why in answer.error_message
+
+
+def test_a_voter_that_cannot_be_removed() -> None:
+    rig = Rig()
+    unknown = rig.ask(removing(5, VOTER_ID), 0)
+    assert unknown.error_code == ErrorCode.VOTER_NOT_FOUND
+    (voter,) = rig.ask(THE_LOG, 2).topics[0].partitions[0].current_voters
+    only = rig.ask(removing(1, voter.replica_directory_id), 0)
+    assert only.error_code == ErrorCode.INVALID_REQUEST and "only voter" in only.error_message
 
 
 FEATURES = [

@@ -12,7 +12,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (79, 468),
+    "CreateTopics": (80, 486),
     "Produce": (31, 85),
     "Produce like the last": (27, 78),
     "Fetch": (16, 27),
