@@ -103,6 +103,9 @@ class BrokerConfig(BrokerKeys):
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """All brokers of a cluster, with the host and port on which each listens for the others. Empty
     for a broker that is configured alone."""
+    joins: bool = False
+    """True if the broker joins the existing cluster `cluster_id` when its data folder is empty. It
+    starts as an observer, and takes no part in the birth of a cluster."""
     given: Mapping[str, Value] = field(default_factory=dict)
     dynamic_for_all: Mapping[str, Value] = field(default_factory=dict)
     dynamic: Mapping[str, Value] = field(default_factory=dict)
@@ -134,6 +137,7 @@ class BrokerConfig(BrokerKeys):
                     int(node_id): (one["host"], int(one["port"]))
                     for node_id, one in (raw.get("voters") or {}).items()
                 },
+                joins=bool(raw.get("joins")),
                 given=given,
                 **_attributes(given),
             )
@@ -141,6 +145,8 @@ class BrokerConfig(BrokerKeys):
             raise ConfigError([("settings", repr(error), "a complete broker object")]) from error
         if config.voters:
             _check_voters(config)
+        if config.joins and len(config.configured_ids) == 1:
+            raise ConfigError([("joins", True, "other brokers in voters, which to ask")])
         _check_security(config)
         return config
 

@@ -19,6 +19,9 @@ any time. Four rules prevent it (decision 0053):
    empty any more, and it cannot yet confirm the set.
 4. A broker that finds a set on its own disk stores the set again before it reports or uses it. A
    process that was killed can have left the set only in the page cache.
+
+An observer stores no voters and never reports. So it never counts as an empty disk, and no broker
+takes a voter set from it.
 """
 
 from __future__ import annotations
@@ -28,7 +31,14 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import combinations
 
-from broker.cluster.found import DiskRefused, DiskReport, check_named, listed, voters_found
+from broker.cluster.found import (
+    DiskRefused,
+    DiskReport,
+    check_named,
+    listed,
+    observes,
+    voters_found,
+)
 from broker.cluster.reports import BrokerReport, in_order
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid, uuid_to_base64
@@ -117,7 +127,10 @@ class StoreVoters:
 
 @dataclass(frozen=True, slots=True)
 class BirthDone:
-    """The voter set is durable on this disk, so the broker can vote."""
+    """The voter set is durable on this disk, so the broker can vote.
+
+    The set is empty if the broker starts as an observer.
+    """
 
     voters: tuple[ReplicaKey, ...]
 
@@ -216,12 +229,15 @@ class Birth:
         return ()
 
     def _begin(self) -> Sequence[Effect]:
+        if observes(self._found):
+            return self._store(())
         if voters := voters_found(self._found):
             return self._store(voters)
         return self._ask(self._others) if self._others else self._store((self._me,))
 
     def _answer(self, call_id: int, node_id: int) -> Effect:
-        if self.phase in (BirthPhase.STORING, BirthPhase.REFUSED):
+        is_observer = self.phase is BirthPhase.DONE and not self.voters
+        if is_observer or self.phase in (BirthPhase.STORING, BirthPhase.REFUSED):
             return RejectQuestion(call_id)
         if self.phase is BirthPhase.DONE:
             return SendReport(call_id, replace(self._report, voters=self.voters))

@@ -30,6 +30,28 @@ class DiskReport:
 
     report: BrokerReport
     vote_epoch: int | None = None
+    is_newcomer: bool = False
+    """True if this disk was begun as an observer's, and its log does not name the voters yet."""
+    joins: bool = False
+    """True if the configuration says that this broker joins a cluster that exists."""
+
+
+def observes(found: DiskReport) -> bool:
+    """Return True if this broker starts as an observer: it does not vote until a record in the log
+    names it, and it takes no part in the birth of a cluster.
+
+    This is a newcomer, or a broker whose log names other voters. Raises DiskRefused.
+    """
+    report = found.report
+    me, voters = report.me, report.voters
+    if not voters:
+        is_blank = report.is_empty and (found.vote_epoch or FIRST_EPOCH) == FIRST_EPOCH
+        return found.is_newcomer or (found.joins and is_blank)
+    if any(key.node_id == me.node_id for key in voters):
+        return False
+    if report.configured_ids == (me.node_id,):
+        raise _several(voters, me)
+    return True
 
 
 def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
@@ -42,11 +64,10 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
     me, voters = report.me, report.voters
     if voters:
         check_named(me, voters, "its own data folder")
-        ids = tuple(key.node_id for key in voters)
-        # While an operator replaces a voter, the set can have fewer voters than there are brokers.
-        is_lone = len(ids) == 1 < len(report.configured_ids)
-        if is_lone or not set(ids) <= set(report.configured_ids):
-            raise _other_size(ids, report.configured_ids)
+        # Only the log says who votes. The configuration can name more brokers than there are
+        # voters, or fewer, but a broker that is configured alone cannot reach other voters.
+        if len(voters) > 1 and report.configured_ids == (me.node_id,):
+            raise _several(voters, me)
         return voters
     if (found.vote_epoch or FIRST_EPOCH) > FIRST_EPOCH:
         raise _damaged(f"it has voted in epoch {found.vote_epoch}, but the voters are missing")
@@ -73,8 +94,8 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
         )
     raise DiskRefused(
         f"according to {where} the voters are brokers {listed(key.node_id for key in voters)}, and "
-        f"broker {me.node_id} is none of them. Adding brokers to a cluster is not supported yet: "
-        "start the brokers that belong to it"
+        f"broker {me.node_id} is none of them. To add it to their cluster, start it with joins: "
+        "true and an empty data folder"
     )
 
 
@@ -90,10 +111,10 @@ def _damaged(what: str) -> DiskRefused:
     )
 
 
-def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> DiskRefused:
-    whose = f"of broker {ids[0]} alone" if len(ids) == 1 else f"of brokers {listed(ids)}"
+def _several(voters: tuple[ReplicaKey, ...], me: ReplicaKey) -> DiskRefused:
+    ids = [key.node_id for key in voters]
     return DiskRefused(
-        f"the data folder belongs to a cluster {whose}, but configured are "
-        f"{listed(configured_ids)}: a cluster cannot grow or shrink yet. Set cluster.brokers: "
-        f"{len(ids)}, or start with empty data folders"
+        f"the data folder belongs to a cluster with the voters {listed(ids)}, but broker "
+        f"{me.node_id} is configured alone: configure all brokers of the cluster, or remove the "
+        f"other voters first"
     )

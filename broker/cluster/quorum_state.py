@@ -37,6 +37,8 @@ class Identity(NamedTuple):
 
     cluster_id: str
     configured_ids: tuple[int, ...]
+    joins: bool = False
+    """True if this broker joins a cluster that exists."""
 
 
 class QuorumState(NamedTuple):
@@ -75,12 +77,17 @@ def look(
         () if state is None else in_order(state.voters.latest),
         tuple(_replicas(logs)),
     )
-    return DiskReport(report, None if election is None else election.epoch), state
+    is_newcomer = state is not None and not len(state.voters.latest)
+    vote_epoch = None if election is None else election.epoch
+    return DiskReport(report, vote_epoch, is_newcomer, identity.joins), state
 
 
 def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
     """Make a voter set durable. Write the vote file first if there is none. This can be
-    repeated."""
+    repeated.
+
+    An observer stores a set without voters. The log that it fetches names the voters.
+    """
     if _read_vote(disk, log.log.folder) is None:
         vote = vote_file.encode(ElectionState(FIRST_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)

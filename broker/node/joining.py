@@ -27,7 +27,7 @@ from broker.cluster.orders import OrderForwarder
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
-from broker.config import InForce
+from broker.config import BROKER_LISTENER, InForce
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
@@ -35,7 +35,7 @@ from broker.metadata.image import MetadataImage
 from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
-from broker.quorum.voters import ReplicaKey
+from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.disk import Disk
 from broker.storage.log_manager import LogManager
@@ -98,7 +98,7 @@ class ClusterJoin:
             own.logs,
             own.metadata_log,
             self._me,
-            quorum_state.Identity(config.cluster_id, config.configured_ids),
+            quorum_state.Identity(config.cluster_id, config.configured_ids, config.joins),
         )
         self.birth = BirthDriver(
             found,
@@ -117,6 +117,11 @@ class ClusterJoin:
         """The stop procedure; None for a broker that is configured alone."""
         self._listener = listener
         self._watcher: LeaderWatcher | None = None
+
+    @property
+    def other_ids(self) -> list[int]:
+        """The ids of all other configured brokers."""
+        return [one for one in self._config.configured_ids if one != self._config.node_id]
 
     def start(self) -> None:
         """Start the first step."""
@@ -144,8 +149,10 @@ class ClusterJoin:
             voters=state.voters,
             chance=world.chance,
             now_ms=world.clock.monotonic_ms(),
+            bootstrap=self._config.configured_ids,
         )
         driver = QuorumDriver(quorum, log, world, self.messenger)
+        self.peers.look_in(lambda node_id: _address_in(driver.voters, node_id))
         watcher = LeaderWatcher(world, self.probes, self.peers.address_of, driver.leader_dead)
         self._watcher = watcher
         self.messenger.serve(driver, watcher)
@@ -216,6 +223,15 @@ class ClusterJoin:
             self._watcher.link_ended(node_id, kind, end)
         if self.membership is not None:
             self.membership.link_ended(node_id, kind, end)
+
+
+def _address_in(voters: VoterSet, node_id: int) -> Address | None:
+    """Return the address of a voter for other brokers, as the voter set names it."""
+    voter = voters.voter(node_id)
+    for one in voter.endpoints if voter is not None else ():
+        if one.name == BROKER_LISTENER:
+            return Address(one.host, one.port)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

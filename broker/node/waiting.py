@@ -43,6 +43,12 @@ def waits(
         )
         return [Problem("waits_for_brokers", text)]
     voters = [key.node_id for key in metadata.quorum.voters]
+    if metadata.quorum.leader_id == NO_NODE and not voters:
+        text = (
+            "this broker joins a cluster, and waits for the leader of its metadata: "
+            f"{_each(joining.other_ids, peers, now_ms)}"
+        )
+        return [Problem("waits_for_cluster", text)]
     if metadata.quorum.leader_id == NO_NODE:
         others = [one for one in voters if one != node_id]
         silent = [one for one in others if _is_silent(peers.silence_of(one), is_serving)]

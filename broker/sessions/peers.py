@@ -119,6 +119,7 @@ class Peers:
         self._client_id = client_id
         self._ids = CorrelationIds()
         self._voters = dict(voters)
+        self._named: Callable[[int], Address | None] = lambda node_id: None
         self._on_end = on_end
         self._registrations: dict[int, _Registration] = {}
         self._lines: dict[tuple[int, LinkKind], _PeerLine] = {}
@@ -134,11 +135,19 @@ class Peers:
             world.look_up(address.host)
 
     def address_of(self, node_id: int) -> Address | None:
-        """Return the address on which a node listens for brokers; None if unknown."""
+        """Return the address on which a node listens for brokers; None if unknown.
+
+        A node that neither a registration nor the configuration names can be named by the voters in
+        the log.
+        """
         known = self._registrations.get(node_id)
         if known is not None and known.address is not None:
             return known.address
-        return self._voters.get(node_id)
+        return self._voters.get(node_id) or self._named(node_id)
+
+    def look_in(self, named: Callable[[int], Address | None]) -> None:
+        """Set the function that returns the address of a node in the newest voter set."""
+        self._named = named
 
     def silence_of(self, node_id: int) -> Silence | None:
         """Return since when a node does not answer, and why. A node that was never asked does not

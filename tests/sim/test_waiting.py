@@ -96,3 +96,15 @@ def test_an_election_is_no_trouble_to_those_who_serve() -> None:
         for node in cluster.running:
             assert "no_quorum" not in [one.code for one in status(node).problems]
     assert cluster.active() is not None
+
+
+def test_who_joins_names_the_brokers_that_it_asks() -> None:
+    cluster = WholeCluster("joins")
+    three = cluster.nodes[2]
+    three.joins = True
+    three.start()
+    cluster.run_for(5_000)
+    said = status(three).reason_not_ready()
+    assert "waits_for_cluster: this broker joins a cluster" in said
+    assert f"1 at n1:{BETWEEN_PORT} refuses connections" in said
+    assert f"2 at n2:{BETWEEN_PORT} refuses connections" in said

@@ -46,14 +46,20 @@ class WholeBroker:
         self.disk = SimDisk()
         self.broker: Broker | None = None
         self.is_ready = False
+        self.joins = False
+        """True for a broker that joins a cluster that exists."""
         self.is_stopping = self.is_frozen = False
         self.skew_ms = 0
         """The lead of its wall clock over the others'; takes effect in its next life."""
+        self.configure(ids)
+        self._network = network
+        self._settings = settings
+
+    def configure(self, ids: tuple[int, ...]) -> None:
+        """Name the brokers of the cluster, from its next life on."""
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
-        self._network = network
-        self._settings = settings
 
     def start(self) -> None:
         """Start a new process with the data on the disk."""
@@ -71,6 +77,7 @@ class WholeBroker:
                 "HOST": address_at(self.host, HOST_PORT),
             },
             voters=self.configured,
+            joins=self.joins,
         )
         self.is_ready = False
         broker = self.broker = Broker(config, world, self.disk)

@@ -324,6 +324,16 @@ def test_one_of_several_is_named_among_them_and_can_be_found_by_them() -> None:
         assert refused.value.faults == [fault]
 
 
+def test_a_broker_that_joins_names_brokers_to_ask() -> None:
+    listeners = {**RAW["listeners"], BROKER_LISTENER: next(iter(RAW["listeners"].values()))}
+    assert not BrokerConfig.from_json(RAW).joins
+    among = {**RAW, "voters": VOTERS, "listeners": listeners, "joins": True}
+    assert BrokerConfig.from_json(among).joins
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_json({**RAW, "joins": True})
+    assert refused.value.faults == [("joins", True, "other brokers in voters, which to ask")]
+
+
 @pytest.mark.parametrize(
     ("key", "right", "wrong"),
     [

@@ -88,6 +88,24 @@ def test_the_lowest_id_asks_twice_and_then_makes_the_set() -> None:
     assert (one.birth.waits_for, one.birth.next_deadline_ms) == ([], None)
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        DiskReport(empty(2), joins=True),
+        DiskReport(empty(2), 5, is_newcomer=True),
+        DiskReport(named(2, (key(1), key(3))), 5),
+    ],
+    ids=["it joins", "it has joined", "it was removed"],
+)
+def test_an_observer_stores_no_voters_and_never_reports(found: DiskReport) -> None:
+    birth = Birth(found)
+    assert birth.step(StartBirth(), 0) == [StoreVoters(())]
+    assert birth.step(ReportRequested(7, 1), 0) == [RejectQuestion(7)]
+    assert birth.step(VotersStored(), 0) == [BirthDone(())]
+    assert birth.step(ReportRequested(8, 1), 0) == [RejectQuestion(8)]
+    assert birth.next_deadline_ms is None
+
+
 def test_another_id_only_waits_for_a_set() -> None:
     two = Broker(2)
     for _ in range(3):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.found import DiskRefused, DiskReport, voters_found
+from broker.cluster.found import DiskRefused, DiskReport, observes, voters_found
 from broker.cluster.reports import (
     BrokerReport,
     ReportedReplica,
@@ -38,6 +38,40 @@ def test_a_voter_goes_on() -> None:
     assert voters_found(DiskReport(at_work, 7)) == ALL
 
 
+def test_a_broker_that_was_alone_goes_on_among_others() -> None:
+    """The cluster grows: the others join, and become voters by order."""
+    assert voters_found(DiskReport(replace(EMPTY, voters=(ME,)), 1)) == (ME,)
+
+
+def test_a_voter_that_no_file_names_is_a_voter() -> None:
+    four = ReplicaKey(4, Uuid(int=44))
+    assert voters_found(DiskReport(replace(NAMED, voters=(*ALL, four)), 4)) == (*ALL, four)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (DiskReport(EMPTY), False),
+        (DiskReport(EMPTY, joins=True), True),
+        (DiskReport(EMPTY, 1, joins=True), True),
+        (DiskReport(EMPTY, 7, is_newcomer=True), True),
+        (DiskReport(replace(EMPTY, metadata_end_offset=3), 7, is_newcomer=True), True),
+        (DiskReport(replace(NAMED, voters=(ALL[0], ALL[2])), 4), True),
+        (DiskReport(NAMED, 4, joins=True), False),
+        (DiskReport(EMPTY, 2, joins=True), False),
+        (DiskReport(replace(EMPTY, replicas=(PARTITION,)), joins=True), False),
+    ],
+)
+def test_who_observes(found: DiskReport, expected: bool) -> None:
+    assert observes(found) is expected
+
+
+def test_who_is_configured_alone_observes_nobody() -> None:
+    lone = replace(NAMED, voters=(ALL[0], ALL[2]), configured_ids=(2,))
+    with pytest.raises(DiskRefused, match="configured alone"):
+        observes(DiskReport(lone, 4))
+
+
 def test_fewer_voters_than_brokers_may_stand_there_for_a_while() -> None:
     assert voters_found(DiskReport(replace(NAMED, voters=ALL[:2]), 4)) == ALL[:2]
 
@@ -58,8 +92,7 @@ def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str)
 @pytest.mark.parametrize(
     ("report", "says"),
     [
-        (replace(EMPTY, voters=(ME,)), "a cluster of broker 2 alone, but configured are 1, 2, 3"),
-        (replace(NAMED, configured_ids=(2,)), "brokers 1, 2, 3, but configured are 2:"),
+        (replace(NAMED, configured_ids=(2,)), "voters 1, 2, 3, but broker 2 is configured alone"),
         (
             replace(NAMED, voters=(ALL[0], ReplicaKey(2, Uuid(int=9)), ALL[2])),
             "emptied or replaced",

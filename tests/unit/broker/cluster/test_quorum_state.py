@@ -155,7 +155,7 @@ def grow(disk: SimDisk, log: MetadataLog) -> None:
         (damage_voters, "every metadata snapshot is damaged"),
         (go_back_in_epochs, "is in epoch 1, the log in 2"),
         (be_ahead, "the records between are lost"),
-        (grow, "belongs to a cluster of brokers 1, 2, 3, but configured are 1: "),
+        (grow, "with the voters 1, 2, 3, but broker 1 is configured alone"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
