@@ -7,7 +7,7 @@ those of Millrace: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broke
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -104,15 +104,31 @@ def renamed(old: str, new: str) -> type[argparse.Action]:
     return RenamedOption
 
 
-def read_properties(path: str | None) -> dict[str, str]:
-    """Read a file of Java properties. Raises CommandError for what this version does not
-    support."""
+def read_properties(path: str | None, used: Collection[str] = ()) -> dict[str, str]:
+    """Read a file of Java properties. Raises CommandError for what this version does not support.
+
+    `used` names properties that the tool reads itself, besides those of a client.
+    """
     if path is None:
         return {}
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+    found = parse_properties(text)
+    protocol = found.get("security.protocol", "PLAINTEXT")
+    if protocol != "PLAINTEXT":
+        text = f"{path}: security.protocol is {protocol}; this version speaks PLAINTEXT only"
+        raise CommandError(text, Exit.USAGE)
+    for name in found:
+        is_used = name in USABLE_PROPERTIES or name in used
+        if not is_used and not name.startswith(HARMLESS_PREFIXES):
+            say(f"{path}: {name} has no effect here")
+    return found
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the names and values in the text of Java properties."""
     found: dict[str, str] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -125,13 +141,6 @@ def read_properties(path: str | None) -> dict[str, str]:
         if not separator:
             name, _, value = stripped.partition(":")
         found[name.strip()] = value.strip()
-    protocol = found.get("security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        text = f"{path}: security.protocol is {protocol}; this version speaks PLAINTEXT only"
-        raise CommandError(text, Exit.USAGE)
-    for name in found:
-        if name not in USABLE_PROPERTIES and not name.startswith(HARMLESS_PREFIXES):
-            say(f"{path}: {name} has no effect here")
     return found
 
 

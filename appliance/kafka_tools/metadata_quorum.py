@@ -1,4 +1,5 @@
-"""`kafka-metadata-quorum describe`: the leader of the metadata quorum, and each replica's lag."""
+"""`kafka-metadata-quorum`: the leader of the metadata quorum, the lag of each replica, and changes
+of the voters."""
 
 import argparse
 import json
@@ -14,9 +15,16 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.kafka_tools.controller_properties import CONTROLLER_PROPERTIES, controller_of
 from appliance.output import CommandError, Exit, out
-from protocol.client.quorum_admin import QuorumInfo, QuorumReplica, describe_quorum
-from protocol.types import ZERO_UUID, uuid_to_base64
+from protocol.client.quorum_admin import (
+    QuorumInfo,
+    QuorumReplica,
+    add_voter,
+    describe_quorum,
+    remove_voter,
+)
+from protocol.types import ZERO_UUID, uuid_from_base64, uuid_to_base64
 
 HEADS = (
     "NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp",
@@ -24,7 +32,10 @@ HEADS = (
 )  # fmt: skip
 UNKNOWN = -1
 COMMANDS = ("describe", "add-controller", "remove-controller")
-NOT_YET = "this version does not have"
+NO_CONFIG = (
+    "You must supply the configuration file of the controller you are adding when using"
+    " add-controller."
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,24 +45,90 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> ToolParser:
     parser = ToolParser(
-        "metadata-quorum", "Show the metadata quorum: its leader, and the lag of each replica."
+        "metadata-quorum", "Show the metadata quorum, or add or remove one of its voters."
     )
     parser.connects()
-    parser.add_argument("command", choices=COMMANDS, metavar="describe", nargs="?")
+    parser.add_argument("command", choices=COMMANDS, metavar="|".join(COMMANDS), nargs="?")
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
-    for option in ("--controller-id", "--controller-directory-id", "--dry-run"):
-        parser.refuses(option, f"belongs to {' and '.join(COMMANDS[1:])}, which {NOT_YET}")
     parser.add_argument("--status", action="store_true", help="Leader, voters, greatest lag.")
     parser.add_argument("--replication", action="store_true", help="One line for each replica.")
     parser.add_argument("--human-readable", action="store_true", help="Show times as ages.")
+    parser.add_argument(
+        "--controller-id", "-i", type=int, metavar="ID", help="The id of the controller to remove."
+    )
+    parser.add_argument(
+        "--controller-directory-id",
+        "-d",
+        metavar="ID",
+        help="The directory id of the controller to remove.",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Print what would be done, but do not do it."
+    )
     return parser
 
 
 def _work(options: argparse.Namespace) -> None:
     if options.command is None:
-        raise UsageFault("expected a command: describe")
-    if options.command != "describe":
-        raise CommandError(f"{NOT_YET} {options.command}", Exit.USAGE)
+        raise UsageFault(f"expected a command: {', '.join(COMMANDS)}")
+    if options.command == "add-controller":
+        _add(options)
+    elif options.command == "remove-controller":
+        _remove(options)
+    else:
+        _describe(options)
+
+
+def _add(options: argparse.Namespace) -> None:
+    if options.command_config is None:
+        raise CommandError(NO_CONFIG, Exit.USAGE)
+    properties = read_properties(options.command_config, CONTROLLER_PROPERTIES)
+    servers = servers_of(options, properties)
+    node = controller_of(properties)
+
+    async def work() -> None:
+        async with open_cluster(servers) as cluster:
+            endpoints = [(one.name, one.host, one.port) for one in node.endpoints]
+            await add_voter(cluster, node.node_id, node.directory_id, endpoints)
+
+    if not options.dry_run:
+        run(work())
+    out(
+        f"{'DRY RUN of adding' if options.dry_run else 'Added'} controller {node.node_id}"
+        f" with directory id {uuid_to_base64(node.directory_id)}"
+        f" and endpoints: {', '.join(map(str, node.endpoints))}"
+    )
+
+
+def _remove(options: argparse.Namespace) -> None:
+    node_id, folder = options.controller_id, options.controller_directory_id
+    for option, value in (
+        ("--controller-id/-i", node_id),
+        ("--controller-directory-id/-d", folder),
+    ):
+        if value is None:
+            raise UsageFault(f"argument {option} is required")
+    if node_id < 0:
+        raise CommandError(f"Invalid negative --controller-id: {node_id}", Exit.USAGE)
+    try:
+        directory_id = uuid_from_base64(folder)
+    except ValueError as error:
+        text = f"Failed to parse --controller-directory-id: {error}"
+        raise CommandError(text, Exit.USAGE) from None
+    servers = servers_of(options, read_properties(options.command_config))
+
+    async def work() -> None:
+        async with open_cluster(servers) as cluster:
+            await remove_voter(cluster, node_id, directory_id)
+
+    if not options.dry_run:
+        run(work())
+    # Kafka's tool prints two spaces here.
+    done = "DRY RUN of removing " if options.dry_run else "Removed "
+    out(f"{done} KRaft controller {node_id} with directory id {folder}")
+
+
+def _describe(options: argparse.Namespace) -> None:
     if options.status and options.replication:
         raise UsageFault(
             "Only one of --status or --replication should be specified with describe sub-command"

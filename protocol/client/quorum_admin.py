@@ -1,16 +1,21 @@
-"""Describes the metadata quorum: its leader, and the progress of each replica."""
+"""Describes the metadata quorum and the progress of its replicas, and changes its voters."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocol.client.errors import raise_for
 from protocol.messages.voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     DescribeQuorumResponse,
+    QuorumListener,
     QuorumReplicaState,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
 )
 from protocol.types import ZERO_UUID, Uuid
 
@@ -96,6 +101,44 @@ async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) 
         )
 
     return await cluster.repeat(attempt, timeout_ms)
+
+
+async def add_voter(
+    cluster: "Cluster",
+    node_id: int,
+    directory_id: Uuid,
+    endpoints: Iterable[tuple[str, str, int]],
+) -> None:
+    """Make an observer a voter. Any broker takes the request. Returns when it is committed.
+
+    `endpoints` are (listener name, host, port). The request is sent once, because a change whose
+    answer was lost can have been made. Raises ApiError (DUPLICATE_VOTER, REQUEST_TIMED_OUT if the
+    observer has not caught up), and BrokerUnreachable and ConnectionLost as the cluster does.
+    """
+    request = AddRaftVoterRequest(
+        cluster_id=cluster.current.cluster_id,
+        timeout_ms=cluster.request_timeout_ms,
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        listeners=[
+            QuorumListener(name=name, host=host, port=port) for name, host, port in endpoints
+        ],
+    )
+    response: AddRaftVoterResponse = await cluster.request(None, request)
+    raise_for(response.error_code, response.error_message)
+
+
+async def remove_voter(cluster: "Cluster", node_id: int, directory_id: Uuid) -> None:
+    """Remove a voter. Any broker takes the request. Returns when it is committed.
+
+    The request is sent once. Raises ApiError (VOTER_NOT_FOUND), and BrokerUnreachable and
+    ConnectionLost as the cluster does.
+    """
+    request = RemoveRaftVoterRequest(
+        cluster_id=cluster.current.cluster_id, voter_id=node_id, voter_directory_id=directory_id
+    )
+    response: RemoveRaftVoterResponse = await cluster.request(None, request)
+    raise_for(response.error_code, response.error_message)
 
 
 def _replica(state: QuorumReplicaState) -> QuorumReplica:
