@@ -12,6 +12,7 @@ PURE = {
         "metadata",
         "quorum",
         "replication",
+        "security",
         "cluster/birth",
         "cluster/describe_quorum",
         "cluster/envelopes",

@@ -47,6 +47,7 @@ BROKER_FLOORS = {
     "": 0,
     "storage": 1,
     "metrics": 2,
+    "security": 2,
     "metadata": 3,
     "replication": 4,
     "quorum": 4,

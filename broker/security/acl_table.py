@@ -1,0 +1,232 @@
+"""All ACLs at one offset of the metadata log, with an index, and the decision on one operation.
+
+This module is pure. The rules are those of Kafka's StandardAuthorizer. A matching DENY is stronger
+than every ALLOW, and nothing is allowed without an ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER
+also allows DESCRIBE, and an ALLOW of ALTER_CONFIGS also allows DESCRIBE_CONFIGS. A DENY denies only
+its own operation. ALL stands for every operation in both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+from protocol.security.acl import (
+    ANY_USER,
+    WILDCARD,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+)
+from protocol.types import Uuid
+
+ALLOWED_BY: Mapping[AclOperation, frozenset[AclOperation]] = {
+    operation: frozenset({operation, AclOperation.ALL}) for operation in AclOperation
+} | {
+    AclOperation.DESCRIBE: frozenset(
+        {
+            AclOperation.DESCRIBE,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.ALL,
+        }
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset(
+        {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
+    ),
+}
+"""The operations in an ALLOW that allow an operation."""
+
+
+class _Rule(NamedTuple):
+    """An entry in the index. `host` is the entry's host in the form of `normal_host`."""
+
+    host: str
+    entry: AclEntry
+
+
+_Pattern = tuple[AclResource, PatternType, str]
+_Rules = dict[str, tuple[_Rule, ...]]
+"""The rules of one pattern by principal."""
+
+
+def normal_host(host: str) -> str:
+    """Return an address in its shortest form, and an IPv4 address without its IPv6 prefix.
+
+    Any other text is returned unchanged, so it matches no client.
+    """
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address)
+
+
+class AclTable:
+    """The ACLs, by id and by resource. A table never changes: other ACLs are another table."""
+
+    __slots__ = ("_lengths", "_rules", "entries", "ids")
+
+    def __init__(self) -> None:
+        self.entries: Mapping[Uuid, AclEntry] = {}
+        self.ids: Mapping[AclEntry, Uuid] = {}
+        self._rules: dict[_Pattern, _Rules] = {}
+        self._lengths: dict[AclResource, Counter[int]] = {}
+        """The lengths of the prefixes of each type, with the number of prefixes."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AclTable) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(len(self.entries))
+
+    def changed(self, changes: Mapping[Uuid, AclEntry | None]) -> AclTable:
+        """Return a table with these changes. None removes the entry with this id."""
+        table = AclTable()
+        entries, ids = dict(self.entries), dict(self.ids)
+        table.entries, table.ids = entries, ids
+        table._rules = dict(self._rules)
+        table._lengths = {kind: lengths.copy() for kind, lengths in self._lengths.items()}
+        copied: set[_Pattern] = set()
+        for acl_id, entry in changes.items():
+            if (old := entries.pop(acl_id, None)) is not None:
+                del ids[old]
+                table._remove(old, copied)
+            if entry is not None:
+                entries[acl_id] = entry
+                ids[entry] = acl_id
+                table._add(entry, copied)
+        return table
+
+    def _rules_of(self, entry: AclEntry, copied: set[_Pattern]) -> tuple[_Pattern, _Rules]:
+        """Return the rules of the entry's pattern as a dictionary that can be changed."""
+        pattern = (entry.resource_type, entry.pattern_type, entry.resource_name)
+        if pattern not in copied:
+            copied.add(pattern)
+            if pattern not in self._rules and entry.pattern_type is PatternType.PREFIXED:
+                self._count(entry, 1)
+            self._rules[pattern] = dict(self._rules.get(pattern, {}))
+        return pattern, self._rules[pattern]
+
+    def _add(self, entry: AclEntry, copied: set[_Pattern]) -> None:
+        _, rules = self._rules_of(entry, copied)
+        rule = _Rule(normal_host(entry.host), entry)
+        rules[entry.principal] = (*rules.get(entry.principal, ()), rule)
+
+    def _remove(self, entry: AclEntry, copied: set[_Pattern]) -> None:
+        pattern, rules = self._rules_of(entry, copied)
+        left = tuple(rule for rule in rules.pop(entry.principal) if rule.entry != entry)
+        if left:
+            rules[entry.principal] = left
+        if not rules:
+            del self._rules[pattern]
+            copied.discard(pattern)
+            if entry.pattern_type is PatternType.PREFIXED:
+                self._count(entry, -1)
+
+    def _count(self, entry: AclEntry, change: int) -> None:
+        lengths = self._lengths.setdefault(entry.resource_type, Counter())
+        length = len(entry.resource_name)
+        lengths[length] += change
+        if not lengths[length]:
+            del lengths[length]
+
+    def _matching(self, resource_type: AclResource, name: str) -> Iterator[_Rules]:
+        """Yield the rules of each pattern that matches a resource."""
+        patterns = [
+            (resource_type, PatternType.LITERAL, name),
+            (resource_type, PatternType.LITERAL, WILDCARD),
+        ]
+        patterns.extend(
+            (resource_type, PatternType.PREFIXED, name[:length])
+            for length in self._lengths.get(resource_type, ())
+            if length <= len(name)
+        )
+        for pattern in patterns:
+            if (rules := self._rules.get(pattern)) is not None:
+                yield rules
+
+    def deciding(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+    ) -> AclEntry | None:
+        """Return the entry that denies or allows an operation; None if no entry does, which also
+        denies it.
+
+        `host` is the client's address in the form of `normal_host`.
+        """
+        allowing = None
+        for rules in self._matching(resource_type, name):
+            for who in (principal, ANY_USER):
+                for rule_host, entry in rules.get(who, ()):
+                    if rule_host not in (host, WILDCARD):
+                        continue
+                    if entry.permission is AclPermission.DENY:
+                        if entry.operation in (operation, AclOperation.ALL):
+                            return entry
+                    elif entry.operation in ALLOWED_BY[operation]:
+                        allowing = allowing or entry
+        return allowing
+
+    def allows(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+    ) -> bool:
+        """Return True if an entry allows the operation and none denies it."""
+        entry = self.deciding(principal, host, operation, resource_type, name)
+        return entry is not None and entry.permission is AclPermission.ALLOW
+
+    def allows_any(
+        self, principal: str, host: str, operation: AclOperation, resource_type: AclResource
+    ) -> bool:
+        """Return True if there can be a resource of this type on which the operation is allowed.
+
+        This is Kafka's authorizeByResourceType (KIP-679). A DENY counts only if it covers the whole
+        pattern of an ALLOW. The time grows with the number of entries.
+        """
+        named: dict[tuple[AclPermission, PatternType], set[str]] = {
+            (permission, pattern_type): set()
+            for permission in (AclPermission.ALLOW, AclPermission.DENY)
+            for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+        }
+        for (kind, pattern_type, name), rules in self._rules.items():
+            if kind is not resource_type:
+                continue
+            for who in (principal, ANY_USER):
+                for rule_host, entry in rules.get(who, ()):
+                    is_meant = entry.operation in (operation, AclOperation.ALL)
+                    if is_meant and rule_host in (host, WILDCARD):
+                        named[entry.permission, pattern_type].add(name)
+        denied = named[AclPermission.DENY, PatternType.LITERAL]
+        denied_prefixes = named[AclPermission.DENY, PatternType.PREFIXED]
+        if WILDCARD in denied:
+            return False
+        literals = named[AclPermission.ALLOW, PatternType.LITERAL]
+        if WILDCARD in literals:
+            return True
+        allowed = (literals - denied) | named[AclPermission.ALLOW, PatternType.PREFIXED]
+        return any(not _is_covered(name, denied_prefixes) for name in allowed)
+
+
+def _is_covered(name: str, prefixes: set[str]) -> bool:
+    """Return True if one of the prefixes begins the name, or is the name."""
+    return any(name[:length] in prefixes for length in range(1, len(name) + 1))
+
+
+NO_ACLS = AclTable()

@@ -1,0 +1,127 @@
+"""The rights of one client: what it may do, by the ACLs that are in force.
+
+This module is pure. A client on a listener without a login may do everything (`EVERYTHING`). A
+client that has logged in may do what the ACLs allow to its user, from its address. A super user may
+do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from broker.security.acl_table import NO_ACLS, AclTable, normal_host
+from protocol.security.acl import SUPPORTED_OPERATIONS, USER_PREFIX, AclOperation, AclResource
+
+CACHED_MAX = 10_000
+"""The number of decisions that are kept for one client."""
+
+
+class Rights(Protocol):
+    """The rights of one client."""
+
+    @property
+    def user(self) -> str | None:
+        """The user whose rights these are; None for a client that may do everything without one."""
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        """Return True if the client may do this now."""
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        """Return True if there can be a resource of this type with which the client may do this."""
+
+
+class Unlimited:
+    """The rights of a client on a listener without a login."""
+
+    user = None
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        return True
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        return True
+
+
+EVERYTHING = Unlimited()
+
+
+class NotKnownYet:
+    """The rights of a client that must log in and has not done so."""
+
+    user = ""
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        return False
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        return False
+
+
+NOTHING = NotKnownYet()
+
+
+class UserRights:
+    """The rights of a user that has logged in. Decisions are kept until the ACLs change."""
+
+    def __init__(
+        self,
+        user: str,
+        host: str,
+        table_of: Callable[[], AclTable],
+        super_users: Collection[str],
+    ) -> None:
+        """`table_of` returns the ACLs in force. `super_users` are names without `User:`."""
+        self.user = user
+        self._principal = USER_PREFIX + user
+        self._host = normal_host(host)
+        self._table_of = table_of
+        self._is_super = user in super_users
+        self._table = NO_ACLS
+        self._cached: dict[tuple[AclOperation, AclResource, str | None], bool] = {}
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        if self._is_super:
+            return True
+        key = (operation, resource_type, name)
+        found = self._known(key)
+        if found is None:
+            found = self._cached[key] = self._table.allows(
+                self._principal, self._host, operation, resource_type, name
+            )
+        return found
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        if self._is_super:
+            return True
+        key = (operation, resource_type, None)
+        found = self._known(key)
+        if found is None:
+            found = self._cached[key] = self._table.allows_any(
+                self._principal, self._host, operation, resource_type
+            )
+        return found
+
+    def _known(self, key: tuple[AclOperation, AclResource, str | None]) -> bool | None:
+        table = self._table_of()
+        if table is not self._table or len(self._cached) >= CACHED_MAX:
+            self._table = table
+            self._cached.clear()
+        return self._cached.get(key)
+
+
+_ALL_BITS = {
+    kind: sum(1 << operation for operation in operations)
+    for kind, operations in SUPPORTED_OPERATIONS.items()
+}
+
+
+def operation_bits(rights: Rights, resource_type: AclResource, name: str) -> int:
+    """Return the operations that a client may do with a resource, as Kafka's set of bits."""
+    if rights is EVERYTHING:
+        return _ALL_BITS[resource_type]
+    return sum(
+        1 << operation
+        for operation in SUPPORTED_OPERATIONS[resource_type]
+        if rights.allows(operation, resource_type, name)
+    )

@@ -1,0 +1,41 @@
+"""ACLs for tests, written shortly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.security.acl_table import NO_ACLS, AclTable
+from protocol.security.acl import (
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+)
+from protocol.types import Uuid
+
+
+def entry(
+    operation: AclOperation,
+    name: str = "logs",
+    resource_type: AclResource = AclResource.TOPIC,
+    *,
+    user: str = "shop",
+    host: str = "*",
+    prefixed: bool = False,
+    denies: bool = False,
+) -> AclEntry:
+    """Return one entry; without more words it allows the user `shop` something on a topic."""
+    return AclEntry(
+        resource_type,
+        name,
+        PatternType.PREFIXED if prefixed else PatternType.LITERAL,
+        f"User:{user}",
+        host,
+        operation,
+        AclPermission.DENY if denies else AclPermission.ALLOW,
+    )
+
+
+def table_of(entries: Iterable[AclEntry]) -> AclTable:
+    return NO_ACLS.changed({Uuid(int=number + 1): one for number, one in enumerate(entries)})
