@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from broker.metadata.acl_changes import AclChanges
 from broker.metadata.broker_image import BrokerImage, registered_broker
 from broker.metadata.features import check_level
 from broker.metadata.names import normalised
@@ -22,6 +23,7 @@ from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
     TOPIC_RESOURCE,
     UNFENCED,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -32,6 +34,7 @@ from broker.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -39,6 +42,8 @@ from broker.metadata.records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
+from broker.metadata.records import ImpossibleRecord as ImpossibleRecord
+from broker.security.acl_table import NO_ACLS, AclTable
 from protocol.security.scram import Mechanism, ScramCredential
 from protocol.types import TopicPartition, Uuid
 
@@ -57,10 +62,6 @@ METADATA_TOPIC_ID = Uuid(int=1)
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 """The only partition of the metadata log."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
-
-
-class ImpossibleRecord(Exception):
-    """The error for a record that contradicts earlier records. The image is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class MetadataImage:
     """The level of each feature. A missing feature has level 0."""
     credentials: Mapping[CredentialKey, ScramCredential] = field(default_factory=dict)
     """The credentials of users, by name and mechanism."""
+    acls: AclTable = NO_ACLS
     moving: Mapping[Uuid, tuple[int, ...]] = field(default_factory=dict)
     """The partitions that are being reassigned, by topic id."""
 
@@ -118,7 +120,8 @@ class MetadataDelta:
     """The records between two images, and the differences that they make. `removed`: topics of the
     old image that do not exist any more, by id. `touched`: names of topics whose partitions or
     settings differ in the new image. `changes_nodes`: True if settings of brokers differ.
-    `credentials`: the credentials that were written or removed."""
+    `credentials`: the credentials that were written or removed. `changes_acls`: True if the ACLs
+    differ."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
@@ -126,6 +129,7 @@ class MetadataDelta:
         self.touched: set[str] = set()
         self.changes_nodes = False
         self.credentials: set[CredentialKey] = set()
+        self.changes_acls = False
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
         self._topic_names = dict(base.topic_names)
@@ -134,6 +138,7 @@ class MetadataDelta:
         self._next_producer_id = base.next_producer_id
         self._features = dict(base.features)
         self._credentials = dict(base.credentials)
+        self._acls = AclChanges(base.acls)
         self._moving: dict[Uuid, set[int]] = {}
         """The partitions that are being reassigned, of each topic with a changed partition."""
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
@@ -186,6 +191,9 @@ class MetadataDelta:
                 )
             case RemoveUserScramCredentialRecord():
                 self._set_credential(record, None)
+            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+                self._acls.replay(record)
+                self.changes_acls = True
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image after all replayed records. `end_offset` is the end offset of their
@@ -210,6 +218,7 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
             features=self._features,
             credentials=self._credentials,
+            acls=self._acls.table(),
             moving=moving,
         )
 

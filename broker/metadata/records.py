@@ -218,6 +218,25 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexi
     log_dirs: list[Uuid] = array(uuid_, since=2, tag=2)
 
 
+class AccessControlEntryRecord(Message, api_key=18, versions=(0, 0), flexible=0):
+    """An ACL was created. The numbers are those of `protocol/security/acl`."""
+
+    id: Uuid = uuid_()
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8()
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class RemoveAccessControlEntryRecord(Message, api_key=19, versions=(0, 0), flexible=0):
+    """An ACL was deleted."""
+
+    id: Uuid = uuid_()
+
+
 class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
     """A record without effect. When it is committed, the leader has shown that it can commit."""
 
@@ -243,11 +262,17 @@ MetadataRecord = (
     | FeatureLevelRecord
     | ProducerIdsRecord
     | BrokerRegistrationChangeRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | NoOpRecord
     | RemoveUserScramCredentialRecord
 )
 
 _CLASSES: dict[int, type[Message]] = {cls.api_key: cls for cls in get_args(MetadataRecord)}
+
+
+class ImpossibleRecord(Exception):
+    """The error for a record that contradicts earlier records. The image is unchanged."""
 
 
 class UnknownMetadataRecord(Exception):

@@ -12,6 +12,7 @@ from broker.metadata.broker_image import BrokerImage
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import (
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     BrokerEndpoint,
     ConfigRecord,
     FeatureLevelRecord,
@@ -46,6 +47,17 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             stored_key=one.stored_key,
             server_key=one.server_key,
             iterations=one.iterations,
+        )
+    for acl_id, entry in image.acls.entries.items():
+        yield AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=entry.resource_type,
+            resource_name=entry.resource_name,
+            pattern_type=entry.pattern_type,
+            principal=entry.principal,
+            host=entry.host,
+            operation=entry.operation,
+            permission_type=entry.permission,
         )
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=image.next_producer_id)
@@ -106,6 +118,7 @@ def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
         for key in base.credentials.keys() | image.credentials.keys()
         if base.credentials.get(key) != image.credentials.get(key)
     }
+    delta.changes_acls = base.acls.entries != image.acls.entries
     return delta
 
 

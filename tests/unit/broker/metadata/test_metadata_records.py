@@ -14,6 +14,7 @@ from broker.metadata.records import (
     RECOVERED,
     RECOVERING,
     UNFENCED,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -22,6 +23,7 @@ from broker.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -129,6 +131,27 @@ def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
     )
     removal = RemoveUserScramCredentialRecord(name="shop", mechanism=2)
     assert encode_record(removal).hex(" ") == "01 16 00 05 73 68 6f 70 02 00"
+
+
+def test_an_acl_stands_in_the_log_as_kafka_writes_it() -> None:
+    """Kafka's AccessControlEntryRecord and RemoveAccessControlEntryRecord, version 0."""
+    record = AccessControlEntryRecord(
+        id=Uuid(int=7),
+        resource_type=2,
+        resource_name="logs.",
+        pattern_type=4,
+        principal="User:shop",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    uuid = " ".join(["00"] * 15 + ["07"])
+    assert encode_record(record).hex(" ") == (
+        f"01 12 00 {uuid} 02 06 6c 6f 67 73 2e 04 0a 55 73 65 72 3a 73 68 6f 70 02 2a 03 03 00"
+    )
+    removal = RemoveAccessControlEntryRecord(id=Uuid(int=7))
+    assert encode_record(removal).hex(" ") == f"01 13 00 {uuid} 00"
+    assert decode_record(encode_record(record)) == record
 
 
 def test_a_change_stands_in_the_log_as_kafka_writes_it() -> None:

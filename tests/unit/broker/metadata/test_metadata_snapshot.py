@@ -8,6 +8,7 @@ from broker.metadata.records import (
     BROKER_RESOURCE,
     IN_CONTROLLED_SHUTDOWN,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -17,6 +18,7 @@ from broker.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
@@ -86,7 +88,23 @@ def everything() -> list[MetadataRecord]:
         credential("shop", 2),
         credential("gone", 1),
         RemoveUserScramCredentialRecord(name="gone", mechanism=1),
+        acl(1),
+        acl(2, operation=4),
+        RemoveAccessControlEntryRecord(id=Uuid(int=1)),
     ]
+
+
+def acl(number: int, *, operation: int = 3, permission: int = 3) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=Uuid(int=number),
+        resource_type=2,
+        resource_name="logs.",
+        pattern_type=4,
+        principal="User:shop",
+        host="*",
+        operation=operation,
+        permission_type=permission,
+    )
 
 
 def credential(name: str, mechanism: int, salt: bytes = b"salt") -> UserScramCredentialRecord:
@@ -129,9 +147,42 @@ def test_impossible_credentials(record: MetadataRecord, why: str) -> None:
         MetadataDelta(MetadataImage()).replay(record)
 
 
+def test_the_acls_of_a_delta() -> None:
+    """What is parked is judged again because a delta says so, also after a snapshot."""
+    base = image_of([acl(1), acl(2, operation=4)], 2)
+    removal = RemoveAccessControlEntryRecord(id=Uuid(int=1))
+    delta = MetadataDelta(base).replay_all([removal, acl(3), acl(4, permission=2)])
+    image = delta.image(5)
+    assert delta.changes_acls and between(base, image).changes_acls
+    assert not between(image, image).changes_acls
+    assert list(image.acls.entries) == [Uuid(int=number) for number in (2, 3, 4)]
+    other = MetadataDelta(image).replay_all([credential("shop", 1)])
+    assert not other.changes_acls and other.image(6).acls is image.acls
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (RemoveAccessControlEntryRecord(id=Uuid(int=9)), "there is no ACL"),
+        (acl(1, operation=4), "is there already"),
+        # An entry of two ids would survive the removal of one.
+        (acl(2), "is there already"),
+        (acl(3, operation=99), "99 is not a valid AclOperation"),
+    ],
+)
+def test_impossible_acls(record: MetadataRecord, why: str) -> None:
+    delta = MetadataDelta(image_of([acl(1)], 1))
+    with pytest.raises(ImpossibleRecord, match=why):
+        delta.replay(record)
+    delta.replay_all([RemoveAccessControlEntryRecord(id=Uuid(int=1)), acl(2)])
+    with pytest.raises(ImpossibleRecord, match="is there already"):
+        delta.replay(acl(3))
+
+
 def test_every_field_of_an_image_comes_back() -> None:
     image = image_of(everything(), 60)
     assert image.features and image.configs and len(image.credentials) == 2
+    assert list(image.acls.entries) == [Uuid(int=2)]
     assert image.next_producer_id == 4_000
     assert image.brokers[3].is_stopping and image.brokers[3].is_fenced
     assert comes_back(image)
