@@ -181,6 +181,7 @@ class ClassicGroup(Rebalancing):
             joining.protocols,
             join_token=joining.token,
             is_new=True,
+            rights=joining.rights,
         )
         self.roster.add(member)
         self.expect_life(member, NEW_MEMBER_TIMEOUT_MS, moment)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.coordinators.group_terms import JoinedMember, JoinRequest, Protocols
+from broker.security.rights import EVERYTHING, Rights
 from broker.timers import Timer
 
 
@@ -40,6 +41,9 @@ class Member:
     deadline_ms: int = 0
     """The time at which the member's session ends, unless the member sends a request before."""
     timer: Timer[Any] | None = field(default=None, repr=False)
+    rights: Rights = EVERYTHING
+    """What the member may do. The log does not have it, so a restored member has no limit until its
+    next JoinGroup. Its requests are checked by the rights of their connection in any case."""
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol; empty if the member does not support the
@@ -131,6 +135,7 @@ class Roster:
         )
         member.client_id = joining.client_id
         member.client_host = joining.client_host
+        member.rights = joining.rights
 
     def change(
         self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_ms: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.coordinators.outcome import CoordinatorRecord
+from broker.security.rights import EVERYTHING, Rights
 from protocol.errors import ErrorCode
 
 NO_MEMBER = ""
@@ -70,6 +71,8 @@ class JoinRequest:
     may_skip_assignment: bool = False
     """True if a static leader that rejoins can be told not to assign partitions (KIP-814, from
     version 9 on)."""
+    rights: Rights = EVERYTHING
+    """What the client may do, as long as it is a member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from broker.coordinators.group_terms import (
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
+from protocol.security.acl import AclOperation, AclResource
 from protocol.wire.primitives import STRING_BYTES_MAX
 
 STOPPED_MS_MIN = 2_000
@@ -147,6 +148,14 @@ class MemberGroups:
         error = group.leave(member_id, group_instance_id, moment)
         self._tidy(group)
         return error
+
+    def rights_changed(self, moment: Moment) -> None:
+        """Remove the members that may not be in their group any more."""
+        for group in list(self.groups.values()):
+            for member in list(group.roster):
+                if not member.rights.allows(AclOperation.READ, AclResource.GROUP, group.group_id):
+                    group.leave(member.member_id, member.group_instance_id, moment)
+            self._tidy(group)
 
     def ring(self, moment: Moment) -> None:
         """Handle all deadlines that have passed.

@@ -64,12 +64,14 @@ class CachedPartition:
 
 
 class FetchSession:
-    """The partitions of one consumer, in the order in which they are served."""
+    """The partitions of one consumer, in the order in which they are served. `owner` is the user
+    that opened the session; None without a login."""
 
-    __slots__ = ("last_used_ms", "next_epoch", "partitions", "session_id")
+    __slots__ = ("last_used_ms", "next_epoch", "owner", "partitions", "session_id")
 
-    def __init__(self, session_id: int, now_ms: int) -> None:
+    def __init__(self, session_id: int, now_ms: int, owner: str | None = None) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.next_epoch = 1
         self.last_used_ms = now_ms
         self.partitions: dict[Key, CachedPartition] = {}
@@ -111,16 +113,21 @@ class FetchSessions:
         topics: Iterable[FetchTopic],
         forgotten: Iterable[ForgottenTopic],
         now_ms: int,
+        owner: str | None = None,
     ) -> FetchSession | None:
         """Return the session of an incremental request; None for a full request.
 
         A full request closes the session that it names. Raises ApiError for an unknown session and
-        for an epoch out of order. The client then sends a full request.
+        for an epoch out of order. The client then sends a full request. A session of another user
+        is unknown.
         """
-        if session_epoch in (FULL_EPOCH, FINAL_EPOCH):
-            self.close(session_id)
-            return None
         session = self._sessions.get(session_id)
+        if session is not None and session.owner != owner:
+            session = None
+        if session_epoch in (FULL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                self.close(session_id)
+            return None
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session_epoch != session.next_epoch:
@@ -167,9 +174,10 @@ class FetchSessions:
         topics: Iterable[FetchTopic],
         answers: Iterable[tuple[str, PartitionData]],
         now_ms: int,
+        owner: str | None = None,
     ) -> int:
         """Create a session for a full request. Return its id, or 0 if there is no room."""
-        session = FetchSession(NO_SESSION, now_ms)
+        session = FetchSession(NO_SESSION, now_ms, owner)
         for topic, asked in _each(topics):
             session.partitions[topic, asked.partition] = CachedPartition(topic, asked)
         count = len(session.partitions)

@@ -223,6 +223,13 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 shard.members.ring(self.moment())
                 self.perform(loaded)
 
+    def rights_changed(self) -> None:
+        """Remove the members that may not be in their group any more, because the ACLs have
+        changed."""
+        for loaded, shard in self.loaded():
+            shard.members.rights_changed(self.moment())
+            self.perform(loaded)
+
     # Delete offsets and groups.
 
     def expire(self, now_ms: int) -> None:
