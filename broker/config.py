@@ -151,6 +151,11 @@ class BrokerConfig(BrokerKeys):
         return config
 
     @property
+    def super_user_names(self) -> frozenset[str]:
+        """The names of the users that may do everything, without `User:`."""
+        return frozenset(one.removeprefix("User:") for one in self.super_users.split(";") if one)
+
+    @property
     def configured_ids(self) -> tuple[int, ...]:
         """The ids of all configured brokers, in ascending order."""
         return tuple(sorted({*self.voters, self.node_id}))

@@ -138,6 +138,12 @@ class BrokerKeys(LimitKeys):
         "producer.id.expiration.ms", ConfigType.INT, 86_400_000, "ms", low=1,
         why="how long an unused producer is remembered, so that its retry is recognised",
     )  # fmt: skip
+    super_users: str = setting(
+        "super.users", ConfigType.STRING, "",
+        why="users that may do everything on a listener with a login, whatever the ACLs say",
+        pattern=r"(User:[A-Za-z0-9._-]{1,64}(;User:[A-Za-z0-9._-]{1,64})*)?",
+        form="User:NAME;User:NAME;…, or nothing",
+    )  # fmt: skip
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", ConfigType.INT, 10_000, "ms",
         low=1,

@@ -1,7 +1,8 @@
 """Packs requests and their answers into envelopes (KIP-590), in which one broker forwards them.
 
 This module is pure. A request is forwarded in its latest version, whatever version the client uses.
-The envelope has the client's address, because the active controller applies the client's limits.
+The envelope has the client's address, because the active controller applies the client's limits,
+and the user, because the controller decides what the user may do.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from struct import Struct
 from types import MappingProxyType
 from typing import Any
 
@@ -20,9 +22,14 @@ from protocol.messages.headers import (
     encode_request,
     encode_response,
 )
-from protocol.messages.membership import EnvelopeRequest, EnvelopeResponse
+from protocol.messages.membership import DefaultPrincipal, EnvelopeRequest, EnvelopeResponse
 from protocol.wire.frame import SIZE_BYTES
 from protocol.wire.schema import Message
+
+USER = "User"
+"""The type of every principal here."""
+
+_VERSION = Struct(">h")
 
 FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
     {
@@ -41,6 +48,8 @@ FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.ADD_RAFT_VOTER,
             ApiKey.REMOVE_RAFT_VOTER,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            ApiKey.CREATE_ACLS,
+            ApiKey.DELETE_ACLS,
         )
     }
 )
@@ -49,26 +58,29 @@ FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class OpenedEnvelope:
-    """The request in an envelope. `host` is the client's address; None for a broker's own
-    request."""
+    """The request in an envelope. `host` is the client's address; None for a broker's own request.
+    `user` is the user whose rights count; None if the client may do everything."""
 
     key: ApiKey
     version: int
     correlation_id: int
     order: Any
     host: str | None
+    user: str | None = None
 
 
-def packed(order: Message, host: str | None) -> EnvelopeRequest:
-    """Return the envelope that forwards a request.
-
-    `host` is the client's address; None for this broker's own request.
-    """
+def packed(order: Message, host: str | None, user: str | None = None) -> EnvelopeRequest:
+    """Return the envelope that forwards a request. `host` and `user` are as in
+    `OpenedEnvelope`."""
     version = ApiKey(order.api_key).valid_versions[-1]
     frame = encode_request(order, version, 0, None)
     # The envelope has a field for the size of its content, so leave out the size in front of the
     # frame.
-    return EnvelopeRequest(request_data=frame[SIZE_BYTES:], client_host_address=_address(host))
+    return EnvelopeRequest(
+        request_data=frame[SIZE_BYTES:],
+        request_principal=None if user is None else _principal(user),
+        client_host_address=_address(host),
+    )
 
 
 def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
@@ -86,10 +98,11 @@ def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
                 ErrorCode.INVALID_REQUEST, f"API key {header.request_api_key} is not forwarded"
             )
         order, _ = request_class(key).decode(bytes(envelope.request_data), version, position)
+        user = _user(envelope.request_principal)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     host = _host(envelope.client_host_address)
-    return OpenedEnvelope(key, version, header.correlation_id, order, host)
+    return OpenedEnvelope(key, version, header.correlation_id, order, host, user)
 
 
 def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
@@ -108,6 +121,23 @@ def opened_answer(envelope: EnvelopeResponse, order: Message) -> Any:
     _, position = decode_response_header(frame, key, version)
     response, _ = response_class(key).decode(frame, version, position)
     return response
+
+
+def _principal(user: str) -> bytes:
+    return _VERSION.pack(0) + DefaultPrincipal(type=USER, name=user).encode(0)
+
+
+def _user(principal: bytes | None) -> str | None:
+    """Return the user of an envelope. Raises WireError if it cannot be read."""
+    if principal is None:
+        return None
+    data = bytes(principal)
+    if data[: _VERSION.size] != _VERSION.pack(0):
+        raise WireError("the principal of the envelope has an unknown version")
+    found, _ = DefaultPrincipal.decode(data, 0, _VERSION.size)
+    if found.type != USER:
+        raise WireError(f"found a principal of type {found.type!r}, expected {USER}")
+    return found.name
 
 
 def _address(host: str | None) -> bytes:

@@ -91,14 +91,16 @@ class Metadata:
         reply: Callable[[Any], None],
         refused: Callable[[ApiError], None],
         host: str | None = None,
+        user: str | None = None,
     ) -> None:
         """Submit an order to the active controller, on this node or on another node.
 
         Calls `reply` when the decision is committed and in force. Calls `refused` if the decision
         cannot be written or too many orders wait. Both can be called before this method returns.
-        `host` is the client that sent the order; None for the node itself.
+        `host` is the client that sent the order; None for the node itself. `user` is the user whose
+        rights count; None if everything is allowed.
         """
-        self._orders.submit(order, OrderWaiter(reply, refused, host))
+        self._orders.submit(order, OrderWaiter(reply, refused, host, user))
 
     def decide(
         self,
@@ -106,10 +108,11 @@ class Metadata:
         reply: Callable[[Any], None],
         refused: Callable[[ApiError], None],
         host: str | None = None,
+        user: str | None = None,
     ) -> None:
         """Submit an order as `submit` does, but refuse it with NOT_CONTROLLER unless this node is
         the active controller."""
-        self.controller.submit(order, OrderWaiter(reply, refused, host))
+        self.controller.submit(order, OrderWaiter(reply, refused, host, user))
 
     def submit_now(self, order: Order) -> Any:
         """Decide an order before the node serves requests, and return the reply.

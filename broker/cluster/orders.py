@@ -1,9 +1,9 @@
 """Sends orders for the metadata to the active controller, on this broker or on another broker.
 
 Clients send their orders to any broker. A broker that is not the active controller forwards them in
-an Envelope (KIP-590). The envelope has the client's address, because the controller applies the
-client's limits. The broker's own requests take the same path. If there is no active controller, or
-the asked broker is not the controller, the order waits and is retried.
+an Envelope (KIP-590). The envelope has the client's address and user, because the controller
+applies the client's limits and rights. The broker's own requests take the same path. If there is no
+active controller, or the asked broker is not the controller, the order waits and is retried.
 
 If the controller dies or is deposed before it answers, the broker does not know whether the order
 was carried out. The next controller has replayed all orders that were carried out, so it gets the
@@ -166,7 +166,7 @@ class OrderForwarder:
         elif isinstance(one.message, AllocateProducerIdsRequest):
             self._ask(leader_id, LinkKind.CONTROL, one.message, one, self._answered)
         else:
-            envelope = packed(one.message, one.waiter.host)
+            envelope = packed(one.message, one.waiter.host, one.waiter.user)
             self._ask(leader_id, LinkKind.ORDERS, envelope, one, self._opened)
 
     def _decide_here(self, one: _PendingOrder) -> None:
@@ -181,7 +181,8 @@ class OrderForwarder:
             else:
                 self._refuse(one, error)
 
-        self._controller.submit(one.order, OrderWaiter(reply, refused, one.waiter.host))
+        waiter = OrderWaiter(reply, refused, one.waiter.host, one.waiter.user)
+        self._controller.submit(one.order, waiter)
 
     def _ask(
         self,

@@ -65,6 +65,8 @@ class OrderWaiter:
     refused: Callable[[ApiError], None]
     host: str | None = None
     """The client's host; None if the broker itself made the request."""
+    user: str | None = None
+    """The user whose rights count; None if the client may do everything."""
 
 
 def patience_ms(
@@ -162,7 +164,9 @@ class ActiveController:
             )
             return None
         try:
-            outcome = self._controller.handle(order, self._base(end_offset), now_ms)
+            outcome = self._controller.handle(
+                order, self._base(end_offset), now_ms, waiter.host, waiter.user
+            )
         except ApiError as error:
             waiter.refused(error)
             return None

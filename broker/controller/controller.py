@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from broker.config import BrokerConfig
+from broker.controller.acls import create_acls, delete_acls
 from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.credentials import alter_credentials
@@ -23,12 +24,15 @@ from broker.controller.outcome import (
     ControllerDecision,
     CreateOwnTopic,
 )
+from broker.controller.permits import decide_permitted
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.reassign import alter_reassignments, complete_reassignments
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
 from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
+from broker.security.rights import UserRights
+from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
@@ -72,6 +76,8 @@ ControllerInput = (
     | UnregisterBrokerRequest
     | UpdateFeaturesRequest
     | AlterUserScramCredentialsRequest
+    | CreateAclsRequest
+    | DeleteAclsRequest
     | AllocateProducerIds
 )
 
@@ -91,9 +97,25 @@ class Controller:
         self._random = random
 
     def handle(
-        self, order: ControllerInput, image: MetadataImage, now_ms: int
+        self,
+        order: ControllerInput,
+        image: MetadataImage,
+        now_ms: int,
+        host: str | None = None,
+        user: str | None = None,
     ) -> ControllerDecision[Any]:
-        """Decide one controller request against the image that includes all earlier decisions."""
+        """Decide one controller request against the image that includes all earlier decisions.
+
+        The rights of a user are those in this image, so a right that an earlier decision took away
+        does not count any more. Without a user everything is allowed. Raises ApiError if the whole
+        request is refused.
+        """
+        if user is None:
+            return self._decide(order, image)
+        rights = UserRights(user, host or "", lambda: image.acls, self.config.super_user_names)
+        return decide_permitted(order, image, rights, lambda left: self._decide(left, image))
+
+    def _decide(self, order: ControllerInput, image: MetadataImage) -> ControllerDecision[Any]:
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
         match order:
@@ -119,6 +141,10 @@ class Controller:
                 return update_features(order, image)
             case AlterUserScramCredentialsRequest():
                 return alter_credentials(order, image)
+            case CreateAclsRequest():
+                return create_acls(order, image, self._new_acl_id)
+            case DeleteAclsRequest():
+                return delete_acls(order, image)
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 
@@ -143,6 +169,9 @@ class Controller:
 
     def _new_topic_id(self) -> Uuid:
         while True:
-            topic_id = random_uuid(self._random.randbytes(16))
+            topic_id = self._new_acl_id()
             if topic_id not in RESERVED_IDS:
                 return topic_id
+
+    def _new_acl_id(self) -> Uuid:
+        return random_uuid(self._random.randbytes(16))

@@ -26,6 +26,7 @@ from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.headers import decode_request_header
 from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.security.acl import AclOperation, AclResource
 from protocol.types import TopicPartition
 
 EARLY_AFTER_MS = 5
@@ -146,6 +147,7 @@ class Fetches:
                 request.topics,
                 request.forgotten_topics_data,
                 now_ms,
+                call.session.rights.user,
             )
         except ApiError as error:
             return FetchResponse(error_code=error.code)
@@ -206,6 +208,16 @@ class Fetches:
         self._parked.pop(parked, None)
         if parked.entry is not None:
             self._purgatory.withdraw(parked.entry)
+
+    def rights_changed(self) -> None:
+        """Answer the fetches of clients that may no longer read one of the partitions."""
+        for parked in list(self._parked):
+            may = parked.call.may
+            if not all(
+                may(AclOperation.READ, AclResource.TOPIC, one.topic) for one in parked.partitions
+            ):
+                self.forget(parked)
+                self._complete(parked, self._read(parked))
 
     def complete_all(self) -> None:
         """Answer every fetch with the available data, because the broker stops."""

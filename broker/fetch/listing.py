@@ -29,6 +29,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -111,6 +112,8 @@ class Listing:
         self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         version = self.call.version
+        if not self.call.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._replicas.find_readable(
             topic, asked.partition_index, asked.current_leader_epoch
         )

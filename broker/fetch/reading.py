@@ -34,6 +34,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.wire.records import iterate_batches
 
 logger = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class FetchReading:
         partition = self._ports.replicas.get(cached.topic, asked.partition)
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
             return False
+        if not self._call.may(AclOperation.READ, AclResource.TOPIC, cached.topic):
+            return False
         if not self._may_read:
             # Read the partition, because the answer must contain the error.
             return False
@@ -148,7 +151,7 @@ class FetchReading:
                 session.told(name, part)
         elif self.request.session_epoch == FULL_EPOCH:
             self.response.session_id = self._ports.sessions.create(
-                self.request.topics, answers, now_ms
+                self.request.topics, answers, now_ms, self._call.session.rights.user
             )
         return self.response
 
@@ -176,6 +179,8 @@ class FetchReading:
         try:
             if self.request.replica_id >= 0 and self._call.listener_name != BROKER_LISTENER:
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            if not self._call.may(AclOperation.READ, AclResource.TOPIC, topic):
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             partition = self._ports.replicas.find(
                 topic, asked.partition, asked.current_leader_epoch
             )

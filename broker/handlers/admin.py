@@ -87,7 +87,7 @@ class TopicHandlers:
             request,
             lambda response: call.answer(adapt(response)),
             lambda error: call.answer(refused(error)),
-            call.session.peer_host,
+            *call.asker,
         )
 
     def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> None:
@@ -110,5 +110,5 @@ class TopicHandlers:
             order,
             call.answer,
             lambda error: call.answer(refused(error)),
-            call.session.peer_host,
+            *call.asker,
         )

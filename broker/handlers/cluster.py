@@ -1,29 +1,16 @@
-"""Handles ApiVersions, Metadata, FindCoordinator and DescribeCluster, a client's first requests."""
+"""Handles ApiVersions, FindCoordinator and DescribeCluster, which clients send first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import partial
 
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
-from broker.controller.outcome import CreateOwnTopic
+from broker.handlers.internal_topics import with_topic
 from broker.handlers.lost_leaders import LostLeaders
-from broker.handlers.reachable import (
-    brokers_on,
-    controller_on,
-    leader_refusal,
-    offline_replicas,
-)
-from broker.handlers.transactions import with_topic
-from broker.metadata.image import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    MetadataImage,
-    TopicImage,
-)
-from broker.metadata.names import check_topic_name
+from broker.handlers.reachable import brokers_on, controller_on
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.security.rights import operation_bits
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from broker.shards.transactions import TxnCoordinator
@@ -40,29 +27,15 @@ from protocol.messages.cluster import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from protocol.types import NO_NODE, ZERO_UUID
+from protocol.security.acl import CLUSTER_NAME, AclOperation, AclResource
+from protocol.types import NO_NODE
 
 SOFTWARE_SINCE = 3
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
 BATCHED_SINCE = 4
-TOPIC_IDS_SINCE = 12
-LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
-
-# Without an authorizer every operation is allowed. The value is the set of Kafka's operations as
-# bits.
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
@@ -73,7 +46,7 @@ _API_KEYS = [
 
 
 class ClusterHandlers:
-    """Answers requests for the cluster's brokers and topics, and for the coordinators of groups and
+    """Answers requests for the cluster's brokers, and for the coordinators of groups and
     transactions."""
 
     def __init__(
@@ -102,102 +75,6 @@ class ClusterHandlers:
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return ApiVersionsResponse(api_keys=_API_KEYS)
 
-    def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-        """Return brokers and topics.
-
-        A missing topic is created first if the settings and the request allow this.
-        """
-        if call.version < TOPIC_IDS_SINCE and any(
-            topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
-        ):
-            return _refuse_ids(request)
-        missing = self._missing_topics(call, request)
-        if not missing:
-            return self._once_leaders_are_known(call, request)
-        refusals: dict[str, ErrorCode] = {}
-        waiting = len(missing)
-
-        def finished(name: str, code: ErrorCode) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if code is not ErrorCode.NONE:
-                refusals[name] = code
-            if not waiting:
-                call.answer(self._answer(call, request, refusals))
-
-        def not_written(name: str, _: ApiError) -> None:
-            finished(name, ErrorCode.LEADER_NOT_AVAILABLE)
-
-        for name in missing:
-            self._metadata.submit(
-                CreateOwnTopic(name),
-                partial(finished, name),
-                partial(not_written, name),
-                call.session.peer_host,
-            )
-        return None
-
-    def _once_leaders_are_known(
-        self, call: Call, request: MetadataRequest
-    ) -> MetadataResponse | None:
-        """Return the answer, or None if it waits for the successor of a leader that was lost."""
-
-        def leaders() -> Iterator[int]:
-            image = self._metadata.image
-            asked = [_find(image, one) for one in request.topics or []]
-            for topic in image.topics.values() if _wants_all(call, request) else asked:
-                if topic is not None:
-                    yield from (partition.leader for partition in topic.partitions)
-
-        def answer() -> None:
-            call.answer(self._answer(call, request, {}))
-
-        if self._lost_leaders.hold(leaders, answer):
-            return None
-        return self._answer(call, request, {})
-
-    def _missing_topics(self, call: Call, request: MetadataRequest) -> list[str]:
-        if not request.topics or not self._settings.config.auto_create_topics_enable:
-            return []
-        if not request.allow_auto_topic_creation:
-            return []
-        image = self._metadata.image
-        names = {
-            topic.name
-            for topic in request.topics
-            if topic.name is not None
-            and topic.topic_id == ZERO_UUID
-            and topic.name not in image.topics
-        }
-        return sorted(names)[: self._settings.config.max_auto_created_topics]
-
-    def _answer(
-        self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
-    ) -> MetadataResponse:
-        image = self._metadata.image
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
-        if _wants_all(call, request):
-            topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
-        else:
-            # Answer each topic once, because a small request must not get a huge answer.
-            asked = {(one.name, one.topic_id): one for one in request.topics or []}
-            topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
-        response = MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-                for node_id, host, port, rack in brokers_on(image, call.listener_name)
-            ],
-            cluster_id=self._settings.config.cluster_id,
-            controller_id=self._controller_id(call),
-            topics=topics,
-        )
-        if operations is not None:
-            for topic in topics:
-                topic.topic_authorized_operations = operations
-        if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return response
-
     def find_coordinator(
         self, call: Call, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | None:
@@ -208,19 +85,28 @@ class ClusterHandlers:
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
         shards: GroupCoordinator | TxnCoordinator
         if request.key_type == GROUP_KEY:
-            topic, shards = OFFSETS_TOPIC, self._groups
+            topic, shards, kind = OFFSETS_TOPIC, self._groups, AclResource.GROUP
         elif request.key_type == TRANSACTION_KEY:
             topic, shards = TRANSACTIONS_TOPIC, self._transactions
+            kind = AclResource.TRANSACTIONAL_ID
         else:
             reason = f"key type {request.key_type} is not known"
             refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
             return _coordinators(call, refused)
 
+        denied = {key for key in keys if not call.may(AclOperation.DESCRIBE, kind, key)}
+        if denied and len(denied) == len(set(keys)):
+            return _coordinators(call, [_denied(key, kind) for key in keys])
+
         def coordinators() -> list[int]:
-            return [shards.coordinator_id(key) for key in keys]
+            return [shards.coordinator_id(key) for key in keys if key not in denied]
 
         def answer() -> None:
-            call.answer(_coordinators(call, [self._coordinator(call, key, shards) for key in keys]))
+            found = [
+                _denied(key, kind) if key in denied else self._coordinator(call, key, shards)
+                for key in keys
+            ]
+            call.answer(_coordinators(call, found))
 
         def answer_once_known() -> None:
             if not self._lost_leaders.hold(coordinators, answer):
@@ -257,14 +143,6 @@ class ClusterHandlers:
             "the coordinator has no address on this listener",
         )
 
-    def _controller_id(self, call: Call) -> int:
-        return controller_on(
-            self._metadata.image,
-            call.listener_name,
-            self._metadata.quorum.leader_id,
-            self._settings.config.node_id,
-        )
-
     def describe_cluster(
         self, call: Call, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
@@ -279,7 +157,7 @@ class ClusterHandlers:
             )
         response = DescribeClusterResponse(
             cluster_id=self._settings.config.cluster_id,
-            controller_id=self._controller_id(call),
+            controller_id=controller_for(call, self._metadata, self._settings),
             brokers=[
                 DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
                 for node_id, host, port, rack in brokers_on(
@@ -288,84 +166,29 @@ class ClusterHandlers:
             ],
         )
         if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = cluster_operations(call)
         return response
 
 
-def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
-    """Refuse topic ids: versions 10 and 11 have the field, but no request may use it."""
-    return MetadataResponse(
-        topics=[
-            MetadataResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST,
-                name=topic.name or "",
-                topic_id=topic.topic_id,
-            )
-            for topic in request.topics or []
-        ]
+def cluster_operations(call: Call) -> int:
+    """Return the operations that the client may do with the cluster; 0 if it may not see them."""
+    if not call.may_with_cluster(AclOperation.DESCRIBE):
+        return 0
+    return operation_bits(call.session.rights, AclResource.CLUSTER, CLUSTER_NAME)
+
+
+def controller_for(call: Call, metadata: Metadata, settings: InForce) -> int:
+    """Return the id of the controller for a client of this listener."""
+    return controller_on(
+        metadata.image, call.listener_name, metadata.quorum.leader_id, settings.config.node_id
     )
 
 
-def _wants_all(call: Call, request: MetadataRequest) -> bool:
-    """Return True if the request names no topics, so that all are described."""
-    return request.topics is None or (call.version == 0 and not request.topics)
-
-
-def _find(image: MetadataImage, asked: MetadataRequestTopic) -> TopicImage | None:
-    """Return a topic by id if the request has one, otherwise by name; None if it is unknown."""
-    if asked.topic_id != ZERO_UUID:
-        return image.topic_by_id(asked.topic_id)
-    return image.topics.get(asked.name or "")
-
-
-def _asked_topic(
-    image: MetadataImage,
-    call: Call,
-    asked: MetadataRequestTopic,
-    refusals: dict[str, ErrorCode],
-) -> MetadataResponseTopic:
-    """Return one topic by name, or by id from version 12 on."""
-    found = _find(image, asked)
-    if found is not None:
-        return _describe_topic(found, image, call)
-    if asked.topic_id != ZERO_UUID:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id
-        )
-    code = refusals.get(asked.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    try:
-        check_topic_name(asked.name)
-    except ApiError as error:
-        code = error.code
-    if code is ErrorCode.POLICY_VIOLATION:
-        # The answer of this version does not have this error code, and no such topic exists.
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=code, name=asked.name or "")
-
-
-def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> MetadataResponseTopic:
-    described = MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-    )
-    for index, partition in enumerate(topic.partitions):
-        code = leader_refusal(image, call.listener_name, partition.leader)
-        if code is ErrorCode.LISTENER_NOT_FOUND and call.version < LISTENERS_SINCE:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        described.partitions.append(
-            MetadataResponsePartition(
-                error_code=code,
-                partition_index=index,
-                leader_id=NO_NODE if code else partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.in_sync_replicas),
-                offline_replicas=offline_replicas(image, call.listener_name, partition),
-            )
-        )
-    return described
+def _denied(key: str, kind: AclResource) -> Coordinator:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if kind is AclResource.TRANSACTIONAL_ID:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return _no_coordinator(key, code, code.description)
 
 
 def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
+from broker.controller.permits import config_refusal
 from broker.handlers.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
+from broker.handlers.rights import order_code
 from broker.metadata.configs import describe_configs as describe
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
@@ -21,12 +23,15 @@ from protocol.messages.configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from protocol.security.acl import AclOperation
 
 
 class ConfigHandlers:
@@ -40,6 +45,23 @@ class ConfigHandlers:
         self, call: Call, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
         """Handle DescribeConfigs from the image."""
+        rights = call.session.rights
+        refused = [
+            _refused(one, code)
+            for one in request.resources
+            if (
+                code := config_refusal(
+                    rights, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name
+                )
+            )
+        ]
+        if refused:
+            denied = {(one.resource_type, one.resource_name) for one in refused}
+            request.resources = [
+                one
+                for one in request.resources
+                if (one.resource_type, one.resource_name) not in denied
+            ]
         response = describe(request, self._metadata.image, self._settings.config)
         loggers = {
             one.resource_name: one
@@ -53,6 +75,7 @@ class ConfigHandlers:
                 else one
                 for one in response.results
             ]
+        response.results.extend(refused)
         return response
 
     def alter_configs(self, call: Call, request: AlterConfigsRequest) -> None:
@@ -61,7 +84,7 @@ class ConfigHandlers:
         def refused(error: ApiError) -> None:
             call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
 
-        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
+        self._metadata.submit(request, call.answer, refused, *call.asker)
 
     def incremental_alter_configs(
         self, call: Call, request: IncrementalAlterConfigsRequest
@@ -69,9 +92,13 @@ class ConfigHandlers:
         """Handle IncrementalAlterConfigs. The answer is sent when the new settings apply."""
         loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
         others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
-        altered = alter_loggers(
-            loggers, self._settings.config.node_id, validate_only=request.validate_only
-        )
+        if call.may_with_cluster(AclOperation.ALTER_CONFIGS):
+            altered = alter_loggers(
+                loggers, self._settings.config.node_id, validate_only=request.validate_only
+            )
+        else:
+            denied = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            altered = _not_written(loggers, denied)
 
         def answer(responses: list[AlterConfigsResourceResponse]) -> None:
             parts = {True: iter(altered), False: iter(responses)}
@@ -92,7 +119,7 @@ class ConfigHandlers:
         order = IncrementalAlterConfigsRequest(
             resources=others, validate_only=request.validate_only
         )
-        self._metadata.submit(order, done, refused, call.session.peer_host)
+        self._metadata.submit(order, done, refused, *call.asker)
 
     def list_config_resources(
         self, call: Call, request: ListConfigResourcesRequest
@@ -101,16 +128,26 @@ class ConfigHandlers:
 
         Version 0 lists subscriptions to client metrics, and this broker has none.
         """
+        call.need_of_cluster(AclOperation.DESCRIBE_CONFIGS)
         return ListConfigResourcesResponse()
+
+
+def _refused(resource: DescribeConfigsResource, code: ErrorCode) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=code.description,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """Return REQUEST_TIMED_OUT for each resource. Every tool knows this error and retries."""
+    """Return an error for each resource."""
     return [
         AlterConfigsResourceResponse(
-            error_code=ErrorCode.REQUEST_TIMED_OUT,
+            error_code=order_code(error),
             error_message=error.message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,

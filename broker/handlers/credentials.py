@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.cluster.metadata import Metadata
-from broker.handlers.admin import TIMED_OUT
+from broker.handlers.rights import order_code
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.scram import (
@@ -17,6 +17,7 @@ from protocol.messages.scram import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from protocol.security.acl import AclOperation
 from protocol.security.scram import Mechanism
 
 
@@ -30,6 +31,7 @@ class CredentialHandlers:
         self, call: Call, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
         """Return the mechanisms and iterations of users. Their keys are never shown."""
+        call.need_of_cluster(AclOperation.DESCRIBE)
         found: dict[str, list[tuple[Mechanism, int]]] = {}
         for (name, mechanism), one in self._metadata.image.credentials.items():
             found.setdefault(name, []).append((mechanism, one.iterations))
@@ -61,11 +63,13 @@ class CredentialHandlers:
                 AlterUserScramCredentialsResponse(
                     results=[
                         AlterUserScramCredentialsResult(
-                            user=name, error_code=TIMED_OUT, error_message=error.message
+                            user=name,
+                            error_code=order_code(error),
+                            error_message=error.message,
                         )
                         for name in names
                     ]
                 )
             )
 
-        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
+        self._metadata.submit(request, call.answer, refused, *call.asker)

@@ -9,7 +9,9 @@ from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.outcome import ShardOutcome
+from broker.handlers.rights import readable_only, refuse_unreadable
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.security.rights import operation_bits
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -26,8 +28,7 @@ from protocol.messages.group import (
     ListGroupsResponse,
 )
 from protocol.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse
-
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8))
+from protocol.security.acl import AclOperation, AclResource
 
 Done = Callable[[int, ErrorCode], None]
 """A callback for the result of deleting one group: its index in the request, and the error code."""
@@ -41,12 +42,13 @@ class GroupAdminHandlers:
         self._metadata = metadata
 
     def list_groups(self, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Return every group of this broker.
+        """Return every group of this broker that the client may see.
 
         The whole request is refused while a shard is loading.
         """
         if self._groups.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        sees_all = call.may_with_cluster(AclOperation.DESCRIBE)
         return ListGroupsResponse(
             error_code=ErrorCode.NONE,
             groups=[
@@ -55,6 +57,7 @@ class GroupAdminHandlers:
                 )
                 for shard in self._groups.shards()
                 for one in shard.listed(request.states_filter)
+                if sees_all or call.may(AclOperation.DESCRIBE, AclResource.GROUP, one.group_id)
             ],
         )
 
@@ -67,12 +70,16 @@ class GroupAdminHandlers:
         groups = []
         for group_id in dict.fromkeys(request.groups):
             try:
+                if not call.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+                    raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 described = self._described(group_id)
             except ApiError as error:
                 described = DescribedGroup(group_id=group_id, error_code=error.code)
             else:
                 if request.include_authorized_operations:
-                    described.authorized_operations = GROUP_OPERATIONS
+                    described.authorized_operations = operation_bits(
+                        call.session.rights, AclResource.GROUP, group_id
+                    )
             groups.append(described)
         return DescribeGroupsResponse(groups=groups)
 
@@ -110,7 +117,10 @@ class GroupAdminHandlers:
         if not results:
             call.answer(DeleteGroupsResponse())
         for index, result in enumerate(results):
-            self._delete_group(index, result.group_id, done)
+            if call.may(AclOperation.DELETE, AclResource.GROUP, result.group_id):
+                self._delete_group(index, result.group_id, done)
+            else:
+                done(index, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
     def _delete_group(self, index: int, group_id: str, done: Done) -> None:
         groups = self._groups
@@ -130,8 +140,13 @@ class GroupAdminHandlers:
     def offset_delete(self, call: Call, request: OffsetDeleteRequest) -> None:
         """Handle OffsetDelete. The answer is sent when the deletion is durable."""
         groups = self._groups
+        if not call.may(AclOperation.DELETE, AclResource.GROUP, request.group_id):
+            raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         loaded = groups.find(request.group_id)
-        outcome = groups.shard(request.group_id).delete_offsets(request, groups.topic_with)
+        outcome = groups.shard(request.group_id).delete_offsets(
+            request, readable_only(call, groups.topic_with)
+        )
+        refuse_unreadable(call, outcome.reply.topics)
         groups.submit_tombstones(
             loaded,
             outcome,

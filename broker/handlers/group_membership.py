@@ -8,6 +8,7 @@ in Kafka. Heartbeats of other members use other connections.
 from __future__ import annotations
 
 from broker.coordinators.group_terms import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from broker.handlers.rights import may_use_group
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -45,9 +46,13 @@ class MembershipHandlers:
         """
 
         def answer(joined: JoinAnswer) -> None:
+            if not may_use_group(call, request.group_id):
+                # The right can have ended while the request waited.
+                joined = JoinAnswer(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
             call.answer(_join_response(call.version, joined))
 
         try:
+            _refuse_stranger(call, request.group_id)
             loaded = self._groups.find(request.group_id)
         except ApiError as error:
             answer(JoinAnswer(error.code, request.member_id))
@@ -67,6 +72,7 @@ class MembershipHandlers:
             tuple((one.name, bytes(one.metadata)) for one in request.protocols),
             needs_member_id=call.version >= MEMBER_ID_REQUIRED_SINCE,
             may_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
+            rights=call.session.rights,
         )
         groups = self._groups
         groups.shard(request.group_id).members.join(request.group_id, joining, groups.moment())
@@ -76,6 +82,8 @@ class MembershipHandlers:
         """Handle SyncGroup. The answer is sent when the leader's assignments are stored."""
 
         def answer(synced: SyncAnswer) -> None:
+            if not may_use_group(call, request.group_id):
+                synced = SyncAnswer(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             call.answer(
                 SyncGroupResponse(
                     error_code=synced.error,
@@ -90,6 +98,7 @@ class MembershipHandlers:
             answer(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
             return
         try:
+            _refuse_stranger(call, request.group_id)
             loaded = self._groups.find(request.group_id)
         except ApiError as error:
             # While the group is loading, the current rebalance is lost anyway. The member must join
@@ -117,6 +126,7 @@ class MembershipHandlers:
         """
         groups = self._groups
         try:
+            _refuse_stranger(call, request.group_id)
             shard = groups.shard(request.group_id)
         except ApiError as error:
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -136,6 +146,7 @@ class MembershipHandlers:
         groups = self._groups
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        _refuse_stranger(call, request.group_id)
         loaded = groups.find(request.group_id)
         members = groups.shard(request.group_id).members
         leaving = request.members
@@ -157,6 +168,12 @@ class MembershipHandlers:
         if call.version < MANY_LEAVE_SINCE:
             return LeaveGroupResponse(error_code=answers[0].error_code)
         return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
+
+
+def _refuse_stranger(call: Call, group_id: str) -> None:
+    """Raise ApiError if the client may not be a member of the group."""
+    if not may_use_group(call, group_id):
+        raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def _join_response(version: int, joined: JoinAnswer) -> JoinGroupResponse:

@@ -6,6 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from broker.coordinators.group_records import CommittedOffset
 from broker.coordinators.offsets import GroupShard
+from broker.handlers.rights import (
+    may_describe,
+    may_use_group,
+    readable_only,
+    refuse_unreadable,
+)
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -25,6 +31,7 @@ from protocol.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 MANY_GROUPS_SINCE = 8
@@ -48,12 +55,19 @@ class OffsetHandlers:
         groups = self._groups
 
         def refused(error: ApiError) -> None:
-            call.answer(_all_refused(request, groups.told(error.code)))
+            response = _all_refused(request, groups.told(error.code))
+            if error.code is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                refuse_unreadable(call, response.topics)
+            call.answer(response)
 
         try:
+            if not may_use_group(call, request.group_id):
+                raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             loaded = groups.find(request.group_id)
             shard = groups.shard(request.group_id)
-            outcome = shard.commit(request, groups.moment(), groups.topic_with)
+            topic_with = readable_only(call, groups.topic_with)
+            outcome = shard.commit(request, groups.moment(), topic_with)
+            refuse_unreadable(call, outcome.reply.topics)
             groups.submit(loaded, outcome, call.answer, refused)
         except ApiError as error:
             refused(error)
@@ -67,10 +81,10 @@ class OffsetHandlers:
         if call.version >= MANY_GROUPS_SINCE:
             groups = {one.group_id: one for one in request.groups}.values()
             return OffsetFetchResponse(
-                groups=[self._fetch_group(one, request.require_stable) for one in groups]
+                groups=[self._fetch_group(call, one, request.require_stable) for one in groups]
             )
         try:
-            shard = self._groups.readable(request.group_id)
+            shard = self._readable(call, request.group_id)
         except ApiError as error:
             return _fetch_refused(call, request, error.code)
         return OffsetFetchResponse(
@@ -89,19 +103,26 @@ class OffsetHandlers:
                     ],
                 )
                 for topic, offsets in _asked_offsets(
-                    shard, request.group_id, request.topics, request.require_stable
+                    call, shard, request.group_id, request.topics, request.require_stable
                 )
             ]
         )
 
+    def _readable(self, call: Call, group_id: str) -> GroupShard:
+        """Return the shard of a group. Raises ApiError, also if the client may not see the
+        group."""
+        if not call.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+            raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return self._groups.readable(group_id)
+
     def _fetch_group(
-        self, asked: OffsetFetchRequestGroup, require_stable: bool
+        self, call: Call, asked: OffsetFetchRequestGroup, require_stable: bool
     ) -> OffsetFetchResponseGroup:
         try:
-            shard = self._groups.readable(asked.group_id)
+            shard = self._readable(call, asked.group_id)
         except ApiError as error:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
-        found_by_topic = _asked_offsets(shard, asked.group_id, asked.topics, require_stable)
+        found_by_topic = _asked_offsets(call, shard, asked.group_id, asked.topics, require_stable)
         return OffsetFetchResponseGroup(
             group_id=asked.group_id,
             topics=[
@@ -166,18 +187,21 @@ def _fetch_refused(call: Call, request: OffsetFetchRequest, code: ErrorCode) -> 
 
 
 def _asked_offsets(
+    call: Call,
     shard: GroupShard,
     group_id: str,
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
     require_stable: bool,
 ) -> Iterable[tuple[str, list[Found]]]:
-    """Return the committed offsets of the requested partitions; of all partitions if `topics` is
-    None.
+    """Return the committed offsets of the requested partitions. If `topics` is None, return those
+    of all partitions that the client may see.
 
     A partition without a committed offset gets offset -1.
     """
     if topics is None:
-        asked = sorted(shard.offsets.of_group(group_id))
+        asked = sorted(
+            one for one in shard.offsets.of_group(group_id) if may_describe(call, one.topic)
+        )
     else:
         asked = [
             TopicPartition(topic.name, index)
@@ -187,14 +211,17 @@ def _asked_offsets(
     found: dict[str, list[Found]] = {topic.name: [] for topic in topics or ()}
     for partition in dict.fromkeys(asked):
         found.setdefault(partition.topic, []).append(
-            _found(shard, group_id, partition, require_stable)
+            _found(call, shard, group_id, partition, require_stable)
         )
     return found.items()
 
 
 def _found(
-    shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
+    call: Call, shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
 ) -> Found:
+    if not may_describe(call, partition.topic):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return partition.partition, NOTHING_COMMITTED, code
     if require_stable and shard.offsets.is_unstable(group_id, partition):
         # The reader must wait for the end of the transaction (KIP-447), or it could process records
         # twice.

@@ -12,6 +12,7 @@ from functools import partial
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
+from broker.security.rights import NOTHING, UserRights
 from broker.sessions.call import Call
 from broker.sessions.login import Login, LoginFailed, LoginRules, WrongLoginStep
 from broker.world import World
@@ -107,6 +108,14 @@ class LoginHandlers:
             failed = partial(self._fail, call, login, error.mechanism)
             world.later(FAILURE_DELAY_MS, failed)
             return None
+        session = call.session
+        if login.is_complete and session.rights is NOTHING:
+            session.rights = UserRights(
+                login.user,
+                session.peer_host,
+                lambda: self._metadata.image.acls,
+                self._settings.config.super_user_names,
+            )
         return SaslAuthenticateResponse(
             auth_bytes=answer.message, session_lifetime_ms=answer.session_ms
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.controller.elections import PREFERRED, UNCLEAN
+from broker.handlers.rights import order_code
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
@@ -31,6 +32,7 @@ from protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.security.acl import AclOperation
 
 ERROR_IN_HEAD_SINCE = 1
 """The first version of ElectLeaders with an error code at the top level.
@@ -54,6 +56,8 @@ class PlacementHandlers:
     ) -> DescribeLogDirsResponse:
         """Return the log folder, its partitions with their sizes, and the free space on its
         volume."""
+        if not call.may_with_cluster(AclOperation.DESCRIBE):
+            return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted = (
             None
             if request.topics is None
@@ -90,6 +94,7 @@ class PlacementHandlers:
     ) -> AlterReplicaLogDirsResponse:
         """Handle AlterReplicaLogDirs: accept the node's only log folder, and refuse any other
         folder."""
+        is_allowed = call.may_with_cluster(AclOperation.ALTER)
         own = str(Path(self._settings.config.log_dir).absolute())
         results: dict[str, AlterReplicaLogDirTopicResult] = {}
         for folder in request.dirs:
@@ -99,7 +104,9 @@ class PlacementHandlers:
                 )
                 for index in topic.partitions:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                    if folder.path.rstrip("/") == own:
+                    if not is_allowed:
+                        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                    elif folder.path.rstrip("/") == own:
                         code = self._why_not_held(topic.name, index)
                     result.partitions.append(
                         AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
@@ -131,9 +138,17 @@ class PlacementHandlers:
             )
 
         def refused(error: ApiError) -> None:
-            call.answer(_nobody_elected(call.version, request, ErrorCode.REQUEST_TIMED_OUT))
+            call.answer(_nobody_elected(call.version, request, order_code(error)))
 
-        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
+        def decided(response: ElectLeadersResponse) -> None:
+            code = ErrorCode.of(response.error_code)
+            if code is ErrorCode.NONE:
+                call.answer(response)
+            else:
+                # Another node refused the whole request.
+                refused(ApiError(code))
+
+        self._metadata.submit(request, decided, refused, *call.asker)
 
 
 def _nobody_elected(

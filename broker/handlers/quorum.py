@@ -23,6 +23,7 @@ from protocol.messages.voters import (
     DescribeQuorumResponse,
     RemoveRaftVoterRequest,
 )
+from protocol.security.acl import AclOperation
 from protocol.types import ZERO_UUID
 
 DIRECTORIES_SINCE = 2
@@ -36,6 +37,7 @@ class QuorumHandlers:
 
     def describe_quorum(self, call: Call, request: DescribeQuorumRequest) -> None:
         """Handle DescribeQuorum."""
+        call.need_of_cluster(AclOperation.DESCRIBE)
 
         def described(response: DescribeQuorumResponse) -> None:
             call.answer(
@@ -50,10 +52,12 @@ class QuorumHandlers:
 
     def add_raft_voter(self, call: Call, request: AddRaftVoterRequest) -> None:
         """Handle AddRaftVoter. The answer is sent when the new voter set is committed."""
+        call.need_of_cluster(AclOperation.ALTER)
         self._pass_on(call, request, call.answer)
 
     def remove_raft_voter(self, call: Call, request: RemoveRaftVoterRequest) -> None:
         """Handle RemoveRaftVoter. The answer is sent when the new voter set is committed."""
+        call.need_of_cluster(AclOperation.ALTER)
         self._pass_on(call, request, call.answer)
 
     def update_features(self, call: Call, request: UpdateFeaturesRequest) -> None:
@@ -65,7 +69,7 @@ class QuorumHandlers:
             order,
             reply,
             lambda error: call.answer(refusal(call.api_key, error)),
-            call.session.peer_host,
+            *call.asker,
         )
 
 

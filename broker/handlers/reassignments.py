@@ -27,6 +27,7 @@ from protocol.messages.elections import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
+from protocol.security.acl import AclOperation
 
 SLICE_BYTES_MAX = BATCH_BYTES_MAX // 2
 """The largest size in bytes of the records of one slice, by the estimates below."""
@@ -48,14 +49,16 @@ class ReassignmentHandlers:
         """Start, replace or cancel reassignments. Each partition has its own answer."""
         slices = deque(sliced(request, self._metadata.image))
         answers: list[ReassignableTopicResponse] = []
+        code = ErrorCode.NONE
 
         def submit_next() -> None:
             if slices:
-                self._metadata.submit(slices[0], answered, refused, call.session.peer_host)
+                self._metadata.submit(slices[0], answered, refused, *call.asker)
                 return
             call.answer(
                 AlterPartitionReassignmentsResponse(
                     allow_replication_factor_change=request.allow_replication_factor_change,
+                    error_code=code,
                     responses=list(_joined(answers)),
                 )
             )
@@ -70,6 +73,9 @@ class ReassignmentHandlers:
             submit_next()
 
         def refused(error: ApiError) -> None:
+            nonlocal code
+            if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                code = error.code
             # The controller would refuse the other slices too, after as long a wait for each.
             for one in slices:
                 answers.extend(_refused(one, error))
@@ -82,6 +88,7 @@ class ReassignmentHandlers:
         self, call: Call, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
         """Return the reassignments in progress: all, or those of the named partitions."""
+        call.need_of_cluster(AclOperation.DESCRIBE)
         return ListPartitionReassignmentsResponse(
             topics=list(_under_way(request, self._metadata.image))
         )

@@ -3,6 +3,7 @@ epochs."""
 
 from __future__ import annotations
 
+from broker.handlers.rights import may_describe
 from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
@@ -23,6 +24,7 @@ from protocol.messages.topics import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.types import NO_OFFSET
 
 TO_HIGH_WATERMARK = -1
@@ -135,6 +137,8 @@ class RecordHandlers:
             partition_index=asked.partition_index, low_watermark=NO_OFFSET
         )
         try:
+            if not deletion.call.may(AclOperation.DELETE, AclResource.TOPIC, topic):
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             partition = self._replicas.find(topic, asked.partition_index)
             log = partition.log
             if partition.is_internal:
@@ -158,12 +162,16 @@ class RecordHandlers:
 
         The client must truncate its records above this offset.
         """
+        # Kafka's brokers and tools ask with the right CLUSTER_ACTION.
+        sees_all = call.may_with_cluster(AclOperation.CLUSTER_ACTION)
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answer = OffsetForLeaderTopicResult(topic=topic.topic)
             for asked in topic.partitions:
                 one = OffsetForLeaderEpochEndOffset(partition=asked.partition)
                 try:
+                    if not sees_all and not may_describe(call, topic.topic):
+                        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     partition = self._replicas.find_readable(
                         topic.topic, asked.partition, asked.current_leader_epoch
                     )

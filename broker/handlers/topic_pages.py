@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from broker.cluster.metadata import Metadata
-from broker.handlers.cluster import TOPIC_OPERATIONS
 from broker.handlers.reachable import leader_refusal, offline_replicas
+from broker.handlers.rights import may_describe
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
+from broker.security.rights import operation_bits
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import (
@@ -17,6 +18,7 @@ from protocol.messages.metadata import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from protocol.security.acl import AclResource
 from protocol.types import NO_NODE
 
 PARTITION_COUNT_MAX = 2_000
@@ -34,7 +36,7 @@ class TopicPageHandlers:
     ) -> DescribeTopicPartitionsResponse:
         """Return topics ordered by name, from the cursor on.
 
-        If the request names no topic, all topics are returned.
+        If the request names no topic, all topics are returned that the client may see.
         """
         image = self._metadata.image
         cursor = request.cursor
@@ -53,6 +55,10 @@ class TopicPageHandlers:
         for name in sorted(names):
             if cursor is not None and name < cursor.topic_name:
                 continue
+            if not may_describe(call, name):
+                if request.topics:
+                    response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
             first = cursor.partition_index if cursor and name == cursor.topic_name else 0
             topic = image.topics.get(name)
             if topic is None:
@@ -61,7 +67,7 @@ class TopicPageHandlers:
             if not left:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)
                 break
-            page = _page(topic, image, call.listener_name, first, left)
+            page = _page(topic, image, call, first, left)
             response.topics.append(page)
             left -= len(page.partitions)
             reached = first + len(page.partitions)
@@ -77,11 +83,15 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except ApiError as error:
         code = error.code
+    return _refused(name, code)
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
 def _page(
-    topic: TopicImage, image: MetadataImage, listener: str, first: int, count_max: int
+    topic: TopicImage, image: MetadataImage, call: Call, first: int, count_max: int
 ) -> DescribeTopicPartitionsResponseTopic:
     """Return the part of one topic's partitions that is on the page.
 
@@ -92,10 +102,12 @@ def _page(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operation_bits(
+            call.session.rights, AclResource.TOPIC, topic.name
+        ),
     )
     for index, partition in list(enumerate(topic.partitions))[first : first + count_max]:
-        code = leader_refusal(image, listener, partition.leader)
+        code = leader_refusal(image, call.listener_name, partition.leader)
         page.partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=code,
@@ -104,7 +116,7 @@ def _page(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
-                offline_replicas=offline_replicas(image, listener, partition),
+                offline_replicas=offline_replicas(image, call.listener_name, partition),
             )
         )
     return page

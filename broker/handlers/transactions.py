@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 
 from broker.cluster.metadata import Metadata
-from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
+from broker.handlers.internal_topics import with_topic
+from broker.handlers.rights import may_use_group, may_use_transactional_id
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.produce.batch_validator import OF_A_PRODUCER
-from broker.produce.verification import (
-    NO_PROOFS,
-    Owner,
-    Proofs,
-    Verifier,
-    needs_proof,
-    prove,
-    refuse_outsider,
-)
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
-from broker.shards.loaded_shard import ProducerEpoch
 from broker.shards.producer_ids import ProducerIds
 from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock
@@ -36,11 +25,8 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnTopicResult,
     EndTxnRequest,
     EndTxnResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 FENCED_SINCE = 2
@@ -49,9 +35,6 @@ INIT_FENCED_SINCE = 4
 
 Older clients get INVALID_PRODUCER_EPOCH.
 """
-
-LOADING_SINCE = 2
-"""The first version of TxnOffsetCommit whose clients know COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> ErrorCode:
@@ -70,14 +53,12 @@ class TransactionHandlers:
         clock: Clock,
         metadata: Metadata,
         groups: GroupCoordinator,
-        verifier: Verifier,
     ) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._clock = clock
         self._metadata = metadata
         self._groups = groups
-        self._verifier = verifier
 
     def init_producer_id(
         self, call: Call, request: InitProducerIdRequest
@@ -101,6 +82,7 @@ class TransactionHandlers:
             call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
         try:
+            _refuse_unauthorised(call, request.transactional_id)
             if (request.producer_id == NO_PRODUCER_ID) != (
                 request.producer_epoch == NO_PRODUCER_EPOCH
             ):
@@ -180,11 +162,14 @@ class TransactionHandlers:
             for topic in request.v3_and_below_topics
             for index in topic.partitions
         ]
-        bad = {one: code for one in wanted if (code := self._refusal(one))}
+        transactional_id = request.v3_and_below_transactional_id
+        if not may_use_transactional_id(call, transactional_id):
+            return _added(request, lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        bad = {one: code for one in wanted if (code := self._refusal(call, one))}
         if bad:
             return _added(request, lambda one: bad.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED))
         self._add(
-            request.v3_and_below_transactional_id,
+            transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             wanted,
@@ -194,7 +179,9 @@ class TransactionHandlers:
         )
         return None
 
-    def _refusal(self, wanted: TopicPartition) -> ErrorCode:
+    def _refusal(self, call: Call, wanted: TopicPartition) -> ErrorCode:
+        if not call.may(AclOperation.WRITE, AclResource.TOPIC, wanted.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = self._metadata.image.topics.get(wanted.topic)
         if topic is None or not 0 <= wanted.partition < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -244,6 +231,10 @@ class TransactionHandlers:
                 answer,
             )
 
+        if not may_use_transactional_id(call, request.transactional_id):
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not may_use_group(call, request.group_id):
+            raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         # The offsets topic does not exist if no group has ever committed.
         with_topic(self._metadata, call, OFFSETS_TOPIC, add)
         return None
@@ -258,6 +249,8 @@ class TransactionHandlers:
             code = ErrorCode.NONE if error is None else _code(call, error)
             call.answer(EndTxnResponse(error_code=code))
 
+        if not may_use_transactional_id(call, request.transactional_id):
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._transactions.decide(
             request.transactional_id,
             lambda shard: shard.end(
@@ -271,58 +264,20 @@ class TransactionHandlers:
             answer,
         )
 
-    def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
-        """Handle TxnOffsetCommit.
 
-        The offsets are written now, and count once the transaction commits.
-        """
+def _refuse_unauthorised(call: Call, transactional_id: str | None) -> None:
+    """Raise ApiError if the client may not get a producer id.
 
-        def refused(error: ApiError) -> None:
-            code = self._groups.told(_offsets_code(call, error))
-            if code in OF_A_PRODUCER and not self._groups.may_tell:
-                code = ErrorCode.NOT_COORDINATOR
-            call.answer(_offsets_refused(request, code))
-
-        owner = Owner(request.transactional_id, request.producer_id, request.producer_epoch)
-
-        def commit(proofs: Proofs) -> None:
-            try:
-                self._commit_offsets(call, request, owner, proofs, refused)
-            except ApiError as error:
-                refused(error)
-
-        def proven(proofs: Proofs) -> None:
-            call.session.attempt(partial(commit, proofs))
-
-        try:
-            replica = self._groups.find(request.group_id).replica
-        except ApiError as error:
-            refused(error)
-            return
-        if needs_proof(self._verifier, owner, replica):
-            prove(self._verifier, owner, [replica], proven)
-        else:
-            commit(NO_PROOFS)
-
-    def _commit_offsets(
-        self,
-        call: Call,
-        request: TxnOffsetCommitRequest,
-        owner: Owner,
-        proofs: Proofs,
-        refused: Callable[[ApiError], None],
-    ) -> None:
-        """Write the offsets of a TxnOffsetCommit if the transaction is open.
-
-        Raises ApiError if nothing was written.
-        """
-        loaded = self._groups.find(request.group_id)
-        refuse_outsider(self._verifier, owner, loaded.replica, proofs)
-        outcome = self._groups.shard(request.group_id).commit_in_transaction(
-            request, self._clock.now_ms(), self._groups.topic_with
-        )
-        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
-        self._groups.submit(loaded, outcome, call.answer, refused, producer)
+    Without a transactional id it needs IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
+    """
+    if transactional_id is not None:
+        if not may_use_transactional_id(call, transactional_id):
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not (
+        call.may_with_cluster(AclOperation.IDEMPOTENT_WRITE)
+        or call.session.rights.allows_any(AclOperation.WRITE, AclResource.TOPIC)
+    ):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _added(
@@ -341,51 +296,5 @@ def _added(
                 ],
             )
             for topic in request.v3_and_below_topics
-        ]
-    )
-
-
-def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], None]) -> None:
-    """Call `then` once an internal topic exists. A missing topic is created."""
-    if name in metadata.image.topics:
-        then()
-    else:
-        metadata.submit(
-            CreateOwnTopic(name),
-            lambda _: then(),
-            lambda _: then(),
-            call.session.peer_host,
-        )
-
-
-def _offsets_code(call: Call, error: ApiError) -> ErrorCode:
-    """Convert an error to a code that a producer expects from the group coordinator."""
-    code = error.code
-    if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        # Kafka's own producer stops at this error code if the code comes from a coordinator.
-        return ErrorCode.NOT_COORDINATOR
-    if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-        # This transaction itself is ending. The producer's next request will get the result.
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_SINCE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code
-
-
-def _offsets_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=code
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
         ]
     )

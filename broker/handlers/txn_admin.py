@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.coordinators.txn_state import Transaction, TxnState
+from broker.handlers.rights import may_describe, may_read
 from broker.metadata.names import check_topic_name
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
@@ -23,6 +24,7 @@ from protocol.messages.transactions import (
     TopicData,
     TopicResponse,
 )
+from protocol.security.acl import AclOperation, AclResource
 
 KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFence"}
 """Kafka's names of transaction states. The last one is a state of Kafka that is never in a log."""
@@ -49,15 +51,17 @@ class TransactionAdminHandlers:
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(
-                    name=name, partitions=[self._producers(name, index) for index in indexes]
+                    name=name, partitions=[self._producers(call, name, index) for index in indexes]
                 )
                 for name, indexes in asked.items()
             ]
         )
 
-    def _producers(self, topic: str, index: int) -> PartitionResponse:
+    def _producers(self, call: Call, topic: str, index: int) -> PartitionResponse:
         answer = PartitionResponse(partition_index=index)
         try:
+            if not may_read(call, topic):
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             check_topic_name(topic)
             log = self._replicas.find(topic, index).log
         except ApiError as error:
@@ -80,14 +84,19 @@ class TransactionAdminHandlers:
     def describe_transactions(
         self, call: Call, request: DescribeTransactionsRequest
     ) -> DescribeTransactionsResponse:
-        """Return the requested transactional ids, each once and with its own error."""
+        """Return the requested transactional ids, each once and with its own error.
+
+        Topics that the client may not see are left out.
+        """
         answers = []
         for transactional_id in dict.fromkeys(request.transactional_ids):
             try:
                 if not transactional_id:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+                if not _may_describe_id(call, transactional_id):
+                    raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 shard = self._transactions.readable(transactional_id)
-                answers.append(_described(shard.described(transactional_id)))
+                answers.append(_described(call, shard.described(transactional_id)))
             except ApiError as error:
                 answers.append(
                     DescribeTransactionsTransactionState(
@@ -99,7 +108,7 @@ class TransactionAdminHandlers:
     def list_transactions(
         self, call: Call, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
-        """Return the transactional ids that match the filters.
+        """Return the transactional ids that match the filters and that the client may see.
 
         The request is refused while a shard is loading.
         """
@@ -121,14 +130,20 @@ class TransactionAdminHandlers:
                     request.duration_filter,
                     now_ms,
                 )
+                if _may_describe_id(call, one.transactional_id)
             ],
         )
 
 
-def _described(one: Transaction) -> DescribeTransactionsTransactionState:
+def _may_describe_id(call: Call, transactional_id: str) -> bool:
+    return call.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
+
+
+def _described(call: Call, one: Transaction) -> DescribeTransactionsTransactionState:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(one.partitions):
-        topics.setdefault(topic, []).append(partition)
+        if may_describe(call, topic):
+            topics.setdefault(topic, []).append(partition)
     return DescribeTransactionsTransactionState(
         error_code=ErrorCode.NONE,
         transactional_id=one.transactional_id,

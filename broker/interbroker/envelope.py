@@ -1,7 +1,7 @@
 """Requests of clients that another broker forwards to this controller (KIP-590).
 
-An envelope contains a client's request. It is handled under the client's address, and its answer
-goes back in an envelope.
+An envelope contains a client's request. It is handled under the client's address and user, and its
+answer goes back in an envelope.
 """
 
 from __future__ import annotations
@@ -42,4 +42,4 @@ def _open(metadata: Metadata, call: Call, envelope: EnvelopeRequest) -> None:
 
     if not metadata.controller.is_active:
         raise ApiError(ErrorCode.NOT_CONTROLLER)
-    metadata.decide(found.order, decided, refused, found.host)
+    metadata.decide(found.order, decided, refused, found.host, found.user)

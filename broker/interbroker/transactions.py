@@ -31,6 +31,7 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.security.acl import AclOperation
 from protocol.types import TopicPartition
 
 MARKERS_MS_MAX = 1_000
@@ -66,6 +67,9 @@ class MarkerHandler:
 
     def write_txn_markers(self, call: Call, request: WriteTxnMarkersRequest) -> None:
         """Answered when every marker is committed, or after `MARKERS_MS_MAX`."""
+        is_allowed = call.may_with_cluster(AclOperation.ALTER) or call.may_with_cluster(
+            AclOperation.CLUSTER_ACTION
+        )
         response = WriteTxnMarkersResponse()
         deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
         left = 1
@@ -92,6 +96,8 @@ class MarkerHandler:
                     one = WritableTxnMarkerPartitionResult(partition_index=index)
                     left += 1
                     try:
+                        if not is_allowed:
+                            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
                         replica = self._replicas.find(topic.name, index)
                         self._write(replica, marker, MarkerAnswer(one, one_done), deadline_ms)
                     except ApiError as error:

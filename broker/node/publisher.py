@@ -51,6 +51,9 @@ class NodePublisher:
             parts.replicas.reconfigure(parts.metadata.image)
         if delta.credentials:
             self._sessions.end_logins(delta.credentials)
+        if delta.changes_acls:
+            parts.fetches.rights_changed()
+            parts.groups.rights_changed()
         if delta.removed:
             names = {topic.name for topic in delta.removed}
             parts.groups.topics_removed(names)

@@ -8,6 +8,7 @@ from broker.cluster.birth_driver import BirthDriver
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
+from broker.handlers.acls import AclHandlers
 from broker.handlers.admin import TopicHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.configs import ConfigHandlers
@@ -20,9 +21,11 @@ from broker.handlers.placement import PlacementHandlers
 from broker.handlers.quorum import QuorumHandlers
 from broker.handlers.reassignments import ReassignmentHandlers
 from broker.handlers.records import RecordHandlers
+from broker.handlers.topic_metadata import MetadataHandlers
 from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
 from broker.handlers.txn_admin import TransactionAdminHandlers
+from broker.handlers.txn_offsets import TxnOffsetHandlers
 from broker.interbroker.envelope import envelope_handlers
 from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
@@ -47,8 +50,8 @@ def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
         parts.clock,
         parts.metadata,
         parts.groups,
-        parts.verifier,
     )
+    txn_offsets = TxnOffsetHandlers(parts.groups, parts.verifier, parts.clock)
     txn_admin = TransactionAdminHandlers(parts.replicas, parts.transactions, parts.clock)
     markers = MarkerHandler(parts.replicas, parts.clock, parts.markers.write)
     return {
@@ -61,7 +64,7 @@ def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
         ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
         ApiKey.END_TXN: transactions.end_txn,
-        ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
+        ApiKey.TXN_OFFSET_COMMIT: txn_offsets.txn_offset_commit,
         ApiKey.WRITE_TXN_MARKERS: markers.write_txn_markers,
         ApiKey.DESCRIBE_PRODUCERS: txn_admin.describe_producers,
         ApiKey.DESCRIBE_TRANSACTIONS: txn_admin.describe_transactions,
@@ -94,19 +97,24 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     cluster = ClusterHandlers(
         parts.metadata, parts.settings, parts.groups, parts.transactions, parts.lost_leaders
     )
+    topic_metadata = MetadataHandlers(parts.metadata, parts.settings, parts.lost_leaders)
     configs = ConfigHandlers(parts.metadata, parts.settings)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
     quorum = QuorumHandlers(parts.metadata)
     reassignments = ReassignmentHandlers(parts.metadata)
     topic_pages = TopicPageHandlers(parts.metadata)
+    acls = AclHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
     login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
     return {
-        ApiKey.METADATA: cluster.metadata,
+        ApiKey.METADATA: topic_metadata.metadata,
         ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
         ApiKey.API_VERSIONS: cluster.api_versions,
         ApiKey.CREATE_TOPICS: admin.create_topics,
         ApiKey.DELETE_TOPICS: admin.delete_topics,
+        ApiKey.DESCRIBE_ACLS: acls.describe,
+        ApiKey.CREATE_ACLS: acls.create,
+        ApiKey.DELETE_ACLS: acls.delete,
         ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
         ApiKey.ALTER_CONFIGS: configs.alter_configs,
         ApiKey.ALTER_REPLICA_LOG_DIRS: placement.alter_replica_log_dirs,

@@ -35,6 +35,7 @@ from protocol.messages.produce import (
     ProduceRequest,
     TopicProduceResponse,
 )
+from protocol.security.acl import AclOperation, AclResource
 from protocol.wire.records import BatchHeader, read_header
 
 REQUIRED_ACKS = (-1, 0, 1)
@@ -150,6 +151,7 @@ class Produces:
         first."""
         batch = data.records
         try:
+            _refuse_unauthorised(pending, topic)
             if pending.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if pending.has_two_producers:
@@ -233,3 +235,17 @@ class Produces:
                 continue
             refuse(one.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         pending.appended = kept
+
+
+def _refuse_unauthorised(pending: PendingProduce, topic: str) -> None:
+    """Raise ApiError if the client may not write to the topic, or not under its transactional id.
+
+    The fast path checks the right in `LoginFastPath`, because most listeners need no check.
+    """
+    may, transactional_id = pending.call.may, pending.transactional_id
+    if transactional_id is not None and not may(
+        AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id
+    ):
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(AclOperation.WRITE, AclResource.TOPIC, topic):
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

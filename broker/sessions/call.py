@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from broker.security.rights import EVERYTHING, Rights
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Slot
-from protocol.errors import EncodeError
+from protocol.errors import ApiError, EncodeError, ErrorCode
 from protocol.log import fields
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import encode_response, encode_response_chunks
+from protocol.security.acl import CLUSTER_NAME, AclOperation, AclResource
 from protocol.wire.schema import Message
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,9 @@ class RequestingSession(Protocol):
 
     login: Login | None
     """The client's login, on a listener that requires one."""
+
+    rights: Rights
+    """What the client may do."""
 
     @property
     def is_closed(self) -> bool:
@@ -134,6 +139,29 @@ class Call:
         """The name of the client's listener. Answers contain the addresses that brokers have on
         this listener."""
         return self.session.listener_name
+
+    @property
+    def asker(self) -> tuple[str, str | None]:
+        """The client's address, and the user whose rights count at the controller."""
+        session = self.session
+        return session.peer_host, session.rights.user
+
+    def may(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        """Return True if the client may do this now.
+
+        Ask again before an answer that comes later, because the right can end in between.
+        """
+        rights = self.session.rights
+        return rights is EVERYTHING or rights.allows(operation, resource_type, name)
+
+    def may_with_cluster(self, operation: AclOperation) -> bool:
+        """Return True if the client may do this with the cluster."""
+        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME)
+
+    def need_of_cluster(self, operation: AclOperation) -> None:
+        """Raise ApiError unless the client may do this with the cluster."""
+        if not self.may_with_cluster(operation):
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def answer(self, response: Message) -> None:
         """Set the answer. It is sent after the answers of all earlier requests."""

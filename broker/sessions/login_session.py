@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.security.rights import NOTHING
 from broker.sessions.call import RequestingSession
 from broker.sessions.login import LOGIN_FRAME_BYTES_MAX, Login, NotLoggedIn
 from broker.sessions.pipeline import Slot
 from broker.sessions.reception import FastPath, Reception, Starts
 from broker.sessions.session import Session
 from broker.world import Clock, End, Link
+from protocol.security.acl import AclOperation, AclResource
 
 _KEY_BYTES = 2
 
@@ -23,6 +25,7 @@ class LoginSession(Session):
 
     def __init__(self, reception: Reception) -> None:
         super().__init__(reception)
+        self.rights = NOTHING
         began_ms = reception.clock.monotonic_ms()
         self.login = Login(began_ms, self._logged_in, self._end_after_answers)
 
@@ -65,8 +68,8 @@ class LoginGuard:
 class LoginFastPath:
     """The fast path of a listener that requires a login.
 
-    It declines a Produce that the guard would refuse, so that the guard refuses it on the normal
-    path.
+    It declines a Produce that the guard or the handler would refuse, so that it is refused on the
+    normal path.
     """
 
     def __init__(self, fast_path: FastPath, clock: Clock) -> None:
@@ -80,5 +83,7 @@ class LoginFastPath:
         path."""
         login = session.login
         if login is None or not login.allows_all(self._clock.monotonic_ms()):
+            return False
+        if not session.rights.allows(AclOperation.WRITE, AclResource.TOPIC, template.topic):
             return False
         return self._fast_path.start(session, slot, frame, template)

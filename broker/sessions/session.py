@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from broker.budget import SESSION_TURN_NS_MAX, TURN_GAP_NS
+from broker.security.rights import EVERYTHING, Rights
 from broker.sessions.call import FAULT, WaitingFetch
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
@@ -37,6 +38,7 @@ class Session:
     """The link to the client. `linked` sets it."""
     login: Login | None = None
     """The client's login; None on a listener that requires no login."""
+    rights: Rights = EVERYTHING
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
@@ -50,7 +52,6 @@ class Session:
         self.frame_since_ms = 0
         """The monotonic time at which the unfinished frame began; 0 if there is none."""
         self.has_staged = False
-        """True if batches of this session are staged for the write at the end of its read."""
         config = reception.settings.config
         self._pipeline = Pipeline(
             config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight

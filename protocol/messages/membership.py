@@ -7,6 +7,7 @@ earlier process of the broker are refused.
 """
 
 from protocol.messages.api import ApiKey
+from protocol.messages.consumer_protocol import NO_API_KEY
 from protocol.types import Uuid
 from protocol.wire.schema import (
     Message,
@@ -206,15 +207,27 @@ class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions=(
     topics: list[AlterPartitionResponseTopic] = array(AlterPartitionResponseTopic)
 
 
+class DefaultPrincipal(Message, api_key=NO_API_KEY, versions=(0, 0), flexible=0):
+    """The user in an envelope. On the wire an int16 with the version precedes it.
+
+    Kafka's name is DefaultPrincipalData. There are no delegation tokens here.
+    """
+
+    type: str = string()
+    name: str = string()
+    token_authenticated: bool = boolean()
+
+
 class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexible=0):
     """A client's request, header and body, forwarded to the active controller (KIP-590).
 
     `client_host_address` is the client's IP address in 4 or 16 bytes, because the controller
-    applies the client's limits.
+    applies the client's limits. `request_principal` is the user whose rights count; None for a
+    client that may do everything.
     """
 
     request_data: bytes = bytes_()
-    request_principal: bytes | None = bytes_(nullable=0)
+    request_principal: bytes | None = bytes_(nullable=0, default=None)
     client_host_address: bytes = bytes_()
 
 

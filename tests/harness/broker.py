@@ -58,7 +58,7 @@ class BrokerProcess:
         `broker_port` is the port on which this broker really listens, if the other brokers get the
         port of a proxy. `within` is its network namespace, if it does not run on the loopback.
         `tls` are the files for a further listener, NET, with TLS; BROKER uses TLS then, too. With
-        `needs_login` clients of NET must log in.
+        `needs_login` clients of NET must log in; the user `shop` needs no ACLs.
         """
         self.folder = folder
         self.node_id = node_id
@@ -78,6 +78,7 @@ class BrokerProcess:
         self._within = within or Loopback()
         self._tls = tls
         self._needs_login = needs_login
+        self._rights = {"super.users": "User:shop"} if needs_login else {}
         self.host = self._within.host_of(node_id)
 
     @property
@@ -133,7 +134,7 @@ class BrokerProcess:
                 for node_id, port in self._voters.items()
             },
             "status": {"host": self.host, "port": self.status_port},
-            "settings": self.settings,
+            "settings": self._rights | self.settings,
         }
 
     def spawn(self) -> subprocess.Popen[bytes]:

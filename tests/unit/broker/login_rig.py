@@ -40,6 +40,10 @@ class LoginRig(Rig):
         }
     )
 
+    def __init__(self, **settings: Any) -> None:
+        """Without other settings, the user `shop` needs no ACLs."""
+        super().__init__(**{"super_users": "User:shop", **settings})
+
     def set_password(
         self, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
     ) -> None:

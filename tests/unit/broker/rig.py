@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from broker.metadata.records import MetadataRecord, encode_record
 from broker.node.broker import Broker
 from broker.replicas.flusher import Flusher
+from broker.security.rights import EVERYTHING, Rights
 from broker.sessions.pipeline import Slot, is_produce_frame
 from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError, FolderError
@@ -234,6 +235,7 @@ class FakeSession:
     """The part of a session that handlers use."""
 
     login: Any = None
+    rights: Rights = EVERYTHING
 
     def __init__(self, listener: str = "HOST", number: int = 0) -> None:
         self.number = number

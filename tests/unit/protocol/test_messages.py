@@ -196,7 +196,7 @@ def test_what_is_not_known_is_unknown_version() -> None:
         with pytest.raises(UnknownVersion):
             request_class(key)
     with pytest.raises(UnknownVersion):
-        response_class(ApiKey.DESCRIBE_ACLS)
+        response_class(ApiKey.ALTER_CLIENT_QUOTAS)
     for cls, version in [(CLASSES[0], 2), (CLASSES[0], 10), (CLASSES[0], -1)]:
         with pytest.raises(UnknownVersion):
             cls.decode(b"", version)

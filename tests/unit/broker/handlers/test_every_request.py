@@ -12,6 +12,7 @@ from broker.controller.outcome import CreateOwnTopic
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode, WireError
 from protocol.messages import (
+    acls,
     configs,
     elections,
     features,
@@ -170,6 +171,18 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
         {NO_MAPPING},
     ),
     ApiKey.TXN_OFFSET_COMMIT: (_txn_commit, {NO_MAPPING}),
+    ApiKey.DESCRIBE_ACLS: (
+        lambda _: acls.DescribeAclsRequest(resource_type_filter=99),
+        {INVALID},
+    ),
+    ApiKey.CREATE_ACLS: (
+        lambda _: acls.CreateAclsRequest(creations=[acls.AclCreation(resource_type=99)]),
+        {INVALID},
+    ),
+    ApiKey.DELETE_ACLS: (
+        lambda _: acls.DeleteAclsRequest(filters=[acls.DeleteAclsFilter()]),
+        {INVALID},
+    ),
     ApiKey.DESCRIBE_CONFIGS: (
         lambda _: configs.DescribeConfigsRequest(
             resources=[configs.DescribeConfigsResource(resource_type=2, resource_name=NAME)]

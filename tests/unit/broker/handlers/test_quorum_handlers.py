@@ -256,7 +256,7 @@ def passed_on(request: Any, key: ApiKey, error: ApiError) -> Any:
     answers: list[Any] = []
     metadata: Any = SimpleNamespace(
         controller=SimpleNamespace(is_active=True),
-        decide=lambda order, reply, refused, host: refused(error),
+        decide=lambda order, reply, refused, host, user: refused(error),
     )
     call: Any = SimpleNamespace(answer=answers.append)
     frame = encode_request(request, version, 3, None)[4:]

@@ -21,6 +21,7 @@ from protocol.messages.elections import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.security.acl import AclOperation
 from protocol.wire.records import NewRecord, build_batch
 from tests.unit.broker.controller.kit import CONFIG, after, image_of, partition
 from tests.unit.broker.controller.moving import FIVE
@@ -66,6 +67,7 @@ class ScriptedMetadata:
         reply: Callable[[Any], None],
         refused: Callable[[ApiError], None],
         host: str | None,
+        user: str | None = None,
     ) -> None:
         self.orders.append(order)
         if len(self.orders) > self._fails_at:
@@ -90,9 +92,13 @@ class AnswerTaker:
     """A double of a handler's call that stores the response."""
 
     session = Session()
+    asker = ("127.0.0.1", None)
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
+
+    def need_of_cluster(self, operation: AclOperation) -> None:
+        """The client may do everything."""
 
     def answer(self, response: Any) -> None:
         self.answers.append(response)

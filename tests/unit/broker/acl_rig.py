@@ -1,0 +1,86 @@
+"""A broker whose requests are asked by users with rights, or by a client without a login."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.security.rights import UserRights
+from protocol.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+)
+from protocol.security.acl import AclEntry
+from protocol.wire.schema import Message
+from tests.unit.broker.rig import Asked, Rig
+
+HOST = "127.0.0.1"
+
+
+def creation(entry: AclEntry) -> AclCreation:
+    return AclCreation(
+        resource_type=entry.resource_type,
+        resource_name=entry.resource_name,
+        resource_pattern_type=entry.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )
+
+
+def exact_filter(entry: AclEntry) -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        resource_type_filter=entry.resource_type,
+        resource_name_filter=entry.resource_name,
+        pattern_type_filter=entry.pattern_type,
+        principal_filter=entry.principal,
+        host_filter=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )
+
+
+def anything() -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    )
+
+
+class AclRig(Rig):
+    """One broker. `ask` needs no right, `ask_as` asks as a user that has logged in."""
+
+    def allow(self, *entries: AclEntry) -> None:
+        """Create ACLs; a DENY too."""
+        request = CreateAclsRequest(creations=[creation(one) for one in entries])
+        assert all(one.error_code == 0 for one in self.ask(request, 3).results)
+
+    def withdraw(self, *entries: AclEntry) -> None:
+        """Delete these ACLs; without any, all."""
+        filters = [exact_filter(one) for one in entries] or [anything()]
+        answer = self.ask(DeleteAclsRequest(filters=filters), 3)
+        assert all(one.error_code == 0 for one in answer.filter_results)
+
+    def rights_of(self, user: str) -> UserRights:
+        metadata = self.broker.parts.metadata
+        supers = self.broker.parts.settings.config.super_user_names
+        return UserRights(user, HOST, lambda: metadata.image.acls, supers)
+
+    def start_as(self, message: Message, version: int, user: str = "shop") -> Asked:
+        """Start a request of a user."""
+        asked = Asked(message, version, "HOST")
+        asked.session.rights = self.rights_of(user)
+        self.start_request(asked)
+        return asked
+
+    def settle(self, asked: Asked) -> Any:
+        """Sync what the request wants on the disk, and return its answer."""
+        for _ in range(4):
+            if not asked.is_answered():
+                self.flusher.sync()
+                self.turn()
+        return asked.answer
+
+    def ask_as(self, message: Message, version: int, user: str = "shop") -> Any:
+        return self.settle(self.start_as(message, version, user))
