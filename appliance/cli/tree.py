@@ -122,6 +122,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "cert_commands", "app", "The mill's own CA, and the certificates of its brokers."
     ),
     "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
+    "acl": CommandEntry("acl_commands", "app", "What users may do."),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
     "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),
     "backup": CommandEntry(

@@ -91,10 +91,10 @@ def remove(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Remove a user; connections of the user end."""
+    """Remove a user and its ACLs; connections of the user end."""
     from appliance.kafka import users
 
     with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))
-    confirm([f"user {name} will be removed, and its connections will end"], yes)
+    confirm([f"user {name} and its ACLs will be removed, and its connections will end"], yes)
     with_cluster(bootstrap, timeout, lambda cluster: users.remove(cluster, name))
     tell(f"user {name} is removed", "user/1", {"user": name, "change": "removed"}, as_json)

@@ -1,13 +1,14 @@
 """The model of the whole configuration file; each room defines its own section.
 
-Data only. `cluster`, `topics`, `network` and `ports` belong to the appliance, the rest to the
-rooms.
+Data only. `cluster`, `topics`, `network`, `security` and `ports` belong to the appliance, the rest
+to the rooms.
 """
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from broker.controller.credentials import NAME_EXPECTED, USER_NAME
 from collector.config.input_section import check_topic_name
 from collector.config.settings import CollectorSection
 from monitor.config.settings import MonitorSection
@@ -156,6 +157,25 @@ class NetworkSection(_FileModel):
         return KAFKA in self.open
 
 
+class SecuritySection(_FileModel):
+    """The section `security:`, for the rights of users that log in."""
+
+    super_users: tuple[str, ...] = Field(
+        default=("admin",),
+        description="users that may do everything, whatever the ACLs say; all others may do what"
+        " `millrace acl allow` allows",
+        examples=[["admin"]],
+    )
+
+    @field_validator("super_users")
+    @classmethod
+    def _super_users(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not USER_NAME.fullmatch(name):
+                raise ValueError(f"found {name!r}, expected a user: {NAME_EXPECTED}")
+        return names
+
+
 class PortsSection(_FileModel):
     """The section `ports:`, for a second mill on one machine.
 
@@ -264,6 +284,11 @@ class MillConfig(_FileModel):
         default_factory=NetworkSection,
         description="listeners with TLS",
         examples=[{"open": ["kafka"], "names": ["localhost"]}],
+    )
+    security: SecuritySection = Field(
+        default_factory=SecuritySection,
+        description="rights of users that log in (`network.login`)",
+        examples=[{"super_users": ["admin", "operator"]}],
     )
     ports: PortsSection = Field(
         default_factory=PortsSection,

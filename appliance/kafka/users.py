@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from appliance.output import CommandError, Exit
+from protocol.client.acl_admin import delete_acls
 from protocol.client.cluster import Cluster
 from protocol.client.user_admin import describe_users, remove_credential, set_password
 from protocol.errors import ApiError, ErrorCode
+from protocol.security.acl import USER_PREFIX, AclFilter
 from protocol.security.scram import ITERATIONS_DEFAULT, Mechanism
 
 PASSWORD_LENGTH_MIN = 12
@@ -88,8 +90,14 @@ async def change(cluster: Cluster, user: str, password: str) -> None:
 
 
 async def remove(cluster: Cluster, user: str) -> None:
-    """Remove all credentials of a user, which ends the user's connections. Raises CommandError."""
-    for mechanism in await existing(cluster, user):
+    """Remove all ACLs and credentials of a user, which ends the user's connections.
+
+    The ACLs go first, because a later user of the same name would inherit them. Raises
+    CommandError.
+    """
+    credentials = await existing(cluster, user)
+    await delete_acls(cluster, [AclFilter(principal=USER_PREFIX + user)])
+    for mechanism in credentials:
         try:
             await remove_credential(cluster, user, mechanism)
         except ApiError as error:

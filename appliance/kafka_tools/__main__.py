@@ -26,6 +26,7 @@ TOOLS = (
     "metadata-quorum",
     "leader-election",
     "reassign-partitions",
+    "acls",
 )
 
 

@@ -29,6 +29,7 @@ from appliance.mill.parts import (
     voters,
 )
 from broker.config import SASL_SSL, SSL, check_topic_settings, topic_settings_text
+from protocol.security.acl import USER_PREFIX
 from stream.spark.jars import jar_paths
 
 DATABASE = "millrace"
@@ -119,9 +120,15 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "status": {"host": bind, "port": ports.broker_status + index},
         "settings": {
             **replication_settings(mill.config.cluster.brokers),
+            **(super_users(mill.config) if network.login else {}),
             **mill.config.cluster.settings,
         },
     }
+
+
+def super_users(config: MillConfig) -> dict[str, str]:
+    """Return the broker setting for the users that may do everything."""
+    return {"super.users": ";".join(f"{USER_PREFIX}{one}" for one in config.security.super_users)}
 
 
 def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:

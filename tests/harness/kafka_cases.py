@@ -3,6 +3,7 @@
 A call can need the result of an earlier one: topics and groups, and what is deleted at the end.
 """
 
+from tests.harness.acl_cases import ACL_CASES
 from tests.harness.kafka_commands import (
     API,
     BEHIND,
@@ -473,5 +474,6 @@ CASES = (
         UNKNOWN,
         (0, 2),
     ),
+    *ACL_CASES,
     Case("dump-log", "", codes=USAGE),
 )

@@ -28,6 +28,7 @@ MAINS = {
     "metadata-quorum": kafka.METADATA_QUORUM,
     "leader-election": kafka.LEADER_ELECTION,
     "reassign-partitions": kafka.REASSIGN,
+    "acls": kafka.ACLS,
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 

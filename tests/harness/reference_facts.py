@@ -49,6 +49,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "RuleSection": (CONFIGURATION, "`monitor.alerts.rules`"),
     "NetworkSection": (CONFIGURATION, "`network`"),
     "NetworkTls": (CONFIGURATION, "`network.tls`"),
+    "SecuritySection": (CONFIGURATION, "`security`"),
     "PortsSection": (CONFIGURATION, "`ports`"),
     "InputSection": (INPUTS, "`collector.inputs`"),
     "MultilineSection": (INPUTS, "Multi-line events"),

@@ -35,6 +35,7 @@ LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
 REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
 CLUSTER = _TOOLS + "ClusterTool"
 METADATA_QUORUM = _TOOLS + "MetadataQuorumCommand"
+ACLS = _TOOLS + "AclCommand"
 FEATURES = _TOOLS + "FeatureCommand"
 
 LOG4J = """status=error

@@ -413,6 +413,7 @@ def test_an_open_mill_with_users_asks_for_a_login_and_its_brokers_share_a_secret
     found = [BrokerConfig.from_json(broker_settings(mill, broker)) for broker in BROKERS]
     assert {one.listeners["NET"].security_protocol for one in found} == {"SASL_SSL"}
     assert {one.listeners["HOST"].security_protocol for one in found} == {"PLAINTEXT"}
+    assert {one.super_user_names for one in found} == {frozenset({"admin"})}
     secrets = {one.login_secret for one in found}
     assert len(secrets) == 1 and len(secrets.pop()) >= 24
     grown = home.secrets / "broker-3" / "login_secret"

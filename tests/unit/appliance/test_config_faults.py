@@ -43,6 +43,11 @@ TABLE = [
         "'users'",
     ),
     (
+        "security: {super_users: [admin, 'a b']}",
+        "mill.yaml:1:25: security.super_users: found 'a b'",
+        "1 to 64 letters, digits, dots",
+    ),
+    (
         "network: {tls: {certificate: mill.pem}}",
         "mill.yaml:1:30: network.tls.certificate: found no key beside it",
         "both certificate and key, or none",

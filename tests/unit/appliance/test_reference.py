@@ -176,6 +176,8 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
             return {label.removesuffix("Section").lower(): given}
         case "NetworkSection":
             return {"network": {"open": ["kafka"], "names": ["localhost"], **given}}
+        case "SecuritySection":
+            return {"security": given}
         case "NetworkTls":
             files = {"certificate": "mill.pem", "key": "mill.key"}
             network = {"open": ["kafka"], "names": ["localhost"]}
