@@ -19,6 +19,10 @@ INT_MAX = 2**31 - 1
 VALUE_LENGTH_MAX = 1_000
 """The largest number of characters of a value. The longest useful value has some dozen."""
 
+LIST_LENGTH_MAX = 32_767
+"""The largest number of characters of a list of replicas. Requests and answers of older versions
+have no longer texts, so a longer value could be set but not shown."""
+
 Value = bool | int | float | str
 
 Fault = tuple[str, object, str]
@@ -68,6 +72,8 @@ class Setting:
     """A regular expression that the whole text must match; empty if there is a list of choices."""
     form: str = ""
     """The pattern in words, for error messages."""
+    length_max: int = VALUE_LENGTH_MAX
+    """The largest number of characters of a value."""
 
     @property
     def expected(self) -> str:
@@ -118,6 +124,7 @@ def setting(
     is_dynamic: bool = False,
     pattern: str = "",
     form: str = "",
+    length_max: int = VALUE_LENGTH_MAX,
 ) -> Any:
     """Return a dataclass field that is also a row of the table."""
     if kind is ConfigType.INT and high is None:
@@ -126,7 +133,7 @@ def setting(
         high = LONG_MAX
     row = Setting(
         key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic,
-        pattern, form,
+        pattern, form, length_max,
     )  # fmt: skip
     return field(default=default, metadata={"setting": row})
 
@@ -141,8 +148,8 @@ def rows(table: type) -> Iterator[tuple[str, Setting]]:
 def parse(row: Setting, given: object) -> Value:
     """Convert a value from a configuration file or a request to the type of its row. Raises
     WrongValue."""
-    if isinstance(given, str) and len(given) > VALUE_LENGTH_MAX:
-        raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
+    if isinstance(given, str) and len(given) > row.length_max:
+        raise WrongValue(f"at most {row.length_max} characters")
     if row.kind is ConfigType.BOOLEAN:
         return _parse_boolean(row, given)
     if row.pattern:

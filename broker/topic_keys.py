@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.settings import LONG_MAX, ConfigType, Synonym, Value, parse, rows, scaled, setting
+from broker.settings import (
+    LIST_LENGTH_MAX,
+    LONG_MAX,
+    ConfigType,
+    Synonym,
+    Value,
+    parse,
+    rows,
+    scaled,
+    setting,
+)
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
@@ -80,7 +90,7 @@ class LogConfig:
     follower_replication_throttled_replicas: str = setting(
         "follower.replication.throttled.replicas", ConfigType.LIST, "",
         why="accepted because tools set it; without effect, because nothing is throttled",
-        pattern=_REPLICAS, form=_REPLICAS_FORM,
+        pattern=_REPLICAS, form=_REPLICAS_FORM, length_max=LIST_LENGTH_MAX,
     )  # fmt: skip
     index_interval_bytes: int = setting(
         "index.interval.bytes", ConfigType.INT, 4096, "bytes", low=0,
@@ -90,7 +100,7 @@ class LogConfig:
     leader_replication_throttled_replicas: str = setting(
         "leader.replication.throttled.replicas", ConfigType.LIST, "",
         why="accepted because tools set it; without effect, because nothing is throttled",
-        pattern=_REPLICAS, form=_REPLICAS_FORM,
+        pattern=_REPLICAS, form=_REPLICAS_FORM, length_max=LIST_LENGTH_MAX,
     )  # fmt: skip
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms", ConfigType.LONG, LONG_MAX, "ms", low=1,

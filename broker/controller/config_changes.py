@@ -34,7 +34,7 @@ from broker.metadata.records import (
     ConfigRecord,
     MetadataRecord,
 )
-from broker.settings import VALUE_LENGTH_MAX, ConfigType, Fault, Setting, nearest, parse, text
+from broker.settings import ConfigType, Fault, Setting, nearest, parse, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -109,8 +109,8 @@ def alter_fully(
     def change(resource: AlterConfigsRequestResource, target: ConfigTarget) -> dict[str, str]:
         settings = {}
         for one in resource.configs:
-            target.row_of(one.name)
-            settings[one.name] = _stated(one.name, one.value, target)
+            row = target.row_of(one.name)
+            settings[one.name] = _stated(row, one.value, target)
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
@@ -280,17 +280,17 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Con
     )
 
 
-def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
+def _stated(row: Setting, value: str | None, target: ConfigTarget) -> str:
     if value is None:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{key} has no value: give it one, or delete the setting"
+            ErrorCode.INVALID_REQUEST,
+            f"{row.key} has no value: give it one, or delete the setting",
         )
-    if len(value) > VALUE_LENGTH_MAX:
-        # Check the length before the value is split, because the comparison of a long list word by
-        # word would be slow.
+    if len(value) > row.length_max:
+        # Check the length before the value is split, because a text of any length can come.
         raise ApiError(
             target.fault_code,
-            f"{key} has {len(value)} characters, expected at most {VALUE_LENGTH_MAX}",
+            f"{row.key} has {len(value)} characters, expected at most {row.length_max}",
         )
     return value
 
@@ -302,7 +302,7 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)
-    value = _stated(change.name, change.value, target)
+    value = _stated(row, change.value, target)
     if operation == ConfigOperation.SET:
         settings[change.name] = value
         return
@@ -317,10 +317,11 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
             target.fault_code,
             f"{change.name} is not a list, so you cannot append or subtract: set its whole value",
         )
-    words = [word for word in target.value_of(row).split(",") if word]
+    # A dictionary keeps the order, and finds a word of a long list at once.
+    words = dict.fromkeys(word for word in target.value_of(row).split(",") if word)
     for word in (part.strip() for part in value.split(",")):
         if operation == ConfigOperation.SUBTRACT:
-            words = [one for one in words if one != word]
-        elif word not in words:
-            words.append(word)
+            words.pop(word, None)
+        else:
+            words[word] = None
     settings[change.name] = ",".join(words)

@@ -19,6 +19,7 @@ from broker.config import (
     topic_settings_text,
 )
 from broker.settings import (
+    LIST_LENGTH_MAX,
     LONG_MAX,
     VALUE_LENGTH_MAX,
     ConfigError,
@@ -145,6 +146,17 @@ def test_replicas_that_are_throttled_are_named_as_kafka_takes_them(side: str) ->
         ((_, found, want),) = check_topic_settings({key: wrong})
         assert (found, want) == (wrong, "* or a list of replicas, each as partition:broker")
     assert check_topic_settings({key: 5}) != []
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_list_of_replicas_can_be_longer_than_other_values(side: str) -> None:
+    """Trap 15 (KAFKA-4596): a plan of some hundred partitions has a longer list than 1,000."""
+    key = f"{side}.replication.throttled.replicas"
+    replicas = ",".join(f"{index}:{index % 3}" for index in range(4_800))
+    assert 32_000 < len(replicas) <= LIST_LENGTH_MAX
+    assert check_topic_settings({key: replicas}) == []
+    ((_, _, want),) = check_topic_settings({key: replicas + ",1:1" * 500})
+    assert want == f"at most {LIST_LENGTH_MAX} characters"
 
 
 def test_keys_that_change_nothing_here_are_taken_from_scripts_that_state_them() -> None:
