@@ -36,48 +36,16 @@ from broker.replication.follower_steps import (
     Reset,
     Truncate,
 )
-from broker.timers import Timer, Timers
+from broker.replication.tracked import CopyPause, TrackedPartition
+from broker.timers import Timers
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.types import NO_LEADER_EPOCH, NO_OFFSET
+from protocol.types import NO_LEADER_EPOCH
 
 BACKOFF_MIN_MS = 50
 BACKOFF_MAX_MS = 1_000
 """The limits in milliseconds of the wait after a failure, which doubles after each failure in a
 row."""
-
-
-class _Tracked:
-    """One partition that is fetched."""
-
-    __slots__ = (
-        "end_offset",
-        "epochs",
-        "failures",
-        "is_busy",
-        "key",
-        "lag",
-        "last_epoch",
-        "log_start_offset",
-        "timer",
-        "verified_end",
-    )
-
-    def __init__(self, one: Followed) -> None:
-        self.key = one.key
-        self.epochs = one.epochs
-        self.log_start_offset = one.log_start_offset
-        self.end_offset = one.end_offset
-        self.last_epoch = one.epochs.latest
-        self.lag = FollowerLag(one.end_offset)
-        self.is_busy = False
-        """True while a job works on the log of the partition, or while the partition waits after a
-        failure."""
-        self.failures = 0
-        self.timer: Timer[_Tracked] | None = None
-        self.verified_end = NO_OFFSET
-        """The exclusive end of the records that the leader of this epoch has committed. They are
-        never truncated."""
 
 
 class LeaderFetch:
@@ -99,16 +67,16 @@ class LeaderFetch:
     )
 
     def __init__(self) -> None:
-        self._tracked: dict[PartitionId, _Tracked] = {}
+        self._tracked: dict[PartitionId, TrackedPartition] = {}
         self._changed: dict[PartitionId, None] = {}
         """The partitions that the next request must name, in the order in which they were
         marked."""
-        self._held: dict[PartitionId, _Tracked] = {}
+        self._held: dict[PartitionId, TrackedPartition] = {}
         """The partitions in the leader's session, as they were last named."""
         self._forgotten: dict[PartitionId, None] = {}
         self._owed: dict[PartitionId, None] = {}
         """The partitions with appended records that are not fsynced yet."""
-        self._timers: Timers[_Tracked] = Timers()
+        self._timers: Timers[TrackedPartition] = Timers()
         self._session_id = NO_SESSION
         self._session_epoch = FULL_EPOCH
         self._in_flight: int | None = None
@@ -157,13 +125,35 @@ class LeaderFetch:
         """Start to fetch a partition. This replaces an older epoch of the same partition."""
         partition = one.key.partition
         self._take_out(partition)
-        self._tracked[partition] = _Tracked(one)
+        self._tracked[partition] = TrackedPartition(one)
         self._changed[partition] = None
 
     def drop(self, key: Key) -> None:
         """Stop to fetch a partition. Another epoch of the partition is not affected."""
         if self._find(key) is not None:
             self._take_out(key.partition)
+
+    def pause(self, key: Key, why: CopyPause) -> None:
+        """Leave a partition out of requests until `resume` is called for all its reasons.
+
+        An answer to a request that is in flight no longer applies to it.
+        """
+        tracked = self._find(key)
+        if tracked is not None:
+            tracked.pauses |= why
+            self._let_go(key.partition)
+
+    def resume(self, key: Key, why: CopyPause) -> None:
+        """End a pause. The next request names the partition if no other reason is left."""
+        tracked = self._find(key)
+        if tracked is not None and why in tracked.pauses:
+            tracked.pauses &= ~why
+            self._changed[key.partition] = None
+
+    def is_failing(self, key: Key) -> bool:
+        """Return True if the last attempt to fetch a partition failed, so that it waits."""
+        tracked = self._find(key)
+        return self._failures > 0 or (tracked is not None and tracked.timer is not None)
 
     def next_fetch(self, now_ms: int) -> FetchPlan | None:
         """Return the next request; None while a request or an fsync is in progress, or after a
@@ -183,7 +173,8 @@ class LeaderFetch:
             self._held.clear()
             self._forgotten.clear()
             self._changed = dict.fromkeys(self._tracked)
-        named = [self._tracked[one] for one in self._changed if not self._tracked[one].is_busy]
+        changed = (self._tracked[one] for one in self._changed)
+        named = [tracked for tracked in changed if tracked.can_be_named]
         if not named and not self._held:
             return None
         self._changed.clear()
@@ -279,11 +270,10 @@ class LeaderFetch:
         if tracked is None:
             return None
         self._owed.pop(key.partition, None)
-        if self._held.pop(key.partition, None) is not None:
-            self._forgotten[key.partition] = None
+        self._let_go(key.partition)
         return self._reset(tracked, start_offset)
 
-    def _judge(self, tracked: _Tracked, data: PartitionData, now_ms: int) -> Action | None:
+    def _judge(self, tracked: TrackedPartition, data: PartitionData, now_ms: int) -> Action | None:
         code = ErrorCode.of(data.error_code)
         if code is not ErrorCode.NONE:
             self._held.pop(tracked.key.partition)
@@ -303,7 +293,7 @@ class LeaderFetch:
         return Append(tracked.key, records, data.high_watermark, data.log_start_offset)
 
     def _refused_by_leader(
-        self, tracked: _Tracked, code: ErrorCode, data: PartitionData, now_ms: int
+        self, tracked: TrackedPartition, code: ErrorCode, data: PartitionData, now_ms: int
     ) -> Action | None:
         if code is ErrorCode.FENCED_LEADER_EPOCH:
             self._take_out(tracked.key.partition)
@@ -321,13 +311,13 @@ class LeaderFetch:
         self._wait(tracked, now_ms)
         return None
 
-    def _reset(self, tracked: _Tracked, log_start_offset: int) -> Reset:
+    def _reset(self, tracked: TrackedPartition, log_start_offset: int) -> Reset:
         tracked.is_busy = True
         tracked.log_start_offset = log_start_offset
         return Reset(tracked.key, log_start_offset)
 
     def _truncate(
-        self, tracked: _Tracked, leaders: EpochEnd, leaders_start: int, now_ms: int
+        self, tracked: TrackedPartition, leaders: EpochEnd, leaders_start: int, now_ms: int
     ) -> Action | None:
         end_offset = common_end(tracked.epochs, tracked.end_offset, leaders)
         if leaders.epoch == NO_LEADER_EPOCH or end_offset >= tracked.end_offset:
@@ -343,18 +333,18 @@ class LeaderFetch:
         tracked.is_busy = True
         return Truncate(tracked.key, end_offset)
 
-    def _ask(self, tracked: _Tracked) -> FetchedPartition:
+    def _ask(self, tracked: TrackedPartition) -> FetchedPartition:
         return FetchedPartition(
             tracked.key, tracked.end_offset, tracked.last_epoch, tracked.log_start_offset
         )
 
-    def _at(self, tracked: _Tracked, end_offset: int, last_epoch: int) -> None:
+    def _at(self, tracked: TrackedPartition, end_offset: int, last_epoch: int) -> None:
         tracked.end_offset = end_offset
         tracked.last_epoch = last_epoch
         tracked.lag.reached(end_offset)
         self._changed[tracked.key.partition] = None
 
-    def _find(self, key: Key) -> _Tracked | None:
+    def _find(self, key: Key) -> TrackedPartition | None:
         tracked = self._tracked.get(key.partition)
         return tracked if tracked is not None and tracked.key == key else None
 
@@ -364,16 +354,19 @@ class LeaderFetch:
             return
         if tracked.timer is not None:
             self._timers.cancel(tracked.timer)
-        self._changed.pop(partition, None)
         self._owed.pop(partition, None)
+        self._let_go(partition)
+        self._changed.pop(partition, None)
+
+    def _let_go(self, partition: PartitionId) -> None:
+        """Let the next request remove a partition from the leader's session, if it is there."""
         if self._held.pop(partition, None) is not None:
             self._forgotten[partition] = None
 
-    def _wait(self, tracked: _Tracked, now_ms: int) -> None:
+    def _wait(self, tracked: TrackedPartition, now_ms: int) -> None:
         """Leave a partition out of requests for a while."""
         partition = tracked.key.partition
-        if self._held.pop(partition, None) is not None:
-            self._forgotten[partition] = None
+        self._let_go(partition)
         self._changed.pop(partition, None)
         tracked.is_busy = True
         tracked.timer = self._timers.add(now_ms + _backoff_ms(tracked.failures), tracked)

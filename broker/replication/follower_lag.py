@@ -23,8 +23,8 @@ class FollowerLag:
         "_behind_since_ms",
         "_end_offset",
         "_high_watermark",
-        "_missing_bytes",
         "_size_bytes",
+        "missing_bytes",
     )
 
     def __init__(self, end_offset: int) -> None:
@@ -34,7 +34,8 @@ class FollowerLag:
         """The leader's high watermark in the last answer."""
         self._size_bytes = 0
         """The size of the records in the last answer."""
-        self._missing_bytes = 0
+        self.missing_bytes = 0
+        """An estimate of the bytes that this replica lacks; 0 before the first records."""
         self._answered_ms = 0
         self._behind_since_ms: int | None = None
 
@@ -49,7 +50,7 @@ class FollowerLag:
         """True if many bytes are missing, or if the partition has not caught up for some time."""
         since_ms = self._behind_since_ms
         return since_ms is not None and (
-            self._missing_bytes > FAR_BYTES or self._answered_ms - since_ms > FAR_MS
+            self.missing_bytes > FAR_BYTES or self._answered_ms - since_ms > FAR_MS
         )
 
     def answered(self, high_watermark: int, size_bytes: int, now_ms: int) -> None:
@@ -65,7 +66,7 @@ class FollowerLag:
         count = end_offset - self._end_offset
         self._end_offset = end_offset
         if count > 0:
-            self._missing_bytes = (self._high_watermark - end_offset) * self._size_bytes // count
+            self.missing_bytes = (self._high_watermark - end_offset) * self._size_bytes // count
         self._look()
 
     def _look(self) -> None:

@@ -4,6 +4,7 @@ chosen."""
 from __future__ import annotations
 
 from broker.replication.follower import BACKOFF_MIN_MS
+from broker.replication.tracked import CopyPause
 from protocol.errors import ErrorCode
 from tests.unit.broker.replication.test_follower import Scene, data, diverging
 
@@ -45,3 +46,72 @@ def test_the_lag_of_a_partition_is_known_when_it_may_leave() -> None:
     assert scene.fetch.lag_of(one) is None
     scene.fetch.drop(one)
     assert scene.fetch.lag_of(one) is None
+
+
+def test_a_partition_that_pauses_is_left_out_of_requests() -> None:
+    """It leaves the leader's session, or the leader would go on to send its records."""
+    scene = Scene()
+    one, two = scene.follow(0, 10, (5, 0)), scene.follow(1, 10, (5, 0))
+    scene.asks()
+    scene.answer()
+    scene.fetch.pause(one, CopyPause.QUEUE)
+    assert scene.asks() == []
+    assert scene.plan is not None
+    assert scene.plan.forgotten == (one.partition,)
+    scene.answer(data(1, b"records"))
+    scene.fetch.synced(two, 11)
+    assert [asked.key for asked in scene.asks()] == [two]
+    scene.answer()
+    scene.fetch.resume(one, CopyPause.QUEUE)
+    assert [asked.key for asked in scene.asks()] == [one]
+
+
+def test_a_pause_ends_with_its_last_reason() -> None:
+    scene = Scene()
+    key = scene.follow(0, 10, (5, 0))
+    scene.fetch.pause(key, CopyPause.QUEUE)
+    scene.fetch.pause(key, CopyPause.ROOM)
+    assert scene.fetch.next_fetch(scene.now_ms) is None
+    scene.fetch.resume(key, CopyPause.QUEUE)
+    assert scene.fetch.next_fetch(scene.now_ms) is None
+    scene.fetch.resume(key, CopyPause.ROOM)
+    assert [asked.key for asked in scene.asks()] == [key]
+
+
+def test_a_new_session_does_not_name_what_pauses() -> None:
+    scene = Scene()
+    one, two = scene.follow(0, 10, (5, 0)), scene.follow(1, 10, (5, 0))
+    scene.asks()
+    scene.fetch.pause(one, CopyPause.THROTTLE)
+    scene.answer(code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    scene.now_ms += BACKOFF_MIN_MS
+    assert [asked.key for asked in scene.asks()] == [two]
+
+
+def test_an_answer_to_a_request_from_before_a_pause_is_not_appended() -> None:
+    scene = Scene()
+    key = scene.follow(0, 10, (5, 0))
+    scene.asks()
+    scene.fetch.pause(key, CopyPause.QUEUE)
+    assert scene.answer(data(0, b"records")) == []
+    scene.fetch.resume(key, CopyPause.QUEUE)
+    assert [asked.fetch_offset for asked in scene.asks()] == [10]
+
+
+def test_a_partition_in_a_new_epoch_does_not_pause() -> None:
+    scene = Scene()
+    scene.fetch.pause(scene.follow(0, 10, (5, 0)), CopyPause.QUEUE)
+    key = scene.follow(0, 10, (5, 0), epoch=6)
+    assert [asked.key for asked in scene.asks()] == [key]
+
+
+def test_it_says_which_partitions_fail() -> None:
+    scene = Scene()
+    one, two = scene.follow(0, 10, (5, 0)), scene.follow(1, 10, (5, 0))
+    scene.asks()
+    assert not scene.fetch.is_failing(one)
+    scene.answer(data(0, error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+    assert (scene.fetch.is_failing(one), scene.fetch.is_failing(two)) == (True, False)
+    scene.asks()
+    scene.answer(code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert scene.fetch.is_failing(two)
