@@ -5,7 +5,6 @@ A node has one log folder, so requests for folders are answered at once, with Ka
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from broker.cluster.metadata import Metadata
@@ -14,6 +13,7 @@ from broker.controller.elections import PREFERRED, UNCLEAN
 from broker.handlers.rights import order_code
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
+from broker.storage.disk import DiskSpace
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (
     ElectLeadersRequest,
@@ -40,7 +40,7 @@ ERROR_IN_HEAD_SINCE = 1
 Version 0 has error codes only per partition.
 """
 
-UNKNOWN_BYTES = -1
+UNKNOWN_SPACE = DiskSpace(-1, -1)
 
 
 class PlacementHandlers:
@@ -77,14 +77,14 @@ class PlacementHandlers:
                 )
             )
         folder = str(Path(self._settings.config.log_dir).absolute())
-        total_bytes, usable_bytes = _volume(folder)
+        space = self._replicas.logs.space() or UNKNOWN_SPACE
         return DescribeLogDirsResponse(
             results=[
                 DescribeLogDirsResult(
                     log_dir=folder,
                     topics=list(found.values()),
-                    total_bytes=total_bytes,
-                    usable_bytes=usable_bytes,
+                    total_bytes=space.total_bytes,
+                    usable_bytes=space.usable_bytes,
                 )
             ]
         )
@@ -171,12 +171,3 @@ def _nobody_elected(
         error_code=code if version >= ERROR_IN_HEAD_SINCE else ErrorCode.NONE,
         replica_election_results=results,
     )
-
-
-def _volume(folder: str) -> tuple[int, int]:
-    """Return the size of the volume and the free space that this process can use."""
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return UNKNOWN_BYTES, UNKNOWN_BYTES
-    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail

@@ -14,6 +14,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -71,6 +72,14 @@ class FolderLock(Protocol):
     def release(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """The size of a disk, and the part of it that this process can still use, in bytes."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class Disk(Protocol):
     """The operations of a file system that storage uses."""
 
@@ -111,6 +120,9 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> FolderLock:
         """Take the lock file. Raises FolderError if another process holds it."""
+
+    def space(self, path: str) -> DiskSpace | None:
+        """Return the space of the disk with this folder; None if it is unknown."""
 
     def boot_id(self) -> str:
         """Return the id of the kernel's boot, which identifies its page cache; empty if unknown."""
@@ -345,6 +357,13 @@ class OsDisk:
         except OSError as error:
             raise _disk_error(path, "lock", error) from error
         return OsLock(file)
+
+    def space(self, path: str) -> DiskSpace | None:
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
     def boot_id(self) -> str:
         try:

@@ -15,7 +15,7 @@ from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery, truncation
 from broker.storage.cleaner import CleaningJob
 from broker.storage.damage_mark import DamageMark, read_damage_mark
-from broker.storage.disk import Disk, DiskFile
+from broker.storage.disk import Disk, DiskFile, DiskSpace
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import folder_name, parse_folder_name
@@ -68,6 +68,10 @@ class LogManager:
         except BaseException:
             self._lock.release()
             raise
+
+    def space(self) -> DiskSpace | None:
+        """Return the space of the disk with the logs; None if it is unknown."""
+        return self._disk.space(self._folder)
 
     def open_all(self, now_ms: int) -> OpenReport:
         """Open every partition folder. After an unclean stop, recover from the recovery point.

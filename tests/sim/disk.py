@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.storage.disk import Buffer, DiskFile
+from broker.storage.disk import Buffer, DiskFile, DiskSpace
 from broker.storage.errors import DiskError, FolderError
 
 
@@ -313,6 +313,10 @@ class SimDisk:
             raise FolderError(folder, "another broker is running on this data folder")
         self.locked.add(path)
         return SimLock(self, path)
+
+    def space(self, path: str) -> DiskSpace | None:
+        room_bytes = self.room_bytes()
+        return DiskSpace(self.capacity_bytes or room_bytes, room_bytes)
 
     def boot_id(self) -> str:
         return f"boot {self.boots}"
