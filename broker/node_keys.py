@@ -54,7 +54,8 @@ class BrokerKeys(LimitKeys):
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, "bytes/s",
         is_dynamic=True, low=0,
-        why="accepted because tools set it; without effect, because nothing is throttled",
+        why="the bytes a second that this broker receives for copies of the replicas in the lists "
+        "follower.replication.throttled.replicas; 0 stops them",
     )  # fmt: skip
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms", ConfigType.INT, 3_000, "ms", low=0,
@@ -75,7 +76,8 @@ class BrokerKeys(LimitKeys):
     leader_replication_throttled_rate: int = setting(
         "leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
         low=0,
-        why="accepted because tools set it; without effect, because nothing is throttled",
+        why="the bytes a second that this broker sends for copies of the partitions in the lists "
+        "leader.replication.throttled.replicas; 0 stops them",
     )  # fmt: skip
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms", ConfigType.LONG, 15_000, "ms", low=0,

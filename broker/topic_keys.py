@@ -89,7 +89,8 @@ class LogConfig:
     )  # fmt: skip
     follower_replication_throttled_replicas: str = setting(
         "follower.replication.throttled.replicas", ConfigType.LIST, "",
-        why="accepted because tools set it; without effect, because nothing is throttled",
+        why="the replicas whose copies are received at follower.replication.throttled.rate; never "
+        "those that are in sync or join",
         pattern=_REPLICAS, form=_REPLICAS_FORM, length_max=LIST_LENGTH_MAX,
     )  # fmt: skip
     index_interval_bytes: int = setting(
@@ -99,7 +100,8 @@ class LogConfig:
     )  # fmt: skip
     leader_replication_throttled_replicas: str = setting(
         "leader.replication.throttled.replicas", ConfigType.LIST, "",
-        why="accepted because tools set it; without effect, because nothing is throttled",
+        why="the leaders that send copies at leader.replication.throttled.rate; never to followers "
+        "that are in sync or join",
         pattern=_REPLICAS, form=_REPLICAS_FORM, length_max=LIST_LENGTH_MAX,
     )  # fmt: skip
     max_compaction_lag_ms: int = setting(

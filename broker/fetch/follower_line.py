@@ -43,22 +43,27 @@ class FollowerLine:
 
     __slots__ = (
         "asked_again",
+        "asked_ms",
         "call",
         "deadline_ms",
         "fetches",
         "hasty_until_ms",
         "is_wake_wanted",
         "max_bytes",
+        "name",
         "owed",
         "session",
     )
 
-    def __init__(self, fetches: LineOwner, session: FollowerSession) -> None:
+    def __init__(self, fetches: LineOwner, name: LineName, session: FollowerSession) -> None:
         self.fetches = fetches
+        self.name = name
         self.session = session
         self.call: Call | None = None
         """The call of the newest fetch."""
         self.max_bytes = 0
+        self.asked_ms = 0
+        """The monotonic time of the newest fetch."""
         self.deadline_ms = 0
         self.hasty_until_ms = 0
         """The monotonic time until which a fetch waits only briefly, so that the next fetch can

@@ -13,16 +13,14 @@ leadership, it closes the connections of followers that have possibly not receiv
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from broker.alarm import Alarm
 from broker.fetch.follower_line import FollowerLine, LineName
 from broker.fetch.replica_answer import ReplicaFetchAnswer, partition_data, refused_data
+from broker.fetch.replica_ports import ReplicaFetchPorts
 from broker.fetch.replica_read import leader_log, read
-from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
 from broker.replication.follower_session import FollowerIdentity, FollowerSession, check_fetch
 from broker.replication.follower_steps import PartitionId
@@ -31,7 +29,6 @@ from broker.sessions.call import Call
 from broker.sessions.peers import is_catch_up
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.walk import check_region
-from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
@@ -49,19 +46,6 @@ NEWS_WAIT_MS = 20
 
 Named = Sequence[tuple[PartitionId, FetchPartition]]
 """The partitions that a request names, each with its request."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaFetchPorts:
-    """The objects that `ReplicaFetches` uses."""
-
-    world: World
-    replicas: Replicas
-    warnings: Warnings
-    lived_ms: Callable[[], int]
-    """The clock for the progress of followers: the milliseconds in which this broker ran."""
-    heard: Callable[[Replica], None]
-    """Called when a follower has made progress and can be ready for the ISR (`isr_driver`)."""
 
 
 class ReplicaFetches:
@@ -113,17 +97,16 @@ class ReplicaFetches:
             if refused is not None:
                 line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
+        now_ms = self._clock.monotonic_ms()
+        line.asked_ms, line.deadline_ms = now_ms, now_ms + request.max_wait_ms
         self._collect(line, answer)
         has_caught_up = name.is_catch_up and self._has_caught_up(line, named)
         if has_caught_up:
             self._shorten_wait(name.other)
         if not answer.is_empty or request.max_wait_ms <= 0 or has_caught_up:
             return self._leave(line, answer)
-        now_ms = self._clock.monotonic_ms()
-        wait_ms = request.max_wait_ms
         if now_ms < max(self._news_until_ms, line.hasty_until_ms):
-            wait_ms = min(wait_ms, NEWS_WAIT_MS)
-        line.deadline_ms = now_ms + wait_ms
+            line.deadline_ms = min(line.deadline_ms, now_ms + NEWS_WAIT_MS)
         self._park(line)
         return None
 
@@ -132,7 +115,7 @@ class ReplicaFetches:
         known = self._lines.get(name)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
-            line = self._lines[name] = FollowerLine(self, FollowerSession(session_id))
+            line = self._lines[name] = FollowerLine(self, name, FollowerSession(session_id))
             if known is not None and known.is_parked:
                 # The follower has begun a new session, so complete the fetch of the old one.
                 self._answer(known, ReplicaFetchAnswer(known.session.session_id))
@@ -166,14 +149,15 @@ class ReplicaFetches:
         them soon names the partition that has caught up."""
         line = self._lines.get(name)
         if line is not None:
-            now_ms = self._clock.monotonic_ms()
-            line.hasty_until_ms = now_ms + NEWS_MS
-            self._hurry(line, now_ms)
+            line.hasty_until_ms = self._clock.monotonic_ms() + NEWS_MS
+            if line.is_parked:
+                self._hurry(line, NEWS_WAIT_MS)
 
-    def _hurry(self, line: FollowerLine, now_ms: int) -> None:
-        """Let a parked fetch wait only briefly from now on."""
-        if line.is_parked:
-            line.deadline_ms = min(line.deadline_ms, now_ms + NEWS_WAIT_MS)
+    def _hurry(self, line: FollowerLine, wait_ms: int | None) -> None:
+        """Let a fetch wait at most this long from now on. None changes nothing."""
+        if wait_ms is not None:
+            deadline_ms = self._clock.monotonic_ms() + wait_ms
+            line.deadline_ms = min(line.deadline_ms, deadline_ms)
             self._alarm.wake_by(line.deadline_ms)
 
     def _hear(
@@ -240,6 +224,13 @@ class ReplicaFetches:
             return partition_data(index, replica, code)
         log = replica.log
         max_bytes = min(asked.partition_max_bytes, line.max_bytes - taken_bytes)
+        is_limited = self._is_limited(line, replica)
+        if is_limited and asked.fetch_offset < log.written_end_offset:
+            room_bytes = self._ports.limit.room()
+            if not room_bytes:
+                self._hurry(line, self._ports.limit.wait_ms())
+                return None
+            max_bytes = min(max_bytes, room_bytes)
         try:
             found = read(log, asked, max_bytes, min_one_batch=not taken_bytes)
             if found.region is not None and partition in line.asked_again:
@@ -252,9 +243,23 @@ class ReplicaFetches:
             if asked.fetch_offset >= log.written_end_offset:
                 line.session.looked(partition)
             return None
+        if is_limited:
+            self._ports.limit.take(len(found.region))
         data = partition_data(index, replica, ErrorCode.NONE)
         data.records = found.region
         return data
+
+    def _is_limited(self, line: FollowerLine, replica: Replica) -> bool:
+        """Return True if the records are a copy that the leader's rate limits.
+
+        Nothing is limited for which acknowledgements wait: neither a partition on DATA, nor a
+        follower for which the high watermark waits.
+        """
+        return (
+            line.name.is_catch_up
+            and self._ports.limit.is_limited(replica)
+            and not replica.state.waits_for(line.name.node_id)
+        )
 
     def _unreadable(self, replica: Replica, error: Exception) -> PartitionData:
         warnings, partition = self._ports.warnings, replica.topic_partition
@@ -305,9 +310,13 @@ class ReplicaFetches:
 
     def _on_time(self, now_ms: int) -> int | None:
         """Answer the fetches that have waited for their maximum time. Return the next deadline."""
-        for line in list(self._lines.values()):
+        # Begin with the fetch that has waited longest, so that a rate is shared by all followers.
+        for line in sorted(self._lines.values(), key=lambda one: one.asked_ms):
             if line.is_parked and line.deadline_ms <= now_ms:
-                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
+                answer = ReplicaFetchAnswer(line.session.session_id)
+                # A copy can have waited for the rate.
+                self._collect(line, answer)
+                self._answer(line, answer)
         waiting = [line.deadline_ms for line in self._lines.values() if line.is_parked]
         return min(waiting, default=None)
 
@@ -348,10 +357,10 @@ class ReplicaFetches:
             self._hang_up(replica)
         self.written(replica)
         if isinstance(change.after, LeaderRole) and replica.is_shared:
-            now_ms = self._clock.monotonic_ms()
-            self._news_until_ms = now_ms + NEWS_MS
+            self._news_until_ms = self._clock.monotonic_ms() + NEWS_MS
             for line in self._open_lines():
-                self._hurry(line, now_ms)
+                if line.is_parked:
+                    self._hurry(line, NEWS_WAIT_MS)
 
     def _hang_up(self, replica: Replica) -> None:
         """Close connections that can have unsent bytes of this log, before the log is truncated."""

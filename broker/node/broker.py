@@ -257,6 +257,7 @@ class Broker:
         assert self.joining is not None
         replication = self._replication = Replication(
             FollowerIdentity(self.config.node_id, broker_epoch),
+            self.settings,
             self._world,
             self.joining.peers,
             membership,

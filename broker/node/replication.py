@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.messenger import LinkMessenger
-from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
+from broker.config import InForce
+from broker.fetch.replica_fetch import ReplicaFetches
+from broker.fetch.replica_ports import ReplicaFetchPorts
 from broker.metadata.image import METADATA_TOPIC_ID
 from broker.metrics.warnings import Warnings
+from broker.replicas.copy_limit import CopyLimit
 from broker.replicas.damage import Damage
 from broker.replicas.follower_logs import FollowerPorts
 from broker.replicas.followers import Followers
@@ -34,6 +37,7 @@ class Replication:
     def __init__(
         self,
         me: FollowerIdentity,
+        settings: InForce,
         world: World,
         peers: Peers,
         membership: MembershipDriver,
@@ -50,16 +54,35 @@ class Replication:
         )
         self._fetches = ReplicaFetches(
             ReplicaFetchPorts(
-                world, replicas, warnings, lambda: membership.lived_ms, self._isr.heard
+                world,
+                replicas,
+                warnings,
+                lambda: membership.lived_ms,
+                self._isr.heard,
+                CopyLimit.of_leader(settings, world.clock),
             )
         )
         self._followers = Followers(
-            FollowerPorts(world, peers, replicas, files, warnings, write_failed, trim),
+            FollowerPorts(
+                world,
+                peers,
+                replicas,
+                files,
+                warnings,
+                write_failed,
+                trim,
+                CopyLimit.of_follower(settings, world.clock),
+            ),
             me,
             replicas.logs.directory_id,
         )
         damage = Damage(world, replicas, membership.damaged, files)
         replicas.listen(self._followers, self._fetches, damage)
+
+    @property
+    def is_out_of_room(self) -> bool:
+        """True if copies pause, because the disk is nearly full."""
+        return self._followers.copies.is_out_of_room
 
     def start(self) -> None:
         """Begin to propose in-sync replicas for the partitions that this broker leads."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.metrics.warnings import Warnings
+from broker.replicas.copy_limit import CopyLimit
+from broker.replicas.fetch_source import FetchSource
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.replication.follower import LeaderFetch
-from broker.replication.follower_steps import Append, Key, PartitionId, Reset, Truncate
-from broker.sessions.peers import LinkKind, Peers
+from broker.replication.follower_steps import Append, Key, Reset, Truncate
+from broker.sessions.peers import Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.log import Log
@@ -35,21 +36,6 @@ CUT_RETRY_MS = 1_000
 """The wait in milliseconds before a rejected truncation is retried."""
 
 
-class FetchSource:
-    """The partitions that are fetched from one leader on one kind of link."""
-
-    __slots__ = ("caught_up", "fetch", "is_pump_wanted", "kind", "leader", "replicas")
-
-    def __init__(self, leader: int, kind: LinkKind) -> None:
-        self.leader = leader
-        self.kind = kind
-        self.fetch = LeaderFetch()
-        self.replicas: dict[PartitionId, Replica] = {}
-        self.caught_up: dict[PartitionId, Replica] = {}
-        """The partitions on a CATCH_UP link that the next fetch on DATA will name instead."""
-        self.is_pump_wanted = False
-
-
 @dataclass(frozen=True, slots=True)
 class FollowerPorts:
     """The parts of the broker that followers use."""
@@ -63,6 +49,8 @@ class FollowerPorts:
     write_failed: WriteFailed
     trim: Callable[[Log, int, Callable[[], None]], None]
     """Drops the files below a new log start offset, and reports when the offset is durable."""
+    limit: CopyLimit
+    """The limit on the copies that this broker fetches."""
 
 
 class FollowerLogs:

@@ -15,8 +15,10 @@ from __future__ import annotations
 from functools import partial
 
 from broker.alarm import Alarm
+from broker.replicas.copies import Copies
+from broker.replicas.fetch_source import FetchSource
 from broker.replicas.fetching import CATCH_UP_BYTES, FETCH_VERSION, MAX_BYTES, fetch_request
-from broker.replicas.follower_logs import FetchSource, FollowerLogs, FollowerPorts
+from broker.replicas.follower_logs import FollowerLogs, FollowerPorts
 from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replication.follower_session import FollowerIdentity
@@ -72,6 +74,14 @@ class Followers(BaseReplicaListener):
         self._sources: dict[tuple[int, LinkKind], FetchSource] = {}
         self._placed: dict[PartitionId, tuple[FetchSource, Key]] = {}
         """The source from which each partition is fetched, with its leader epoch."""
+        self.copies = Copies(
+            ports.world,
+            ports.limit,
+            ports.replicas.logs.space,
+            self._placed,
+            self._pump_soon,
+            self._choose,
+        )
         self._alarm = Alarm(ports.world, self._on_time)
         self._is_stopped = False
 
@@ -96,6 +106,11 @@ class Followers(BaseReplicaListener):
         """Note that this broker has no replica of the partition any more."""
         self._leave(replica)
 
+    def written(self, replica: Replica) -> None:
+        """Count the appends for which copies make way."""
+        if replica.is_in_sync:
+            self.copies.others_count += 1
+
     def durable_advanced(self, replica: Replica) -> None:
         """Note that more of the log is durable, so that the next fetch can possibly be sent."""
         role = replica.state.role
@@ -107,6 +122,8 @@ class Followers(BaseReplicaListener):
             return
         source, key = placed
         source.fetch.synced(key, replica.log.log_end_offset)
+        if source.kind is LinkKind.CATCH_UP:
+            self.copies.advanced(source, key, replica)
         self._choose(replica)
         self._pump(source)
 
@@ -129,11 +146,13 @@ class Followers(BaseReplicaListener):
         """Fetch a partition from this source, and on no other link."""
         log, key = replica.log, Key(*replica.partition_id, replica.leader_epoch)
         start_offset = self._reported_start(replica)
-        self._leave(replica)
+        was_caught_up = self._leave(replica) is LinkKind.DATA
         self._placed[replica.partition_id] = source, key
         source.replicas[replica.partition_id] = replica
         source.fetch.follow(Followed(key, _EpochsOf(log), start_offset, log.log_end_offset))
         self._ports.replicas.flush_apart(replica, source.kind is LinkKind.CATCH_UP)
+        if source.kind is LinkKind.CATCH_UP:
+            self.copies.came(source, key, was_caught_up=was_caught_up)
         self._pump_soon(source)
 
     def _reported_start(self, replica: Replica) -> int:
@@ -146,16 +165,20 @@ class Followers(BaseReplicaListener):
         reported = None if source is None or key is None else source.fetch.log_start_of(key)
         return replica.log.log_start_offset if reported is None else reported
 
-    def _leave(self, replica: Replica) -> None:
+    def _leave(self, replica: Replica) -> LinkKind | None:
+        """Fetch a partition no more. Return the link that had it."""
         source, key = self._placed.pop(replica.partition_id, (None, None))
         if source is None or key is None:
-            return
+            return None
         source.replicas.pop(replica.partition_id, None)
         source.caught_up.pop(replica.partition_id, None)
         source.fetch.drop(key)
         self._ports.replicas.flush_apart(replica, False)
+        if source.kind is LinkKind.CATCH_UP:
+            self.copies.left(source, replica.partition_id)
         # The next fetch can have waited only for the fsync of this partition.
         self._pump_soon(source)
+        return source.kind
 
     def _choose(self, replica: Replica) -> None:
         """Move a partition to the other link if its lag requires this. Its whole log must be
@@ -201,13 +224,18 @@ class Followers(BaseReplicaListener):
             return
         now_ms = self._clock.monotonic_ms()
         if source.fetch.is_free(now_ms):
+            source.wake_ms = None
             self._take_over(source)
+            if source.kind is LinkKind.CATCH_UP and self._rests(source, now_ms):
+                return
         plan = source.fetch.next_fetch(now_ms)
         if plan is None:
-            deadline_ms = source.fetch.next_deadline_ms
+            deadline_ms = source.next_deadline_ms
             if deadline_ms is not None:
                 self._alarm.wake_by(deadline_ms)
             return
+        # Copies that wait for their rate are looked at again after the answer.
+        source.wake_ms = None
         self._ports.peers.ask(
             source.leader,
             source.kind,
@@ -218,12 +246,21 @@ class Followers(BaseReplicaListener):
             partial(self._failed, source, plan.request_id),
         )
 
+    def _rests(self, source: FetchSource, now_ms: int) -> bool:
+        """Return True if the copies of a source rest now. The alarm ends the rest."""
+        until_ms = self.copies.rest_until_ms(source)
+        if until_ms <= now_ms:
+            return False
+        source.wake_ms = until_ms
+        self._alarm.wake_by(until_ms)
+        return True
+
     def _on_time(self, now_ms: int) -> int | None:
-        """Send the fetches whose wait after a failure is over. Return the next deadline."""
+        """Send the fetches whose wait is over. Return the next deadline."""
         waiting = [
             (deadline_ms, source)
             for source in self._sources.values()
-            if (deadline_ms := source.fetch.next_deadline_ms) is not None
+            if (deadline_ms := source.next_deadline_ms) is not None
         ]
         for deadline_ms, source in waiting:
             if deadline_ms <= now_ms:
@@ -233,6 +270,11 @@ class Followers(BaseReplicaListener):
 
     def _failed(self, source: FetchSource, request_id: int, end: End) -> None:
         source.fetch.failed(request_id, self._clock.monotonic_ms())
+        self._after_answer(source)
+
+    def _after_answer(self, source: FetchSource) -> None:
+        if source.kind is LinkKind.CATCH_UP:
+            self.copies.give_up_places(source)
         self._pump(source)
 
     def _answered(self, source: FetchSource, request_id: int, answer: FetchResponse) -> None:
@@ -240,6 +282,8 @@ class Followers(BaseReplicaListener):
         for action in source.fetch.on_answer(request_id, answer, now_ms):
             replica = source.replicas[action.key.partition]
             if isinstance(action, Append):
+                if source.kind is LinkKind.CATCH_UP and len(action.records):
+                    self.copies.received(source, replica, len(action.records))
                 self._logs.append(source, replica, action)
                 if not len(action.records):
                     self._choose(replica)
@@ -248,7 +292,7 @@ class Followers(BaseReplicaListener):
             else:
                 # The metadata log will name the next leader.
                 self._leave(replica)
-        self._pump(source)
+        self._after_answer(source)
 
     def _trimmed(self, replica: Replica, key: Key, log_start_offset: int) -> None:
         placed = self._placed.get(replica.partition_id)

@@ -344,6 +344,11 @@ class LeaderLedger:
             progress.is_awaited = is_awaited
         return has_changed
 
+    def waits_for(self, node_id: int) -> bool:
+        """Return True if the high watermark waits for a follower, in sync or about to join."""
+        progress = self.progress.get(node_id)
+        return progress is not None and any(one is progress for one in self._counting)
+
     def _recount(self) -> None:
         """Collect the followers that limit the high watermark, and advance it."""
         members = self._waited_for()

@@ -184,6 +184,10 @@ class PartitionState:
         """Return True on a leader if another node is a replica in the replayed metadata log."""
         return self._leading is not None and node_id in self._leading.progress
 
+    def waits_for(self, node_id: int) -> bool:
+        """Return True on a leader if the high watermark waits for a follower."""
+        return self._leading is not None and self._leading.waits_for(node_id)
+
     def assign(self, seen: Assignment, ends: LogEnds, now_ms: int) -> RoleChange | None:
         """Apply the metadata of one partition. Return the role change; None if the role stays or
         the metadata is old.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -40,10 +40,13 @@ def small_answers() -> Iterator[None]:
         yield
 
 
-def returning(seed: str, batches: int = 60) -> tuple[ReplicatedCluster, ReplicatedNode]:
+def returning(
+    seed: str, batches: int = 60, settings: Mapping[str, str] | None = None, away_ms: int = 0
+) -> tuple[ReplicatedCluster, ReplicatedNode]:
     """Two partitions led by the first node. The third node comes back and lacks many records of
     the first partition."""
     cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1))
+    cluster.settings |= settings or {}
     cluster.late_news = 0.0
     # The network delays nothing, so what is slow was waited for.
     cluster.network.mix = Mix()
@@ -58,6 +61,7 @@ def returning(seed: str, batches: int = 60) -> tuple[ReplicatedCluster, Replicat
     for _ in range(batches):
         assert cluster.nodes[1].write(COPIED, b"x" * 300) is not None
         cluster.pass_time(3)
+    cluster.pass_time(away_ms)
     third.start()
     third.world.job_ms_by_name["flush-catch-up"] = SLOW_MS, SLOW_MS
     return cluster, third

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from broker.budget import TurnBudget
 from broker.config import BROKER_LISTENER, InForce, Listener
-from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
+from broker.fetch.replica_fetch import ReplicaFetches
+from broker.fetch.replica_ports import ReplicaFetchPorts
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
+from broker.replicas.copy_limit import CopyLimit
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders
 from broker.replicas.follower_logs import FollowerPorts
@@ -153,6 +155,7 @@ class ReplicatedNode:
             listeners={BROKER_LISTENER: address},
             settings={"log.flush.interval.messages": 1},
         )
+        self.settings = InForce(self.config)
         self.logs = WatchedLogs(self.disk, self.config, Uuid(int=1_000 + self.node_id))
         self.left_over = self.logs.open_all(world.clock.now_ms()).dropped
         assert not self.logs.offline, f"{self.host}: {self.logs.offline}"
@@ -213,7 +216,7 @@ class ReplicatedNode:
         self._replay()
 
     def _put_together(self) -> None:
-        world, settings = self.world, InForce(self.config)
+        world, settings = self.world, self.settings
         self.files = world.jobs("files", lambda error: world.die(str(error)))
         flusher = Flusher(world, lambda error: world.die(str(error)))
         lived_ms = world.clock.monotonic_ms
@@ -231,10 +234,24 @@ class ReplicatedNode:
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
         warnings = Warnings(world.clock)
         self.fetches = ReplicaFetches(
-            ReplicaFetchPorts(world, replicas, warnings, lived_ms, self.isr_driver.heard)
+            ReplicaFetchPorts(
+                world,
+                replicas,
+                warnings,
+                lived_ms,
+                self.isr_driver.heard,
+                CopyLimit.of_leader(settings, world.clock),
+            )
         )
         ports = FollowerPorts(
-            world, self.peers, replicas, self.files, warnings, lambda *refusal: None, self._trim
+            world,
+            self.peers,
+            replicas,
+            self.files,
+            warnings,
+            lambda *refusal: None,
+            self._trim,
+            CopyLimit.of_follower(settings, world.clock),
         )
         self.followers = Followers(ports, self.me, self.logs.directory_id)
         replicas.listen(self.followers, self.fetches)

@@ -46,10 +46,6 @@ def test_every_setting_is_read_somewhere_in_the_broker() -> None:
     unread = {one for one in attributes if one and not re.search(rf'[."]{one}\b', sources)}
     # These have one value only, or say themselves that they change nothing; clients state them.
     assert unread <= {
-        "follower_replication_throttled_rate",
-        "follower_replication_throttled_replicas",
-        "leader_replication_throttled_rate",
-        "leader_replication_throttled_replicas",
         "message_downconversion_enable",
         "message_format_version",
         "preallocate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker.replication.partition import PartitionState
-from tests.unit.broker.replication.kit import ASSIGNED, ME, ONE, TWO, Scene
+from tests.unit.broker.replication.kit import ASSIGNED, ME, ONE, TWO, Scene, ends
 
 GROWING = replace(
     ASSIGNED,
@@ -40,3 +40,22 @@ def test_kip_352_only_original_replicas_out_of_sync_are_reported() -> None:
     scene.log_says(adding_replicas=(TWO,))
     assert (scene.state.is_under_replicated, scene.state.has_outsiders) == (True, True)
     assert not PartitionState(ME, 10).is_under_replicated, "it leads nothing"
+
+
+def test_a_rate_may_hold_only_followers_for_which_the_high_watermark_does_not_wait() -> None:
+    """Guard 63: members of the ISR, also those that are only proposed, and those about to join."""
+    scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, ONE)), ends(10))
+    assert [scene.state.waits_for(one) for one in (ME, ONE, TWO, 9)] == [False, True, False, False]
+    # It lags, so it does not join, and nothing waits for it.
+    scene.fetched(TWO, 4)
+    assert not scene.state.waits_for(TWO)
+    # It was caught up just now, so it is about to join.
+    scene.fetched(TWO, 10)
+    assert scene.state.waits_for(TWO)
+    assert scene.proposes() == (ME, ONE, TWO)
+    assert scene.state.waits_for(TWO)
+
+
+def test_a_broker_that_does_not_lead_waits_for_no_follower() -> None:
+    scene = Scene(replace(ASSIGNED, leader=ONE))
+    assert not scene.state.waits_for(ONE)
