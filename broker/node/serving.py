@@ -36,6 +36,11 @@ class Serving:
         self._replication = replication
         parts.replicas.report_to(self)
 
+    @property
+    def is_out_of_room(self) -> bool:
+        """True if copies of replicas pause, because the disk is nearly full."""
+        return self._replication is not None and self._replication.is_out_of_room
+
     def keep(self, house: Housekeeping) -> None:
         """Register the periodic jobs. Call this when all partitions are open."""
         self._house = house

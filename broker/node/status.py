@@ -110,6 +110,14 @@ class BrokerStatus:
             problems.append(
                 Problem("write_refused", f"{refused[1]}; producers retry until the disk has room")
             )
+        if self._broker.serving.is_out_of_room:
+            problems.append(
+                Problem(
+                    "no_room_to_copy",
+                    "the disk is nearly full, so copies of replicas pause: free some space, or "
+                    "cancel the moves to this broker",
+                )
+            )
         return tuple(problems)
 
     def _damaged(self) -> dict[TopicPartition, str]:

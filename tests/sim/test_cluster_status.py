@@ -10,6 +10,7 @@ import pytest
 
 from broker.node import cluster_status
 from broker.node.status import BrokerStatus
+from broker.replicas import copies
 from broker.world import Address
 from protocol.errors import ErrorCode
 from protocol.messages.membership import UnregisterBrokerRequest
@@ -20,7 +21,7 @@ from protocol.messages.voters import (
     DescribeQuorumRequestTopic,
 )
 from protocol.status import PartState
-from tests.sim.clients import Client, Script, topic_made
+from tests.sim.clients import Client, Script, batch_of, topic_made, written
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
@@ -281,3 +282,37 @@ def test_each_says_which_brokers_are_needed_while_one_is_away(
         "all copies are in sync",
     )
     assert details(killed)["copies"]["needed"] == {}
+
+
+def filled(topic: str, count: int) -> Script:
+    """Write so many records of 200 kB."""
+    for _ in range(count):
+        yield from written(topic, 0, batch_of(b"x" * 200_000, (-1, -1, -1)), None)
+
+
+def test_copies_that_wait_for_room_are_a_problem(
+    cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker returns and lacks much, and its disk is nearly full: more than half of it."""
+    monkeypatch.setattr(copies, "ROOM_MIN_SHARE", 2)
+    asked(cluster, 1, topic_made("copied", 1, replication_factor=3, min_insync_replicas="1"))
+    cluster.run_for(1_000)
+    leader = cluster.running[0].metadata.image.topics["copied"].partitions[0].leader
+    node = next(one for one in cluster.nodes if one.node_id != leader)
+    asked(cluster, leader, filled("copied", 20))
+    node.kill()
+    cluster.run_for(8_000)
+    leader = cluster.running[0].metadata.image.topics["copied"].partitions[0].leader
+    asked(cluster, leader, filled("copied", 20))
+    node.disk.capacity_bytes = node.disk.used_bytes() * 3 // 2
+    node.start()
+
+    def codes() -> list[str]:
+        if node.broker is None or not node.broker.is_serving:
+            return []
+        return [one.code for one in BrokerStatus(node.broker, 0).status().problems]
+
+    cluster.run_until(lambda: "no_room_to_copy" in codes(), 60_000, "it says so")
+    node.disk.capacity_bytes = None
+    cluster.run_until(lambda: details(node).get("is_fenced") is False, 60_000, "it is back")
+    cluster.run_until(lambda: codes() == [], 60_000, "the copy has ended")
