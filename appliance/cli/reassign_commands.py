@@ -23,9 +23,11 @@ from appliance.cli.cluster import (
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.progress import progress_line
 from appliance.cli.reassign_planning import generate, move_rows, rollback_file
+from appliance.cli.reassign_throttle import Limits, copies_text, parse_rate, remove_throttle
 from appliance.output import CommandError, Exit, counted, say, size_text
 
 if TYPE_CHECKING:
+    from appliance.kafka.copy_progress import CopyEstimate
     from appliance.kafka.reassign import ClusterReplicas
     from appliance.kafka.reassignment_files import Targets
     from protocol.client.cluster import Cluster
@@ -37,10 +39,9 @@ app = group_of_commands("Move replicas between brokers.")
 PlanOption = Annotated[
     Path, typer.Option("--plan", help="A plan: the file of `generate`, or Kafka's JSON file.")
 ]
-NO_THROTTLE = (
-    "--throttle: this version of the brokers does not slow copies down; leave the option out"
-)
-
+KeepOption = Annotated[
+    bool, typer.Option("--keep-throttle", help="Leave the throttle set, also when nothing moves.")
+]
 
 app.command()(generate)
 
@@ -49,7 +50,8 @@ app.command()(generate)
 def execute(
     plan: PlanOption,
     throttle: Annotated[
-        str | None, typer.Option("--throttle", help="Bytes a second; refused in this version.")
+        str | None,
+        typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not follow the moves.")] = False,
     force: Annotated[
@@ -64,11 +66,11 @@ def execute(
 ) -> None:
     """Start the moves of a plan, after asking, and follow them; Ctrl-C ends only the following.
 
-    The same plan again continues where it was interrupted.
+    The same plan again continues where it was interrupted, and can change the throttle.
     """
     from appliance.kafka import reassign, reassignment_files
 
-    refuse_throttle(throttle)
+    rate = None if throttle is None else parse_rate(throttle)
     text = reassignment_files.read(str(plan))
     targets = reassignment_files.parse_plan(text, str(plan))
     folders = reassignment_files.parse_folders(text)
@@ -84,39 +86,36 @@ def execute(
     states = {tp: found.state(tp, target) for tp, target in targets.items()}
     new = {tp: target for tp, target in targets.items() if states[tp] is reassign.MoveState.OTHER}
     emit("reassign-execute/1", move_rows(found, new), output, as_json, nothing="nothing to start")
-    if new:
-        short = reassign.check_room(targets, found, disks)
+    is_running = any(state is reassign.MoveState.MOVING for state in states.values())
+    if new or (is_running and rate is not None):
+        short = reassign.check_room(targets, found, disks) if new else []
         if short and not force:
             raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
         lines = [*_summary(found, new, disks.largest), *short]
+        limits = None if rate is None else Limits.of(found, new, rate)
+        if limits is not None:
+            lines += limits.sentences
         if dry_run:
             say("\n".join([*lines, "nothing was started"]))
             return
         confirm(lines, yes)
         before = {tp: found.original(tp, one) for tp, one in found.partitions() if tp in targets}
         _keep_rollback(rollback_file(plan), before)
-        errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, new))
+        errors = with_cluster(bootstrap, timeout, lambda cluster: _start(cluster, new, limits))
         say(f"started {counted(len(new) - len(errors), 'move')}")
         refuse_errors(errors)
     if not (detach or dry_run):
         _follow(bootstrap, timeout, targets, plan)
 
 
-def refuse_throttle(throttle: str | None) -> None:
-    """Refuse a rate. If the rate is valid, the reason is that the brokers have no throttling."""
-    if throttle is None:
-        return
-    from protocol.units import parse_size_bytes
+async def _start(
+    cluster: "Cluster", new: "Targets", limits: Limits | None
+) -> "Mapping[TopicPartition, ApiError]":
+    from appliance.kafka import reassign
 
-    try:
-        rate = parse_size_bytes(throttle)
-    except ValueError as error:
-        raise CommandError(f"--throttle: {error}", Exit.USAGE) from error
-    if rate < 1:
-        raise CommandError(
-            f"--throttle: found {throttle}, expected at least 1 byte a second", Exit.USAGE
-        )
-    raise CommandError(NO_THROTTLE, Exit.USAGE)
+    if limits is not None:
+        await limits.set(cluster)
+    return await reassign.start(cluster, new)
 
 
 def _summary(
@@ -166,9 +165,10 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
     try:
         with progress_line() as line:
 
-            def left(count: int) -> None:
+            def left(count: int, estimate: "CopyEstimate | None") -> None:
                 all_of_them = counted(len(targets), "partition")
-                line.show(f"{len(targets) - count} of {all_of_them} moved")
+                moved = f"{len(targets) - count} of {all_of_them} moved"
+                line.show(moved if estimate is None else f"{moved}; {copies_text(estimate)}")
 
             ended = with_cluster(
                 bootstrap, timeout, lambda cluster: reassign.follow(cluster, targets, left)
@@ -187,17 +187,22 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
             "replaced this one"
         )
     say("all partitions have their targets")
+    remove_throttle(bootstrap, timeout, {tp.topic for tp in targets})
 
 
 @app.command()
 def verify(
     plan: PlanOption,
+    keep_throttle: KeepOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Show how far a plan is; exit code 3 unless all partitions have their targets."""
+    """Show how far a plan is; exit code 3 unless all partitions have their targets.
+
+    When no partition of the cluster moves any more, the throttle is removed.
+    """
     from appliance.kafka import reassign, reassignment_files
 
     targets = reassignment_files.parse_plan(reassignment_files.read(str(plan)), str(plan))
@@ -219,6 +224,8 @@ def verify(
     emit("reassign-verify/1", rows, output, as_json)
     unfinished = sum(row["state"] != reassign.MoveState.DONE for row in rows)
     say(f"{len(rows) - unfinished} of {counted(len(rows), 'partition')} are done")
+    if not keep_throttle:
+        remove_throttle(bootstrap, timeout, names)
     if unfinished:
         raise typer.Exit(Exit.CONDITION)
 
@@ -230,15 +237,16 @@ def list_moves(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The partitions that move, and the replicas that are still copied."""
+    """The partitions that move, and the replicas that are still copied, with their bytes."""
     from appliance.kafka import reassign
 
-    found = with_cluster(bootstrap, timeout, reassign.look_at_moves)
+    found, disks = with_cluster(bootstrap, timeout, reassign.look_at_copies)
     rows: list[Row] = []
     for tp, moving in sorted(found.moving.items()):
         partition = found.find(tp)
         in_sync = () if partition is None else partition.in_sync_replicas
         away = [one for one in moving.adding if one not in found.brokers]
+        copying = [one for one in moving.adding if one not in in_sync]
         rows.append(
             {
                 "topic": tp.topic,
@@ -246,7 +254,8 @@ def list_moves(
                 "replicas": list(moving.replicas),
                 "adding": list(moving.adding),
                 "removing": list(moving.removing),
-                "copying": [one for one in moving.adding if one not in in_sync],
+                "copying": copying,
+                "to_copy_bytes": sum(disks.missing(tp, one) for one in copying),
                 "waits_for": away,
             }
         )
@@ -259,6 +268,7 @@ def cancel(
         Path | None, typer.Option("--plan", help="Only the partitions of this plan.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All that move.")] = False,
+    keep_throttle: KeepOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
@@ -285,6 +295,8 @@ def cancel(
     targets: dict[TopicPartition, Sequence[int] | None] = dict.fromkeys(tps)
     errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, targets))
     say(f"cancelled {counted(len(tps) - len(errors), 'move')}")
+    if not keep_throttle:
+        remove_throttle(bootstrap, timeout, {tp.topic for tp in tps})
     refuse_errors(errors)
 
 

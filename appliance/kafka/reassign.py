@@ -5,11 +5,13 @@ so every function here can be repeated, and none has to run until the end.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from appliance.kafka.copy_progress import CopyEstimate, CopyProgress, CopySample
 from appliance.kafka.move_plan import PlacedPartition
 from appliance.kafka.reassignment_files import Folders, Targets
 from appliance.kafka.topics import views
@@ -36,6 +38,8 @@ SLICE_MAX = 500
 
 FAULTS_SHOWN_MAX = 10
 POLL_S = 1.0
+SAMPLE_S = 3.0
+"""The time in seconds between two measurements of the copies that are followed."""
 IDLE_POLLS_MAX = 5
 """The number of polls without any move after which no broker is behind any more."""
 
@@ -297,16 +301,56 @@ async def start(
     return errors
 
 
-async def follow(
-    cluster: Cluster, targets: Targets, left: Callable[[int], None]
-) -> list[TopicPartition]:
-    """Wait until all partitions have their targets. `left` gets the number of those without.
+class CopyWatch:
+    """Measures the copies of a plan while it is followed."""
 
-    Return the partitions that neither move nor have their targets, because they were cancelled or
-    got another target. A broker can be behind the controller, so its answer counts only when it is
-    the same a few times.
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._next_s = clock_s()
+        self._progress = CopyProgress()
+        self._copies: frozenset[tuple[TopicPartition, int]] = frozenset()
+        self.estimate: CopyEstimate | None = None
+        """What is known at present; None if nothing is copied."""
+
+    async def look(self, cluster: Cluster, found: ClusterReplicas, targets: Targets) -> None:
+        """Measure the copies if it is time for that."""
+        now_s = self._clock_s()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + SAMPLE_S
+        copies = frozenset(
+            (tp, broker)
+            for tp, moving in found.moving.items()
+            if tp in targets and (partition := found.find(tp)) is not None
+            for broker in moving.adding
+            if broker not in partition.in_sync_replicas
+        )
+        if copies != self._copies:
+            self._copies, self._progress = copies, CopyProgress()
+        if not copies:
+            self.estimate = None
+            return
+        disks = await disk_use(cluster, found.brokers)
+        sample = CopySample(
+            now_s,
+            sum(disks.missing(tp, broker) for tp, broker in copies),
+            sum(disks.largest.get(tp, 0) for tp, _ in copies),
+        )
+        self.estimate = self._progress.add(sample)
+
+
+async def follow(
+    cluster: Cluster, targets: Targets, left: Callable[[int, CopyEstimate | None], None]
+) -> list[TopicPartition]:
+    """Wait until all partitions have their targets.
+
+    `left` gets the number of those without, and what is known of their copies. Return the
+    partitions that neither move nor have their targets, because they were cancelled or got another
+    target. A broker can be behind the controller, so its answer counts only when it is the same a
+    few times.
     """
     open_targets = dict(targets)
+    watch = CopyWatch()
     idle_polls = 0
     while True:
         found = await look(cluster, {tp.topic for tp in open_targets})
@@ -314,7 +358,8 @@ async def follow(
         open_targets = {
             tp: targets[tp] for tp, state in states.items() if state is not MoveState.DONE
         }
-        left(len(open_targets))
+        await watch.look(cluster, found, open_targets)
+        left(len(open_targets), watch.estimate)
         idle_polls = 0 if MoveState.MOVING in states.values() else idle_polls + 1
         if not open_targets or idle_polls == IDLE_POLLS_MAX:
             return sorted(open_targets)
@@ -325,6 +370,12 @@ async def look_at_moves(cluster: Cluster) -> ClusterReplicas:
     """Ask for the reassignments under way, and for their topics."""
     moving = await list_reassignments(cluster)
     return await look(cluster, {tp.topic for tp in moving})
+
+
+async def look_at_copies(cluster: Cluster) -> tuple[ClusterReplicas, DiskUse]:
+    """Ask for the reassignments under way, and for the sizes of their replicas."""
+    found = await look_at_moves(cluster)
+    return found, await disk_use(cluster, found.brokers if found.moving else ())
 
 
 async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, int | None]]:

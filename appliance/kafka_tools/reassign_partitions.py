@@ -5,7 +5,6 @@ import random
 from collections.abc import Mapping, Sequence
 
 from appliance.kafka import reassign
-from appliance.kafka.configs import alter
 from appliance.kafka.kafka_deal import deal
 from appliance.kafka.reassignment_files import (
     Folders,
@@ -17,6 +16,7 @@ from appliance.kafka.reassignment_files import (
     read,
 )
 from appliance.kafka.session import open_cluster, run
+from appliance.kafka.throttles import clear_throttle, plan_throttle, set_throttle
 from appliance.kafka_tools.base import (
     ToolParser,
     UsageFault,
@@ -25,20 +25,9 @@ from appliance.kafka_tools.base import (
     servers_of,
 )
 from appliance.output import CommandError, Exit, out
-from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.errors import ApiError
 from protocol.types import TopicPartition
-
-BROKER_THROTTLES = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
-TOPIC_THROTTLES = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")
 REQUIRED = {
@@ -50,7 +39,7 @@ REQUIRED = {
 }
 PERMITTED = {
     "generate": ("disable-rack-aware",),
-    "execute": ("additional", "timeout", "disallow-replication-factor-change"),
+    "execute": ("additional", "timeout", "throttle", "disallow-replication-factor-change"),
     "verify": ("preserve-throttles",),
     "cancel": ("preserve-throttles", "timeout"),
     "list": (),
@@ -65,7 +54,10 @@ RUNNING = (
     " --additional flag can also be used to change the throttle by resubmitting the current"
     " reassignment."
 )
-NO_THROTTLE = "is not supported: this version of the brokers does not slow copies down"
+VERIFY_LATER = (
+    "Warning: You must run --verify periodically, until the reassignment completes, to ensure the"
+    " throttle is removed."
+)
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -96,7 +88,7 @@ def _parser() -> ToolParser:
     parser.add_argument("--additional", action="store_true", help="Beside those under way.")
     parser.add_argument("--preserve-throttles", action="store_true")
     parser.add_argument("--timeout", type=int, metavar="MS", help="For folders; without effect.")
-    parser.refuses("--throttle", NO_THROTTLE)
+    parser.add_argument("--throttle", type=int, metavar="B/S", help="Of each broker and direction.")
     parser.refuses("--replica-alter-log-dirs-throttle", "is not supported: a broker has one folder")
     parser.add_argument(
         "--disallow-replication-factor-change",
@@ -123,6 +115,8 @@ def _work(options: argparse.Namespace) -> None:
             options, name.replace("-", "_")
         ):
             raise UsageFault(f'Option "[{name}]" can\'t be used with action "[{action}]"')
+    if options.throttle is not None and options.throttle < 1:
+        raise UsageFault(f"--throttle: found {options.throttle}, expected at least 1 byte a second")
     servers = servers_of(options, properties)
 
     async def work() -> None:
@@ -212,6 +206,11 @@ async def _execute(
     reassign.check_folders(folders, there)
     out(f"Current partition replica assignment\n\n{plan_text(current, there.replicas)}\n")
     out("Save this to use as the --reassignment-json-file option during rollback")
+    if options.throttle is not None:
+        out(VERIFY_LATER)
+        limits = plan_throttle(found.moving, targets, current, found.brokers)
+        await set_throttle(cluster, limits, options.throttle)
+        out(f"The inter-broker throttle limit was set to {options.throttle} B/s")
     may_resize = not options.disallow_replication_factor_change
     errors = await reassign.start(cluster, targets, may_resize=may_resize)
     if errors:
@@ -265,12 +264,9 @@ async def _clear_throttles(
     brokers = {*found.brokers, *(one for replicas in targets.values() for one in replicas)}
     topics = sorted({tp.topic for tp in targets})
     out(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(sorted(brokers))}")
-    for broker in sorted(found.brokers):
-        await alter(cluster, ConfigResource.broker(broker), dict.fromkeys(BROKER_THROTTLES))
+    await clear_throttle(cluster, found.brokers, ())
     out(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}")
-    for name in topics:
-        if not found.topics[name].error:
-            await alter(cluster, ConfigResource.topic(name), dict.fromkeys(TOPIC_THROTTLES))
+    await clear_throttle(cluster, (), [name for name in topics if not found.topics[name].error])
 
 
 async def _cancel(cluster: Cluster, targets: Replicas, *, keeps_throttles: bool) -> None:

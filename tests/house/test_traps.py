@@ -7,7 +7,12 @@ import re
 from typing import NamedTuple
 
 from tests.house import tree
-from tests.sim import catch_up_scripts, replicated_scripts, transaction_scripts
+from tests.sim import (
+    catch_up_scripts,
+    replicated_scripts,
+    throttle_scripts,
+    transaction_scripts,
+)
 from tests.sim.replication import scripts
 
 BUG_COUNT = 20
@@ -23,10 +28,11 @@ SCRIPTS = {
     "N": replicated_scripts.SCRIPTS,
     "T": transaction_scripts.SCRIPTS,
     "K": catch_up_scripts.SCRIPTS,
+    "L": throttle_scripts.SCRIPTS,
 }
 """The files of scripts that a test runs."""
 
-SCRIPT = re.compile(r"\b([RNTK]) `(\w+)`")
+SCRIPT = re.compile(r"\b([RNTKL]) `(\w+)`")
 TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")
 UNTRIED = ("*not offered:*", "*as with Kafka:*")
 

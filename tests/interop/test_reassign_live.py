@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from appliance.cli.app import main
 from appliance.kafka_tools import reassign_partitions, topics
+from appliance.output import Exit
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.wait import wait_until
 
@@ -149,3 +152,39 @@ def test_a_cordoned_broker_gets_no_topic(cluster: ClusterProcesses) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("elsewhere", 6, 3)])["elsewhere"].result(30)
     assert all(2 not in one for one in replicas(cluster, "elsewhere"))
+
+
+def test_a_rate_slows_copies_and_is_gone_afterwards(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    """Four megabytes at half a megabyte a second, beside writes with acks=all."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("slowed", 1, replica_assignment=[[1, 2]])])["slowed"].result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(400):
+        producer.produce("slowed", number.to_bytes(2, "big") + bytes(10_000))
+    assert producer.flush(30) == 0
+    plan = tmp_path / "slow.json"
+    rows = [{"topic": "slowed", "partition": 0, "replicas": [4, 2]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    began_s = time.monotonic()
+    execute = ("reassign", "execute", "--plan", str(plan), "--yes", "--throttle")
+    assert command(cluster, *execute, "500kB", "--detach")[0] == 0
+    took_ms = []
+    while time.monotonic() - began_s < 3:
+        assert command(cluster, "reassign", "verify", "--plan", str(plan))[0] == Exit.CONDITION
+        sent_s = time.monotonic()
+        producer.produce("slowed", b"beside")
+        assert producer.flush(30) == 0
+        took_ms.append((time.monotonic() - sent_s) * 1_000)
+    assert median(took_ms) < 1_000, took_ms
+    # The same plan with a higher rate counts at once, and the command follows it to its end.
+    code, _, said = command(cluster, *execute, "100MB")
+    assert code == 0, said
+    assert time.monotonic() - began_s > 3
+    assert "removed the throttle" in said
+    assert replicas(cluster, "slowed") == [[4, 2]]
+    for resource in (("topic", "slowed"), ("broker", "1"), ("broker", "4")):
+        code, entries, said = command(cluster, "config", "get", *resource)
+        assert code == 0, said
+        assert "throttled" not in str(entries)

@@ -20,6 +20,9 @@ from protocol.wire.schema import Message
 from tests.unit.client.scripted_server import Received, ScriptedServer
 
 MIB = 1 << 20
+TOPIC, BROKER = 2, 4
+"""The types of resources."""
+DEFAULT_SOURCE = 5
 NODE_IDS = range(1, 6)
 """The ids that a broker can have; a test can put one of them in service later."""
 
@@ -50,6 +53,8 @@ class FakeCluster:
     asked: list[Any] = field(default_factory=list)
     refuses: ErrorCode = ErrorCode.NONE
     sizes: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    settings: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    """What was set at run time, by type and name of the resource."""
     address: str = ""
     ports: dict[int, int] = field(default_factory=dict)
 
@@ -218,21 +223,34 @@ class FakeCluster:
                 "cordoned.log.dirs": "*" if is_cordoned else "",
                 "min.insync.replicas": str(self.min_isr),
             }
+            own = self.settings.get((resource.resource_type, resource.resource_name), {})
+            # The source of an own value is 1 for a topic and 2 for a broker.
+            own_source = 1 if resource.resource_type == TOPIC else 2
             wanted = resource.configuration_keys or list(values)
             results.append(
                 configs.DescribeConfigsResult(
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                     configs=[
-                        configs.DescribeConfigsResourceResult(name=key, value=values[key])
+                        configs.DescribeConfigsResourceResult(
+                            name=key,
+                            value=own.get(key, values.get(key, "")),
+                            config_source=own_source if key in own else DEFAULT_SOURCE,
+                        )
                         for key in wanted
                     ],
                 )
             )
         return configs.DescribeConfigsResponse(results=results)
 
-    @staticmethod
-    def _alter_configs(request: Any) -> Message:
+    def _alter_configs(self, request: Any) -> Message:
+        for one in request.resources:
+            own = self.settings.setdefault((one.resource_type, one.resource_name), {})
+            for change in one.configs:
+                if change.value is None:
+                    own.pop(change.name, None)
+                else:
+                    own[change.name] = change.value
         return configs.IncrementalAlterConfigsResponse(
             responses=[
                 configs.AlterConfigsResourceResponse(

@@ -11,7 +11,7 @@ import pytest
 from appliance.kafka_tools.reassign_partitions import main
 from appliance.output import Exit
 from protocol.errors import ErrorCode
-from tests.unit.appliance.fake_cluster import FakeCluster
+from tests.unit.appliance.fake_cluster import BROKER, TOPIC, FakeCluster
 
 UNUSED = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -292,15 +292,56 @@ def test_a_broker_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("Please specify either --bootstrap-server or --bootstrap-controller")
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("--throttle", "this version of the brokers does not slow copies down"),
-        ("--replica-alter-log-dirs-throttle", "a broker has one folder"),
-    ],
-)
-def test_what_this_version_does_not_have(
-    option: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_this_version_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    option = "--replica-alter-log-dirs-throttle"
     assert main((*UNUSED, "--execute", "--reassignment-json-file", "f", option, "1")) == Exit.USAGE
-    assert said in capsys.readouterr().out
+    assert "a broker has one folder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast"])
+def test_trap_15_a_rate_that_copies_nothing_is_refused(
+    tool: Tool, cluster: FakeCluster, rate: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool.plan(t=[[3, 2]])
+    assert main((*UNUSED, "--execute", "--reassignment-json-file", "f", "--throttle", rate)) != 0
+    assert "--throttle" in "".join(capsys.readouterr())
+    assert not cluster.settings
+
+
+def test_a_throttle_is_set_as_kafka_sets_it(tool: Tool, cluster: FakeCluster) -> None:
+    """The replicas of today send, the new ones receive; what moves already stays in the lists."""
+    tool.plan(t=[[3, 2], [2, 3]])
+    assert tool.run("execute", "--throttle", "1000")[1][4:] == [
+        "Save this to use as the --reassignment-json-file option during rollback",
+        "Warning: You must run --verify periodically, until the reassignment completes, to ensure "
+        "the throttle is removed.",
+        "The inter-broker throttle limit was set to 1000 B/s",
+        "Successfully started partition reassignments for t-0,t-1",
+    ]
+    leaders, followers = (
+        f"{side}.replication.throttled.replicas" for side in ("leader", "follower")
+    )
+    assert cluster.settings[TOPIC, "t"] == {leaders: "0:1,0:2,1:2,1:3", followers: "0:3"}
+    rates = {
+        "leader.replication.throttled.rate": "1000",
+        "follower.replication.throttled.rate": "1000",
+    }
+    assert {name: own for (kind, name), own in cluster.settings.items() if kind == BROKER} == {
+        "1": rates,
+        "2": rates,
+        "3": rates,
+    }
+    # Another plan beside it: the first one stays in the lists, and the rate changes.
+    tool.plan(u=[[2]])
+    assert tool.run("execute", "--additional", "--throttle", "5000")[0] == 0
+    assert cluster.settings[TOPIC, "t"] == {leaders: "0:1,0:2", followers: "0:3"}
+    assert cluster.settings[TOPIC, "u"] == {leaders: "0:1", followers: "0:2"}
+    assert {
+        own["leader.replication.throttled.rate"]
+        for (kind, _), own in cluster.settings.items()
+        if kind == BROKER
+    } == {"5000"}
+    cluster.complete()
+    tool.run("verify")
+    assert cluster.settings[TOPIC, "u"] == {}
+    assert not any(own for (kind, _), own in cluster.settings.items() if kind == BROKER)

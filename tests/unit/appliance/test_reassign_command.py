@@ -19,59 +19,16 @@ from protocol.messages.elections import ListPartitionReassignmentsResponse
 from protocol.types import TopicPartition
 from tests.harness.wait import wait_until
 from tests.unit.appliance.fake_cluster import MIB, FakeCluster, FakePartition
-from tests.unit.appliance.test_commands import run
+from tests.unit.appliance.reassign_desk import Desk, data, desk_beside_four
 
 LIST = "ListPartitionReassignmentsRequest"
 ALTER = "AlterPartitionReassignmentsRequest"
 
-Ran = tuple[int, list[str], list[str]]
-
-
-class Desk:
-    """A user at a command line, in a new folder."""
-
-    def __init__(self, cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cluster = cluster
-        self.plan = folder / "plan.json"
-        self.back = folder / "plan.rollback.json"
-        self._folder = folder
-        self._monkeypatch = monkeypatch
-
-    def run(self, *arguments: str) -> Ran:
-        return run(
-            self._monkeypatch, self._folder, *arguments, "--bootstrap-server", self.cluster.address
-        )
-
-    def reassign(self, *arguments: str) -> Ran:
-        return self.run("reassign", *arguments)
-
-    def generate(self, *arguments: str) -> Ran:
-        return self.reassign("generate", "--write", str(self.plan), *arguments)
-
-    def execute(self, *arguments: str) -> Ran:
-        return self.reassign("execute", "--plan", str(self.plan), "--yes", *arguments)
-
-    def write(self, **replicas: list[list[int]]) -> None:
-        rows = [
-            {"topic": name, "partition": number, "replicas": members}
-            for name, partitions in replicas.items()
-            for number, members in enumerate(partitions)
-        ]
-        self.plan.write_text(json.dumps({"version": 1, "partitions": rows}))
-
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    cluster = FakeCluster(dict.fromkeys((1, 2, 3, 4)))
-    cluster.topic("logs", [1, 2], [2, 3], [3, 1], [1, 3])
-    cluster.topic("other", [1])
-    with cluster.serving():
-        yield Desk(cluster, tmp_path, monkeypatch)
-
-
-def data(lines: list[str]) -> Any:
-    (line,) = lines
-    return json.loads(line)["data"]
+    with desk_beside_four(tmp_path, monkeypatch) as found:
+        yield found
 
 
 def targets(path: Path) -> list[list[int]]:
@@ -302,7 +259,6 @@ def test_a_plan_that_starts_nothing_needs_no_room(desk: Desk) -> None:
         ("0", "--throttle: found 0, expected at least 1 byte a second"),
         ("-5", "--throttle: found '-5', expected"),
         ("fast", "--throttle: found 'fast', expected"),
-        ("10MiB", "this version of the brokers does not slow copies down"),
     ],
 )
 def test_trap_15_a_rate_is_refused(desk: Desk, rate: str, said: str) -> None:

@@ -1,0 +1,77 @@
+"""Rates and times of copies, by measured sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from appliance.kafka.copy_progress import (
+    NEVER_AFTER_S,
+    SAMPLES_MIN,
+    SHORT_S,
+    CopyEstimate,
+    CopyProgress,
+    CopySample,
+)
+
+MB = 1_000_000
+
+
+def steady(count: int, copied: int, written: int, *, to_go: int = 1_000 * MB) -> CopyEstimate:
+    """Return the estimate after so many seconds, with these bytes a second."""
+    progress = CopyProgress()
+    for second in range(count):
+        sample = CopySample(float(second), to_go + second * (written - copied), second * written)
+        found = progress.add(sample)
+    return found
+
+
+def test_the_time_is_unknown_at_first() -> None:
+    assert steady(1, 10 * MB, 0).rate is None
+    found = steady(SAMPLES_MIN - 1, 10 * MB, 0)
+    assert (found.rate, found.eta_s) == (10 * MB, None)
+
+
+def test_the_time_is_what_is_to_go_by_the_rate_without_the_writes() -> None:
+    found = steady(11, 30 * MB, 10 * MB)
+    assert (found.rate, found.writes) == (30 * MB, 10 * MB)
+    assert found.to_go == 800 * MB
+    assert found.eta_s == pytest.approx(40)
+    assert not found.is_endless
+
+
+def test_writes_that_are_faster_than_the_copy_for_a_minute_are_endless() -> None:
+    assert not steady(int(NEVER_AFTER_S), 5 * MB, 10 * MB).is_endless
+    found = steady(int(NEVER_AFTER_S) + 2, 5 * MB, 10 * MB)
+    assert found.is_endless
+    assert found.eta_s is None
+    assert found.writes == 10 * MB
+
+
+def test_a_copy_that_stands_without_writes_is_not_called_endless() -> None:
+    """Its broker is away, or its disk is full. A higher rate would not help."""
+    found = steady(200, 0, 0)
+    assert (found.rate, found.eta_s, found.is_endless) == (0, None, False)
+
+
+def test_only_the_last_half_minute_counts() -> None:
+    progress = CopyProgress()
+    to_go = 1_000 * MB
+    for second in range(200):
+        to_go -= MB if second < 100 else 4 * MB
+        found = progress.add(CopySample(float(second), to_go, 0))
+    assert found.rate == 4 * MB
+    assert SHORT_S < 100
+
+
+def test_retention_makes_no_negative_rate() -> None:
+    progress = CopyProgress()
+    progress.add(CopySample(0.0, 100 * MB, 500 * MB))
+    found = progress.add(CopySample(10.0, 100 * MB, 400 * MB))
+    assert (found.rate, found.writes) == (0, 0)
+
+
+def test_at_the_end_nothing_is_left() -> None:
+    progress = CopyProgress()
+    for second in range(10):
+        found = progress.add(CopySample(float(second), (9 - second) * MB, 0))
+    assert (found.to_go, found.eta_s) == (0, 0)
