@@ -15,8 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 
-from broker.controller.replica_order import OrderCounts, ReplicaOrder
+from broker.controller.replica_order import EVENED_PARTITIONS_MAX, OrderCounts, ReplicaOrder
+
+REPEATED_MIN = 1_000
+"""The number of partitions in a request above which they repeat a pattern."""
+
+PATTERN_TRIES = 3
+"""The number of lengths that are tried for a pattern."""
 
 Racks = Mapping[int, str | None]
 """The rack of each broker that gets replicas. Brokers without a rack are one rack together, as in
@@ -51,6 +58,24 @@ class PlacementCounts:
                 if one != other:
                     self.together[one, other] += by
 
+    def copy(self) -> PlacementCounts:
+        """Return the same counts, to try something with them."""
+        return PlacementCounts(
+            self.replicas.copy(), self.leaders.copy(), self.seconds.copy(), self.together.copy()
+        )
+
+    def is_even(self, racks: Racks) -> bool:
+        """Return True if all brokers have the same counts, and all pairs of brokers too. Pairs in
+        one rack, which share fewer partitions, are compared with each other."""
+        singles = {(self.replicas[one], self.leaders[one]) for one in racks}
+        pairs = {
+            (racks[one] == racks[other], self.seconds[one, other], self.together[one, other])
+            for one in racks
+            for other in racks
+            if one != other
+        }
+        return len(singles) == 1 and len(pairs) == len({is_one_rack for is_one_rack, *_ in pairs})
+
 
 def spread(
     racks: Racks, count: int, factor: int, topic: PlacementCounts, cluster: PlacementCounts
@@ -59,7 +84,46 @@ def spread(
 
     `topic` has the counts of the topic's existing partitions, which stay where they are. Both
     counts include the new partitions afterwards. There must be at least `factor` brokers.
+
+    The choice of each partition takes tens of microseconds. So thousands of partitions repeat a
+    pattern of a few, if there is one after which all counts are even again. The counts then differ
+    by no more than those of the rest, which is chosen partition by partition.
     """
+    pattern = _pattern(racks, factor, topic, cluster) if count > REPEATED_MIN else []
+    times = count // len(pattern) if pattern else 0
+    for replicas in pattern:
+        topic.add(replicas, times)
+        cluster.add(replicas, times)
+    repeated = [list(replicas) for _ in range(times) for replicas in pattern]
+    rest = count - len(repeated)
+    return repeated + _spread_each(racks, rest, factor, topic, cluster)
+
+
+def _pattern(
+    racks: Racks, factor: int, topic: PlacementCounts, cluster: PlacementCounts
+) -> list[list[int]]:
+    """Return replicas that keep even counts even; empty if no short pattern does."""
+    if not topic.is_even(racks):
+        return []
+    has_racks = len(set(racks.values())) >= factor
+    pairs = sum(
+        one != other and (not has_racks or racks[one] != racks[other])
+        for one in racks
+        for other in racks
+    )
+    step = lcm(len(racks), max(pairs, 1))
+    for length in range(step, min(PATTERN_TRIES * step, EVENED_PARTITIONS_MAX) + 1, step):
+        after = topic.copy()
+        pattern = _spread_each(racks, length, factor, after, cluster.copy())
+        if after.is_even(racks):
+            return pattern
+    return []
+
+
+def _spread_each(
+    racks: Racks, count: int, factor: int, topic: PlacementCounts, cluster: PlacementCounts
+) -> list[list[int]]:
+    """Return the replicas of new partitions, each chosen after the one before."""
     sets = _ReplicaSets(racks, factor, topic, cluster).choose(count)
     order = ReplicaOrder(
         sets,

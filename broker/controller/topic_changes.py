@@ -10,7 +10,7 @@ from collections import Counter
 from broker.config import BrokerConfig
 from broker.controller.outcome import ControllerDecision
 from broker.controller.placement import check_assignment
-from broker.controller.topics import TopicBudget, each_once, new_partition, refuse_repeated
+from broker.controller.topics import TopicBudget, each_once, new_partitions, refuse_repeated
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord
 from protocol.errors import ApiError, ErrorCode
@@ -158,7 +158,4 @@ def _growth(
         for one in replicas:
             check_assignment(one, image, budget.placer.cordoned)
         budget.take(0, added)
-    return [
-        new_partition(known.topic_id, old_count + number, one, image)
-        for number, one in enumerate(replicas)
-    ]
+    return list(new_partitions(known.topic_id, old_count, replicas, image))

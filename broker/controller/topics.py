@@ -8,7 +8,7 @@ asking twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -108,10 +108,7 @@ class Creation:
         """Return the records of the topic, its partitions and its settings, to be committed as one
         batch."""
         records: list[MetadataRecord] = [TopicRecord(name=self.name, topic_id=self.topic_id)]
-        records.extend(
-            new_partition(self.topic_id, number, replicas, image)
-            for number, replicas in enumerate(self.replicas)
-        )
+        records.extend(new_partitions(self.topic_id, 0, self.replicas, image))
         records.extend(
             ConfigRecord(
                 resource_type=TOPIC_RESOURCE, resource_name=self.name, name=key, value=value
@@ -121,24 +118,33 @@ class Creation:
         return records
 
 
-def new_partition(
-    topic_id: Uuid, number: int, replicas: Sequence[int], image: MetadataImage
-) -> PartitionRecord:
-    """Return the record of a new partition. Its leader is the first replica in service.
+def new_partitions(
+    topic_id: Uuid, first: int, placed: Iterable[Sequence[int]], image: MetadataImage
+) -> Iterator[PartitionRecord]:
+    """Yield the records of new partitions, numbered from `first` on. The leader of each is the
+    first replica in service.
 
     The other replicas join the in-sync replicas later.
     """
-    in_sync = [one for one in replicas if image.brokers[one].is_active]
-    return PartitionRecord(
-        partition_id=number,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=in_sync,
-        leader=in_sync[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=list(directories_for(replicas, image.brokers, {})),
-    )
+    found: dict[tuple[int, ...], tuple[list[int], tuple[Uuid, ...]]] = {}
+    for number, replicas in enumerate(placed, first):
+        key = tuple(replicas)
+        known = found.get(key)
+        if known is None:
+            # Thousands of partitions have only few lists of replicas.
+            in_sync = [one for one in replicas if image.brokers[one].is_active]
+            known = found[key] = in_sync, directories_for(replicas, image.brokers, {})
+        in_sync, directories = known
+        yield PartitionRecord(
+            partition_id=number,
+            topic_id=topic_id,
+            replicas=list(replicas),
+            isr=list(in_sync),
+            leader=in_sync[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=list(directories),
+        )
 
 
 def create_topics(

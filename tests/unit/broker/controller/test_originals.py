@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.controller.leadership import WantedChange, change
 from broker.controller.topic_changes import create_partitions
-from broker.controller.topics import new_partition
+from broker.controller.topics import new_partitions
 from broker.metadata.broker_image import directories_for
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import PartitionRecord, decode_record, encode_record
@@ -53,7 +53,7 @@ def test_a_topic_that_grows_during_a_reassignment_keeps_its_replication_factor()
 
 def test_a_new_partition_names_the_directory_of_each_replica() -> None:
     image = image_of(partition())
-    record = new_partition(TOPIC_ID, 1, (TWO, THREE, ONE), image)
+    (record,) = new_partitions(TOPIC_ID, 1, [(TWO, THREE, ONE)], image)
     assert record.directories == [disk(TWO), disk(THREE), disk(ONE)]
     assert decode_record(encode_record(record)) == record
 
@@ -62,7 +62,8 @@ def test_a_new_partition_names_no_directory_if_one_is_unknown() -> None:
     image = image_of(partition())
     old = replace(broker(TWO), directory_ids=())
     before = replace(image, brokers={**image.brokers, TWO: old})
-    assert new_partition(TOPIC_ID, 1, (TWO, ONE), before).directories == []
+    (unknown,) = new_partitions(TOPIC_ID, 1, [(TWO, ONE)], before)
+    assert unknown.directories == []
 
 
 def test_known_directories_stay_and_those_of_added_replicas_come_from_their_brokers() -> None:

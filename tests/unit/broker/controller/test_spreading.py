@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement
 from math import ceil, floor
 from random import Random
+from typing import Any
 
 import pytest
 
+from broker.controller import spreading
 from broker.controller.spreading import PlacementCounts, Racks, spread
 from tests.harness.seed import seeded
 
@@ -194,3 +196,53 @@ def test_topics_of_one_partition_have_different_leaders_and_seconds() -> None:
 def test_a_topic_as_large_as_allowed_is_placed_in_time() -> None:
     partitions = placed(dict.fromkeys((1, 2, 3, 4, 5)), 10_000, 3)
     check(dict.fromkeys((1, 2, 3, 4, 5)), 3, partitions, "10,000 partitions")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factor"),
+    [((1, 1, 1), 3), ((3,), 2), ((4,), 3), ((5,), 3), ((7,), 3), ((2, 2, 2), 3), ((2, 2), 2)],
+)
+def test_thousands_of_partitions_repeat_a_pattern(
+    sizes: tuple[int, ...], factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the controller's loop is free soon, and pairs are as level as in small topics."""
+    racks = racks_of(sizes)
+    chosen: list[int] = []
+    choose = spreading._ReplicaSets.choose
+
+    def counted(self: Any, count: int) -> Any:
+        chosen.append(count)
+        return choose(self, count)
+
+    monkeypatch.setattr(spreading._ReplicaSets, "choose", counted)
+    topic, cluster = PlacementCounts(), PlacementCounts()
+    partitions = spread(racks, 10_001, factor, topic, cluster)
+    assert sum(chosen) < 1_000
+    assert len(partitions) == 10_001
+    assert len({id(one) for one in partitions}) == len(partitions), "lists that change together"
+    check(racks, factor, partitions, "10,001 partitions")
+    assert sum(topic.leaders.values()) == sum(cluster.leaders.values()) == 10_001
+    counted_again = PlacementCounts()
+    for one in partitions:
+        counted_again.add(one)
+    assert counted_again == topic
+    check(racks, factor, [*partitions, *spread(racks, 7, factor, topic, cluster)], "7 more")
+
+
+def test_without_an_even_pattern_each_partition_is_chosen() -> None:
+    """A small rack has more than its share, so no pattern keeps its broker level with others."""
+    racks = racks_of((1, 2, 2))
+    partitions = placed(racks, 1_200, 3)
+    check(racks, 3, partitions, "unequal racks")
+    loads = Counter(broker for one in partitions for broker in one)
+    assert loads == {1: 1_200, 2: 600, 3: 600, 4: 600, 5: 600}
+
+
+def test_a_topic_that_is_not_even_is_levelled_before_it_repeats_anything() -> None:
+    racks = racks_of((4,))
+    topic, cluster = PlacementCounts(), PlacementCounts()
+    for _ in range(100):
+        topic.add([1, 2])
+    spread(racks, 2_000, 2, topic, cluster)
+    loads = [topic.replicas[broker] for broker in racks]
+    assert max(loads) - min(loads) <= 1
