@@ -47,10 +47,10 @@ class DeleteAclsFilter(Struct):
     """A filter; all ACLs that it selects will be deleted."""
 
     resource_type_filter: int = int8()
-    resource_name_filter: str | None = string(nullable=0, default=None)
+    resource_name_filter: str | None = string(nullable=0)
     pattern_type_filter: int = int8(default=LITERAL)
-    principal_filter: str | None = string(nullable=0, default=None)
-    host_filter: str | None = string(nullable=0, default=None)
+    principal_filter: str | None = string(nullable=0)
+    host_filter: str | None = string(nullable=0)
     operation: int = int8()
     permission_type: int = int8()
 
@@ -94,10 +94,10 @@ class DescribeAclsRequest(Message, api_key=ApiKey.DESCRIBE_ACLS, versions=(1, 3)
     """Ask for the ACLs that match a filter."""
 
     resource_type_filter: int = int8()
-    resource_name_filter: str | None = string(nullable=0, default=None)
+    resource_name_filter: str | None = string(nullable=0)
     pattern_type_filter: int = int8(default=LITERAL)
-    principal_filter: str | None = string(nullable=0, default=None)
-    host_filter: str | None = string(nullable=0, default=None)
+    principal_filter: str | None = string(nullable=0)
+    host_filter: str | None = string(nullable=0)
     operation: int = int8()
     permission_type: int = int8()
 

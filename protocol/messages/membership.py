@@ -227,7 +227,7 @@ class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexibl
     """
 
     request_data: bytes = bytes_()
-    request_principal: bytes | None = bytes_(nullable=0, default=None)
+    request_principal: bytes | None = bytes_(nullable=0)
     client_host_address: bytes = bytes_()
 
 

@@ -44,7 +44,13 @@ def exact_filter(entry: AclEntry) -> DeleteAclsFilter:
 
 def anything() -> DeleteAclsFilter:
     return DeleteAclsFilter(
-        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
     )
 
 

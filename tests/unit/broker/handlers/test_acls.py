@@ -45,11 +45,22 @@ def created(rig: AclRig, *wanted: AclCreation) -> list[int]:
     return [one.error_code for one in answer.results]
 
 
+def every_acl(**fields: Any) -> DescribeAclsRequest:
+    """Return a request for all ACLs, unless `fields` select some."""
+    any_one = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    return DescribeAclsRequest(**(any_one | fields))
+
+
 def described(rig: AclRig, **fields: Any) -> list[AclEntry]:
-    known = {
-        "resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1,
-    }  # fmt: skip
-    answer = rig.ask(DescribeAclsRequest(**(known | fields)), 3)
+    answer = rig.ask(every_acl(**fields), 3)
     assert answer.error_code == 0
     return [
         AclEntry(
@@ -80,12 +91,7 @@ def test_what_is_created_is_described_by_pattern(rig: AclRig) -> None:
     assert described(rig, resource_type_filter=3, resource_name_filter="g") == [entries[3]]
     matching = {"resource_name_filter": "logs.web", "pattern_type_filter": 2}
     assert described(rig, resource_type_filter=2, **matching) == [entries[2]]
-    answer = rig.ask(
-        DescribeAclsRequest(
-            resource_type_filter=2, pattern_type_filter=3, operation=1, permission_type=1
-        ),
-        1,
-    )
+    answer = rig.ask(every_acl(resource_type_filter=2, pattern_type_filter=3), 1)
     assert [len(one.acls) for one in answer.resources] == [2]
 
 
@@ -159,11 +165,7 @@ def test_each_filter_names_what_it_deleted(rig: AclRig) -> None:
 @pytest.mark.parametrize("value", [0, 99])
 def test_a_filter_with_an_unknown_word_selects_nothing(rig: AclRig, field: str, value: int) -> None:
     created(rig, creation(entry(READ)))
-    request = DescribeAclsRequest(
-        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
-    )
-    setattr(request, field, value)
-    answer = rig.ask(request, 3)
+    answer = rig.ask(every_acl(**{field: value}), 3)
     assert (answer.error_code, answer.resources) == (INVALID, [])
     wrong = anything()
     setattr(wrong, field, value)

@@ -260,7 +260,8 @@ def passed_on(request: Any, key: ApiKey, error: ApiError) -> Any:
     )
     call: Any = SimpleNamespace(answer=answers.append)
     frame = encode_request(request, version, 3, None)[4:]
-    envelope_handlers(metadata)[ApiKey.ENVELOPE](call, EnvelopeRequest(request_data=frame))
+    request_in_envelope = EnvelopeRequest(request_data=frame, request_principal=None)
+    envelope_handlers(metadata)[ApiKey.ENVELOPE](call, request_in_envelope)
     (envelope,) = answers
     if envelope.response_data is None:
         return envelope
