@@ -63,7 +63,7 @@ def stopped(cluster: WholeCluster, node: WholeBroker, limit_ms: int) -> int:
 def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
     *, is_controller_first: bool
 ) -> None:
-    cluster = in_service(f"rolling {is_controller_first}")
+    cluster = in_service(f"one by one, {is_controller_first}")
     made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
     cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
     produced = Produced("p", TOPIC, 400)
