@@ -169,8 +169,8 @@ def forget(
     except UnknownMetric as error:
         raise CommandError(str(error), Exit.NOT_FOUND) from error
     except SinkUnavailable as error:
-        told = f"{error}; run the command again to continue"
-        raise CommandError(told, Exit.UNREACHABLE) from error
+        message = f"{error}; run the command again to continue"
+        raise CommandError(message, Exit.UNREACHABLE) from error
     except SinkError as error:
         raise CommandError(str(error), Exit.CONDITION) from error
     data = {"metric": metric, "rows": rows}

@@ -11,8 +11,9 @@ from pytest import MonkeyPatch
 
 from broker.fetch import replica_fetch
 from broker.fetch.replica_fetch import ReplicaFetches
+from broker.replicas.fetch_source import FetchSource
 from broker.replicas.folder_rules import FolderRules
-from broker.replicas.follower_logs import FetchSource, FollowerLogs
+from broker.replicas.follower_logs import FollowerLogs
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.follower_steps import Append, PartitionId
