@@ -22,14 +22,16 @@ from broker.cluster.voter_orders import (
 )
 from broker.controller.active import ActiveController, OrderLimits, OrderWaiter, patience_ms
 from broker.controller.controller import Controller, ControllerInput
+from broker.controller.features import FeatureUpdate, refuse_order
 from broker.metadata.image import MetadataImage
 from broker.quorum.events import VoterChangeResult
 from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.voters import DescribeQuorumRequest
 
-Order = ControllerInput | DescribeQuorumRequest | VoterOrder
+Order = ControllerInput | DescribeQuorumRequest | UpdateFeaturesRequest | VoterOrder
 """An input that only the active controller can answer: a change of the metadata, a question about
 the quorum, or a change of its voters."""
 
@@ -96,6 +98,8 @@ class ControllerDriver:
         if isinstance(order, VoterOrder):
             self._change_voters(order, waiter)
             return
+        if isinstance(order, UpdateFeaturesRequest):
+            order = FeatureUpdate(order, [one.node_id for one in self._quorum.voters])
         monotonic_ms = self._clock.monotonic_ms()
         batch = active.decide(
             order, waiter, self._quorum.end_offset, self._clock.now_ms(), monotonic_ms
@@ -149,6 +153,7 @@ class ControllerDriver:
                 waiter.reply(answer_to(order, result))
 
         try:
+            refuse_order(order, self._image)
             change = change_of(order, self._quorum.quorum.replica.cluster_id)
         except ApiError as error:
             waiter.refused(error)

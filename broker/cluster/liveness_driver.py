@@ -25,7 +25,8 @@ from broker.controller.active import OrderWaiter
 from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
 from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness
 from broker.controller.outcome import CompleteReassignments
-from broker.controller.registration import Registration, RegistrationFacts
+from broker.controller.registration import Registration
+from broker.controller.registration_checks import RegistrationFacts
 from broker.controller.suspicion import ProbeVerdict
 from broker.metadata.broker_image import BrokerImage
 from broker.metadata.image import MetadataImage

@@ -59,7 +59,9 @@ ANSWER_TIMEOUT_MS = READ_LEASE_MS
 RETRY_MS_MIN = 20
 """The first wait before a failed request is repeated. The wait doubles each time."""
 
-FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST})
+FINAL = frozenset(
+    {ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION}
+)
 """The errors of a registration that the broker does not retry."""
 
 

@@ -16,6 +16,7 @@ from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
 from broker.controller.active import OrderWaiter
+from broker.controller.features import refuse_order
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from protocol.errors import ApiError
@@ -96,10 +97,16 @@ class Metadata:
         """Submit an order to the active controller, on this node or on another node.
 
         Calls `reply` when the decision is committed and in force. Calls `refused` if the decision
-        cannot be written or too many orders wait. Both can be called before this method returns.
-        `host` is the client that sent the order; None for the node itself. `user` is the user whose
-        rights count; None if everything is allowed.
+        cannot be written, too many orders wait, or the level of the log has no records for the
+        order. Both can be called before this method returns. `host` is the client that sent the
+        order; None for the node itself. `user` is the user whose rights count; None if everything
+        is allowed.
         """
+        try:
+            refuse_order(order, self.image)
+        except ApiError as error:
+            refused(error)
+            return
         self._orders.submit(order, OrderWaiter(reply, refused, host, user))
 
     def decide(

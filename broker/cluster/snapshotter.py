@@ -16,6 +16,7 @@ from typing import Protocol
 
 from broker.cluster.metadata_log import RETRY_MS, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
+from broker.metadata.features import METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import encode_record
 from broker.metadata.snapshot import records_of
@@ -72,6 +73,9 @@ class Snapshotter:
         """The voters in the newest snapshot."""
         self._end_bytes = 0
         """The size of the log in bytes when the newest snapshot was taken."""
+        self._level = 0
+        self._wanted_offset = 0
+        """The offset that the newest snapshot must reach; 0 if the limits alone decide."""
         self._is_writing = False
         self._not_before_ms = 0
 
@@ -87,13 +91,25 @@ class Snapshotter:
         self._end_bytes = self._log.log.size_bytes
 
     def moved(self, image: MetadataImage) -> None:
-        """Note the image in force, and take a snapshot of it if one is due."""
+        """Note the image in force, and take a snapshot of it if one is due.
+
+        A snapshot is also due when the level of the log falls. The log before that can have records
+        of the higher level, and an earlier version of the broker must not start with them.
+        """
+        level = image.features.get(METADATA_VERSION, 0)
+        if level < self._level:
+            self._wanted_offset = image.end_offset
+        self._level = level
         record_count = image.end_offset - self._end_offset
         size_bytes = self._log.log.size_bytes - self._end_bytes
         limits = self._limits
-        is_due = record_count >= limits.records or size_bytes >= limits.size_bytes
-        # The launcher and the backup learn the voters from the newest snapshot.
-        is_due = is_due or self._voters_at(image.end_offset) != self._voters
+        is_due = (
+            record_count >= limits.records
+            or size_bytes >= limits.size_bytes
+            or self._end_offset < self._wanted_offset
+            # The launcher and the backup learn the voters from the newest snapshot.
+            or self._voters_at(image.end_offset) != self._voters
+        )
         if not is_due or self._is_writing or not record_count:
             return
         if self._clock.monotonic_ms() >= self._not_before_ms:

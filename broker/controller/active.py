@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.controller.controller import Controller, ControllerInput, FromBrokers
-from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.controller.features import FeatureUpdate, birth_level, refuse_newer
+from broker.metadata.features import METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import FeatureLevelRecord, MetadataRecord, encode_record
 from protocol.errors import ApiError, ErrorCode
@@ -70,7 +71,11 @@ class OrderWaiter:
 
 
 def patience_ms(
-    order: ControllerInput | DescribeQuorumRequest | AddRaftVoterRequest | RemoveRaftVoterRequest,
+    order: ControllerInput
+    | DescribeQuorumRequest
+    | UpdateFeaturesRequest
+    | AddRaftVoterRequest
+    | RemoveRaftVoterRequest,
 ) -> int:
     """Return the time for which the controller keeps a request: its own timeout, up to
     `ORDER_TIMEOUT_MS`.
@@ -78,6 +83,8 @@ def patience_ms(
     A timeout of 0 means that the request has no timeout. librdkafka sends 0 by default, and Kafka
     decides the request in this case too.
     """
+    if isinstance(order, FeatureUpdate):
+        order = order.request
     match order:
         case (
             CreateTopicsRequest()
@@ -130,14 +137,15 @@ class ActiveController:
         """The number of controller requests in the queue, by host."""
 
     def begin(self, end_offset: int, now_ms: int) -> bytes | None:
-        """Return the first batch to propose, if the log does not have this version's metadata level
-        yet.
+        """Return the first batch to propose, if the log has no metadata level yet.
 
-        `now_ms` is wall time, because it is written into the records.
+        A new cluster begins at the newest level. A log that has a level keeps it until an order
+        finalises another. `now_ms` is wall time, because it is written into the records.
         """
-        if self._image.features.get(METADATA_VERSION, 0) >= METADATA_LEVEL:
+        if METADATA_VERSION in self._image.features:
             return None
-        record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
+        level = birth_level(self._image)
+        record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
         return self._decided([record], None, None, end_offset, now_ms, 0, is_limited=False)
 
     def decide(
@@ -167,6 +175,7 @@ class ActiveController:
             outcome = self._controller.handle(
                 order, self._base(end_offset), now_ms, waiter.host, waiter.user
             )
+            refuse_newer(outcome.records, self._newest)
         except ApiError as error:
             waiter.refused(error)
             return None

@@ -16,7 +16,7 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.credentials import alter_credentials
 from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
-from broker.controller.features import update_features
+from broker.controller.features import FeatureUpdate, update_features
 from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
 from broker.controller.outcome import (
     AllocateProducerIds,
@@ -38,7 +38,6 @@ from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
 )
-from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
@@ -74,7 +73,7 @@ ControllerInput = (
     | ElectLeadersRequest
     | AlterPartitionReassignmentsRequest
     | UnregisterBrokerRequest
-    | UpdateFeaturesRequest
+    | FeatureUpdate
     | AlterUserScramCredentialsRequest
     | CreateAclsRequest
     | DeleteAclsRequest
@@ -137,7 +136,7 @@ class Controller:
                 return alter_reassignments(order, image, self.config)
             case UnregisterBrokerRequest():
                 return unregister(order, image)
-            case UpdateFeaturesRequest():
+            case FeatureUpdate():
                 return update_features(order, image)
             case AlterUserScramCredentialsRequest():
                 return alter_credentials(order, image)

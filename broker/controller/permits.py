@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from broker.controller.features import FeatureUpdate
 from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import TOPIC_RESOURCE
@@ -28,7 +29,6 @@ from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
 )
-from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import UnregisterBrokerRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
 from protocol.messages.topics import (
@@ -50,7 +50,7 @@ CLUSTER_WIDE = (
     ElectLeadersRequest,
     AlterPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
-    UpdateFeaturesRequest,
+    FeatureUpdate,
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     DeleteAclsRequest,

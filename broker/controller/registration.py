@@ -23,7 +23,16 @@ from broker.controller.leadership import (
     partitions_of,
 )
 from broker.controller.outcome import ControllerDecision
+from broker.controller.registration_checks import (
+    RegistrationFacts,
+    addresses_of,
+    refuse_directories,
+    refuse_foreign,
+    refuse_level,
+    wanted_addresses,
+)
 from broker.metadata.broker_image import BrokerImage
+from broker.metadata.features import ranges_of
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
@@ -39,6 +48,7 @@ from broker.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from broker.metadata.snapshot import registration_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
     BrokerRegistrationRequest,
@@ -47,23 +57,10 @@ from protocol.messages.membership import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from protocol.types import NO_NODE, Uuid, uuid_to_base64
+from protocol.types import NO_NODE, uuid_to_base64
 
 NAMED_MAX = 10
 """The most partitions that a refusal names."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationFacts:
-    """The facts outside the image on which a registration depends.
-
-    `is_live`: whether the incarnation registered under the id may still be running.
-    `voter_directory`: the directory of this node in the voter set; None if the node is not a voter.
-    """
-
-    cluster_id: str
-    is_live: bool
-    voter_directory: Uuid | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +78,30 @@ def register(
     facts: RegistrationFacts,
 ) -> ControllerDecision[BrokerRegistrationResponse]:
     """Handle BrokerRegistration. An incarnation that registers again gets its present epoch, and
-    nothing changes.
+    nothing changes, except levels that a snapshot of 1.0.0-rc1 has lost.
 
-    Raises INCONSISTENT_CLUSTER_ID. Raises DUPLICATE_BROKER_REGISTRATION while another incarnation
+    Raises INCONSISTENT_CLUSTER_ID. Raises UNSUPPORTED_VERSION for a broker that does not support
+    the level of the metadata log. Raises DUPLICATE_BROKER_REGISTRATION while another incarnation
     may still be running. Raises INVALID_REQUEST for directories that this broker cannot have; the
     broker need not try again.
     """
     known = image.brokers.get(request.broker_id)
-    _refuse_foreign(request, facts)
+    refuse_foreign(request, facts)
     if known is not None and known.incarnation_id == request.incarnation_id:
-        return ControllerDecision([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
-    _refuse_directories(request, image, facts)
+        features = ranges_of(request.features)
+        again = registration_of(replace(known, features=features))
+        return ControllerDecision(
+            [] if features == known.features else [again],
+            BrokerRegistrationResponse(broker_epoch=known.broker_epoch),
+        )
+    refuse_level(request, image)
+    refuse_directories(request, image, facts)
     if known is not None and facts.is_live:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {request.broker_id} is running as incarnation "
-            f"{uuid_to_base64(known.incarnation_id)} at {_addresses(known)}; incarnation "
-            f"{uuid_to_base64(request.incarnation_id)} at {_wanted_addresses(request)} must have "
+            f"{uuid_to_base64(known.incarnation_id)} at {addresses_of(known)}; incarnation "
+            f"{uuid_to_base64(request.incarnation_id)} at {wanted_addresses(request)} must have "
             "another broker id, or wait until the other broker has stopped",
         )
     # The offset of the batch's first record.
@@ -202,7 +206,7 @@ def unregister(
     if not broker.is_fenced:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
+            f"broker {node_id} at {addresses_of(broker)} is in service: stop it first",
         )
     held = [
         f"{name}-{number}"
@@ -296,47 +300,6 @@ def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -
     return config.log_config(settings).is_flushed_before_ack
 
 
-def _refuse_foreign(request: BrokerRegistrationRequest, facts: RegistrationFacts) -> None:
-    if request.cluster_id != facts.cluster_id:
-        raise ApiError(
-            ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
-            f"{request.cluster_id}, but this is cluster {facts.cluster_id}. Correct the addresses "
-            "of the brokers that it contacts, or give it this cluster's secrets and an empty "
-            "folder",
-        )
-
-
-def _refuse_directories(
-    request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts
-) -> None:
-    """Refuse a copied, emptied or replaced folder."""
-    if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"broker {request.broker_id} sent {len(request.log_dirs)} directory ids; expected at "
-            "least one, and each only once",
-        )
-    here = _wanted_addresses(request)
-    for other in image.brokers.values():
-        both = [one for one in request.log_dirs if one in other.directory_ids]
-        if both and other.node_id != request.broker_id:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"directory {uuid_to_base64(both[0])} belongs to broker {other.node_id} at "
-                f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
-                "must start with another folder",
-            )
-    wanted = facts.voter_directory
-    if wanted is not None and wanted not in request.log_dirs:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"broker {request.broker_id} is a voter with directory {uuid_to_base64(wanted)}, but "
-            f"at {here} it has {uuid_to_base64(request.log_dirs[0])}: its folder was emptied "
-            "or replaced. Restore the old one, or remove the voter and add it again",
-        )
-
-
 def _record(
     request: BrokerRegistrationRequest, broker_epoch: int, *, is_fenced: bool
 ) -> RegisterBrokerRecord:
@@ -376,12 +339,5 @@ def _image_of(request: BrokerRegistrationRequest, broker_epoch: int) -> BrokerIm
         request.rack,
         is_fenced=True,
         directory_ids=tuple(request.log_dirs),
+        features=ranges_of(request.features),
     )
-
-
-def _addresses(broker: BrokerImage) -> str:
-    return ", ".join(f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items())
-
-
-def _wanted_addresses(request: BrokerRegistrationRequest) -> str:
-    return ", ".join(f"{one.name}://{one.host}:{one.port}" for one in request.listeners)

@@ -9,6 +9,7 @@ from broker.config import InForce
 from broker.handlers.internal_topics import with_topic
 from broker.handlers.lost_leaders import LostLeaders
 from broker.handlers.reachable import brokers_on, controller_on
+from broker.handlers.shown_features import SUPPORTED_FEATURES, finalised_features
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.security.rights import operation_bits
 from broker.sessions.call import Call
@@ -64,16 +65,22 @@ class ClusterHandlers:
         self._transactions = transactions
 
     def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """Return the APIs that this broker serves.
+        """Return the APIs that this broker serves, and the level of the metadata log.
 
-        The answer has no features, which would enable unsupported protocols.
+        The answer has no other features, which would enable unsupported protocols in clients.
         """
         if call.version >= SOFTWARE_SINCE and not (
             _SOFTWARE.match(request.client_software_name)
             and _SOFTWARE.match(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        return ApiVersionsResponse(api_keys=_API_KEYS)
+        image = self._metadata.image
+        return ApiVersionsResponse(
+            api_keys=_API_KEYS,
+            supported_features=SUPPORTED_FEATURES,
+            finalized_features_epoch=image.end_offset - 1,
+            finalized_features=finalised_features(image),
+        )
 
     def find_coordinator(
         self, call: Call, request: FindCoordinatorRequest

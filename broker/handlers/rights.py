@@ -70,11 +70,13 @@ def refuse_unreadable(call: Call, topics: Iterable[AnsweredTopic]) -> None:
                 partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+_FINAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION)
+
+
 def order_code(error: ApiError) -> ErrorCode:
     """Return the error code for an order that the controller has not carried out.
 
-    REQUEST_TIMED_OUT tells every tool to try again. A missing right keeps its own code.
+    REQUEST_TIMED_OUT tells every tool to try again. A missing right and a missing level keep their
+    own codes, because no retry helps.
     """
-    if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return error.code
-    return ErrorCode.REQUEST_TIMED_OUT
+    return error.code if error.code in _FINAL else ErrorCode.REQUEST_TIMED_OUT

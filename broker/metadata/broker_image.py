@@ -6,8 +6,9 @@ This module is pure. `image` has the brokers of a cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from broker.metadata.features import METADATA_VERSION, UNNAMED, LevelRange, ranges_of
 from broker.metadata.records import RegisterBrokerRecord
 from protocol.types import Uuid
 
@@ -28,6 +29,13 @@ class BrokerImage:
     is_stopping: bool = False
     """True during a controlled shutdown: the broker leads no partition and is in no ISR."""
     directory_ids: tuple[Uuid, ...] = ()
+    features: Mapping[str, LevelRange] = field(default_factory=dict)
+    """The levels that the broker supports, by feature."""
+
+    @property
+    def levels(self) -> LevelRange:
+        """The levels of the metadata log that the broker supports."""
+        return self.features.get(METADATA_VERSION, UNNAMED)
 
     @property
     def is_active(self) -> bool:
@@ -46,6 +54,7 @@ def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
         record.fenced,
         record.in_controlled_shutdown,
         tuple(record.log_dirs),
+        ranges_of(record.features),
     )
 
 

@@ -14,6 +14,7 @@ from broker.metadata.records import (
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
     BrokerEndpoint,
+    BrokerFeature,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -31,7 +32,7 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     for name, level in image.features.items():
         yield FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
-        yield _registration(broker)
+        yield registration_of(broker)
     for topic in image.topics.values():
         yield from _topic(topic)
     for (resource_type, resource_name), settings in image.configs.items():
@@ -63,7 +64,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=image.next_producer_id)
 
 
-def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
+def registration_of(broker: BrokerImage) -> RegisterBrokerRecord:
+    """Return the registration of a broker in its present state."""
     return RegisterBrokerRecord(
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
@@ -71,6 +73,12 @@ def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
         end_points=[
             BrokerEndpoint(name=name, host=host, port=port)
             for name, (host, port) in broker.listeners.items()
+        ],
+        features=[
+            BrokerFeature(
+                name=name, min_supported_version=one.oldest, max_supported_version=one.newest
+            )
+            for name, one in broker.features.items()
         ],
         rack=broker.rack,
         fenced=broker.is_fenced,

@@ -30,7 +30,7 @@ from broker.cluster.snapshotter import Snapshotter
 from broker.config import BROKER_LISTENER, InForce
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
-from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.features import supported_features
 from broker.metadata.image import MetadataImage
 from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
@@ -42,7 +42,6 @@ from broker.storage.log_manager import LogManager
 from broker.world import Address, End, World
 from protocol.messages.membership import (
     BrokerRegistrationRequest,
-    RegistrationFeature,
     RegistrationListener,
 )
 from protocol.types import random_uuid
@@ -198,7 +197,6 @@ class ClusterJoin:
     def registration(self) -> BrokerRegistrationRequest:
         """Return the registration request of this process, with a new incarnation id."""
         config = self._config
-        level = METADATA_LEVEL
         return BrokerRegistrationRequest(
             broker_id=config.node_id,
             cluster_id=config.cluster_id,
@@ -208,11 +206,7 @@ class ClusterJoin:
                 for name, one in config.listeners.items()
             ],
             rack=config.rack,
-            features=[
-                RegistrationFeature(
-                    name=METADATA_VERSION, min_supported_version=level, max_supported_version=level
-                )
-            ],
+            features=supported_features(),
             log_dirs=[self._me.directory_id],
             previous_broker_epoch=self._own.logs.marks.previous_broker_epoch,
             damaged=damaged_topics(self._own.logs.offline),

@@ -18,6 +18,7 @@ from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
 from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
+from broker.metadata.features import supported_features
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from broker.sessions.dispatch import Handler
@@ -116,6 +117,7 @@ class MemberNode(MetadataNode):
             cluster_id=CLUSTER_ID,
             incarnation_id=incarnation_id,
             listeners=[RegistrationListener(name=BROKER_LISTENER, host=self.host, port=PORT)],
+            features=supported_features(),
             log_dirs=[key_of(self.node_id).directory_id],
         )
         self.liveness = LivenessDriver(
@@ -290,6 +292,7 @@ class Stranger:
             broker_id=node_id,
             cluster_id=CLUSTER_ID,
             incarnation_id=Uuid(int=0xBAD + number),
+            features=supported_features(),
             log_dirs=[key_of(node_id).directory_id],
         )
 

@@ -11,7 +11,8 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.leadership import lowered_min_isr, min_in_sync_replicas
 from broker.controller.outcome import CompleteReassignments
 from broker.controller.reassign import alter_reassignments, complete_reassignments
-from broker.controller.registration import RegistrationFacts, fence, register, unfence
+from broker.controller.registration import fence, register, unfence
+from broker.controller.registration_checks import RegistrationFacts
 from broker.metadata.broker_image import BrokerImage
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import (

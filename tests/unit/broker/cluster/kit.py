@@ -8,6 +8,7 @@ from broker.config import BrokerConfig
 from broker.controller.controller import Controller, ControllerInput
 from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import Registration
+from broker.metadata.features import supported_features
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import MetadataRecord, decode_record, encode_record
 from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
@@ -45,6 +46,7 @@ def registration(
             broker_id=node_id,
             incarnation_id=Uuid(int=incarnation or node_id),
             listeners=[RegistrationListener(name=listener, host=host, port=port)],
+            features=supported_features(),
         )
     )
 

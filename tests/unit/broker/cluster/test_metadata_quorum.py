@@ -17,8 +17,9 @@ from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
+from broker.controller.features import SAFE_DOWNGRADE, UPGRADE
 from broker.controller.outcome import AllocateProducerIds
-from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION, OLDEST_LEVEL
 from broker.metadata.image import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDelta
 from broker.metadata.records import (
     TOPIC_RESOURCE,
@@ -38,6 +39,7 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.types import Uuid
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
@@ -262,6 +264,27 @@ def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_bytes() -> None:
     assert 0 < older < newest
     sizes = metadata.log.log.size_bytes
     assert sizes / 61 * (newest - older) < 2_500
+
+
+def level_order(level: int, kind: int) -> UpdateFeaturesRequest:
+    key = FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=level, upgrade_type=kind)
+    return UpdateFeaturesRequest(feature_updates=[key])
+
+
+def test_a_snapshot_is_taken_when_the_level_falls() -> None:
+    """The log before it can have records that the earlier version does not read."""
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world)
+    give(metadata, world, broker_epoch, 3)
+    assert ends(metadata) == [0]
+    metadata.submit(level_order(OLDEST_LEVEL, SAFE_DOWNGRADE), lambda _: None, fail)
+    world.settle()
+    fell_at = metadata.image.end_offset
+    assert ends(metadata) == [0, fell_at]
+    metadata.submit(level_order(METADATA_LEVEL, UPGRADE), lambda _: None, fail)
+    world.settle()
+    assert metadata.image.features == {METADATA_VERSION: METADATA_LEVEL}
+    assert ends(metadata) == [0, fell_at], "a rise needs no snapshot"
 
 
 def test_a_snapshot_that_a_full_disk_refuses_is_tried_again_later() -> None:

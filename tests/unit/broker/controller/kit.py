@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from broker.metadata.broker_image import BrokerImage
+from broker.metadata.features import supported_features
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import (
@@ -145,6 +146,7 @@ def registration(
         incarnation_id=incarnation(node_id, life),
         listeners=[RegistrationListener(name="BROKER", host=f"broker-{node_id}", port=9094)],
         rack=None,
+        features=supported_features(),
         log_dirs=[disk(node_id)] if directories is None else list(directories),
         previous_broker_epoch=previous_broker_epoch,
         damaged=[DamagedTopic(name=one, partitions=list(damaged[one])) for one in damaged],

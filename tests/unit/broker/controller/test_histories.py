@@ -20,7 +20,8 @@ from broker.controller import alter_partition as altering
 from broker.controller import leadership, registration
 from broker.controller.alter_partition import alter_partition
 from broker.controller.leadership import Election, WantedChange, elect_by_order
-from broker.controller.registration import RegistrationFacts, fence, register, stop, unfence
+from broker.controller.registration import fence, register, stop, unfence
+from broker.controller.registration_checks import RegistrationFacts
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord

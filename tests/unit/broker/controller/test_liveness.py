@@ -13,7 +13,8 @@ from broker.controller.liveness import (
     Liveness,
     to_be_fenced,
 )
-from broker.controller.registration import RegistrationFacts, register
+from broker.controller.registration import register
+from broker.controller.registration_checks import RegistrationFacts
 from broker.controller.suspicion import RECONNECT_MS, ProbeVerdict
 from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode

@@ -8,7 +8,8 @@ from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller
 from broker.controller.liveness import DeadBroker, Heartbeat, Liveness
 from broker.controller.outcome import AllocateProducerIds
-from broker.controller.registration import NAMED_MAX, Registration, RegistrationFacts
+from broker.controller.registration import NAMED_MAX, Registration
+from broker.controller.registration_checks import RegistrationFacts
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import FeatureLevelRecord, NoOpRecord, decode_record

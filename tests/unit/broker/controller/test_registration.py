@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.registration import (
-    RegistrationFacts,
     distrust,
     fence,
     leads_nothing,
@@ -14,6 +13,7 @@ from broker.controller.registration import (
     stop,
     unfence,
 )
+from broker.controller.registration_checks import RegistrationFacts
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import MetadataRecord, RegisterBrokerRecord
