@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.alarm import Alarm
+from broker.metadata.features import LEVEL_4_0_IV2
 from broker.replicas.copies import Copies
 from broker.replicas.fetch_source import FetchSource
 from broker.replicas.fetching import CATCH_UP_BYTES, FETCH_VERSION, MAX_BYTES, fetch_request
@@ -132,7 +133,13 @@ class Followers(BaseReplicaListener):
         log."""
         role = replica.state.role
         if isinstance(role, FollowerRole) and replica.is_all_durable:
-            self._place(replica, self._source(role.leader, first_link(replica)))
+            kind = first_link(replica) if self._has_catch_up(role.leader) else LinkKind.DATA
+            self._place(replica, self._source(role.leader, kind))
+
+    def _has_catch_up(self, leader: int) -> bool:
+        """Return True if a leader keeps two links apart. One of 1.0.0-rc1 knows a follower by its
+        node id alone, so a second session would end the first one."""
+        return self._ports.replicas.supports(leader, LEVEL_4_0_IV2)
 
     def _source(self, leader: int, kind: LinkKind) -> FetchSource:
         source = self._sources.get((leader, kind))
@@ -191,7 +198,8 @@ class Followers(BaseReplicaListener):
         if lag is None:
             return
         if source.kind is LinkKind.DATA:
-            if lag.is_far_behind and not replica.is_in_sync:
+            is_copied = lag.is_far_behind and not replica.is_in_sync
+            if is_copied and self._has_catch_up(source.leader):
                 self._place(replica, self._source(source.leader, LinkKind.CATCH_UP))
         elif lag.has_caught_up or replica.is_in_sync:
             source.caught_up[replica.partition_id] = replica

@@ -299,6 +299,11 @@ class Replicas:
             listener.gone(replica)
         return replica.log
 
+    def supports(self, node_id: int, level: int) -> bool:
+        """Return True if the version of a broker supports a level of the metadata log."""
+        broker = self._image.brokers.get(node_id)
+        return broker is not None and level <= broker.levels.newest
+
     def _follow_brokers(self, image: MetadataImage) -> None:
         """Give every partition the set of brokers that can be in sync, if the set has changed."""
         brokers = {one.node_id: one.broker_epoch for one in image.brokers.values() if one.is_active}

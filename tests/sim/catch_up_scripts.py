@@ -12,6 +12,7 @@ import pytest
 
 from broker.fetch import replica_fetch
 from broker.fetch.follower_line import LineName
+from broker.metadata.features import UNNAMED, LevelRange
 from broker.replicas import followers
 from broker.replication import follower_lag
 from broker.replication.follower_session import FetchVerdict, LeaderLog, check_fetch
@@ -41,11 +42,15 @@ def small_answers() -> Iterator[None]:
 
 
 def returning(
-    seed: str, batches: int = 60, settings: Mapping[str, str] | None = None, away_ms: int = 0
+    seed: str,
+    batches: int = 60,
+    settings: Mapping[str, str] | None = None,
+    away_ms: int = 0,
+    levels: Mapping[int, LevelRange] | None = None,
 ) -> tuple[ReplicatedCluster, ReplicatedNode]:
     """Two partitions led by the first node. The third node comes back and lacks many records of
     the first partition."""
-    cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1))
+    cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1), levels=levels)
     cluster.settings |= settings or {}
     cluster.late_news = 0.0
     # The network delays nothing, so what is slow was waited for.
@@ -233,6 +238,18 @@ def a_refused_partition_hurries_no_fetch_on_data() -> None:
     cluster.heal()
 
 
+def a_leader_of_1_0_0_rc1_has_one_session_with_a_follower() -> None:
+    """It knows a follower by its node id alone, so a second session would end the first one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_fetch, "is_catch_up", lambda client_id: False)
+        cluster, third = returning("older leader", levels={1: UNNAMED})
+        for _ in range(40):
+            cluster.pass_time(25)
+            assert not is_copied(third), "the leader does not have this link"
+        until(cluster, lambda: third.node_id in cluster.controller.parts[COPIED].isr)
+        cluster.heal()
+
+
 SCRIPTS: tuple[Callable[[], None], ...] = (
     no_acknowledgement_waits_for_a_copy,
     a_copied_partition_comes_to_data_when_it_has_caught_up,
@@ -242,4 +259,5 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     a_late_request_takes_no_partition_for_good,
     a_switch_reports_no_start_that_is_not_durable,
     a_refused_partition_hurries_no_fetch_on_data,
+    a_leader_of_1_0_0_rc1_has_one_session_with_a_follower,
 )

@@ -8,11 +8,12 @@ the faults have ended all logs are equal byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
 from broker.metadata.broker_image import BrokerImage
+from broker.metadata.features import METADATA_VERSION, SUPPORTED, LevelRange
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE
@@ -57,6 +58,7 @@ class ReplicatedCluster:
         partition_count: int = 2,
         *,
         leaders: tuple[int, ...] = (),
+        levels: Mapping[int, LevelRange] | None = None,
         faults: tuple[str, ...] = FAULTS,
     ) -> None:
         self._faults = faults
@@ -73,6 +75,8 @@ class ReplicatedCluster:
         """By partition: offset -> the batch that is committed there."""
         self.acked: list[tuple[int, int, bytes]] = []
         self.writes: list[Write] = []
+        self.levels = dict(levels or {})
+        """The levels of nodes that run another version."""
         self.late_news = 0.1
         """The probability that a node learns of new metadata much later than the others."""
         self.broken: list[AssertionError] = []
@@ -118,7 +122,15 @@ class ReplicatedCluster:
                 MetadataImage(),
                 end_offset=decided.end_offset,
                 brokers={
-                    node_id: BrokerImage(node_id, Uuid(int=epoch), epoch, {}, None, False)
+                    node_id: BrokerImage(
+                        node_id,
+                        Uuid(int=epoch),
+                        epoch,
+                        {},
+                        None,
+                        False,
+                        features={METADATA_VERSION: self.levels.get(node_id, SUPPORTED)},
+                    )
                     for node_id, epoch in decided.brokers.items()
                 },
                 topics=topics,

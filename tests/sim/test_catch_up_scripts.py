@@ -45,6 +45,10 @@ def _told_what_is_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowerSession, "lose", FollowerSession.put_out)
 
 
+def _of_one_version(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Followers, "_has_catch_up", lambda self, leader: True)
+
+
 GUARDS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = {
     "63 in sync is exempt": (_in_sync_exempt, scripts.no_acknowledgement_waits_for_a_copy),
     "63 copies have a link": (_copies_on_data, scripts.no_acknowledgement_waits_for_a_copy),
@@ -54,6 +58,10 @@ GUARDS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]
         scripts.a_copied_partition_comes_to_data_when_it_has_caught_up,
     ),
     "one session": (_one_session, scripts.one_session_has_a_partition_at_a_time),
+    "one session with an older leader": (
+        _of_one_version,
+        scripts.a_leader_of_1_0_0_rc1_has_one_session_with_a_follower,
+    ),
     "told what is lost": (_told_what_is_lost, scripts.a_late_request_takes_no_partition_for_good),
 }
 
