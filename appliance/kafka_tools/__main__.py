@@ -27,6 +27,7 @@ TOOLS = (
     "leader-election",
     "reassign-partitions",
     "acls",
+    "features",
 )
 
 

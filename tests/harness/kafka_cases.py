@@ -4,6 +4,7 @@ A call can need the result of an earlier one: topics and groups, and what is del
 """
 
 from tests.harness.acl_cases import ACL_CASES
+from tests.harness.feature_cases import FEATURE_CASES
 from tests.harness.kafka_commands import (
     API,
     BEHIND,
@@ -428,6 +429,7 @@ CASES = (
     Case("leader-election", "--election-type preferred --topic logs --partition 9", WORDS, (1, 1)),
     Case("leader-election", "--topic logs --partition 0", codes=USAGE, says=True),
     *REASSIGN_CASES,
+    *FEATURE_CASES,
     Case("dump-log", "--files @logs-0.log"),
     Case("dump-log", "--files @logs-0.log --deep-iteration --print-data-log"),
     Case("dump-log", "--files @logs-0.log --print-data-log --skip-record-metadata"),

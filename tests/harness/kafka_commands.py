@@ -29,6 +29,7 @@ MAINS = {
     "leader-election": kafka.LEADER_ELECTION,
     "reassign-partitions": kafka.REASSIGN,
     "acls": kafka.ACLS,
+    "features": kafka.FEATURES,
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 

@@ -15,9 +15,16 @@ from typing import Any
 from protocol.errors import ErrorCode
 from protocol.messages import configs, elections, log_dirs, metadata
 from protocol.messages.api import ApiKey
+from protocol.messages.cluster import FinalizedFeatureKey, SupportedFeatureKey
+from protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesResponse
 from protocol.types import TopicPartition
 from protocol.wire.schema import Message
-from tests.unit.client.scripted_server import Received, ScriptedServer
+from tests.unit.client.scripted_server import (
+    ALL_VERSIONS,
+    Received,
+    ScriptedServer,
+    api_versions,
+)
 
 MIB = 1 << 20
 TOPIC, BROKER = 2, 4
@@ -55,6 +62,9 @@ class FakeCluster:
     sizes: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     settings: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     """What was set at run time, by type and name of the resource."""
+    supported: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The levels of the metadata log that each broker supports. Empty: brokers name no features."""
+    level: int | None = None
     address: str = ""
     ports: dict[int, int] = field(default_factory=dict)
 
@@ -79,7 +89,10 @@ class FakeCluster:
     def serving(self) -> Iterator["FakeCluster"]:
         """Serve each broker on a port, in a thread, while the block runs."""
         loop = asyncio.new_event_loop()
-        servers = {one: ScriptedServer(partial(self._answer, one)) for one in NODE_IDS}
+        versions = None if self.supported else ALL_VERSIONS
+        servers = {
+            one: ScriptedServer(partial(self._answer, one), versions=versions) for one in NODE_IDS
+        }
         for node_id, server in servers.items():
             loop.run_until_complete(server.start())
             self.ports[node_id] = server.port
@@ -96,6 +109,8 @@ class FakeCluster:
             loop.close()
 
     def _answer(self, node_id: int, request: Received) -> Message:
+        if request.api_key == ApiKey.API_VERSIONS:
+            return self._api_versions(node_id)
         self.asked.append(request.message)
         if request.api_key == ApiKey.DESCRIBE_LOG_DIRS:
             return self._log_dirs(node_id)
@@ -106,9 +121,41 @@ class FakeCluster:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter,
             ApiKey.DESCRIBE_CONFIGS: self._configs,
             ApiKey.ELECT_LEADERS: self._elect,
+            ApiKey.UPDATE_FEATURES: self._update_features,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
         }
         return answers[ApiKey(request.api_key)](request.message)
+
+    def _api_versions(self, node_id: int) -> Message:
+        answer = api_versions(ALL_VERSIONS)
+        oldest, newest = self.supported[node_id]
+        answer.supported_features = [
+            SupportedFeatureKey(name="metadata.version", min_version=oldest, max_version=newest)
+        ]
+        if self.level is not None:
+            answer.finalized_features_epoch = 7
+            answer.finalized_features = [
+                FinalizedFeatureKey(
+                    name="metadata.version",
+                    max_version_level=self.level,
+                    min_version_level=self.level,
+                )
+            ]
+        return answer
+
+    def _update_features(self, request: Any) -> Message:
+        results = []
+        for update in request.feature_updates:
+            wanted = update.max_version_level
+            behind = [one for one, levels in self.supported.items() if wanted > levels[1]]
+            result = UpdatableFeatureResult(feature=update.feature)
+            if behind:
+                result.error_code = ErrorCode.INVALID_UPDATE_VERSION
+                result.error_message = f"broker {behind[0]} cannot follow"
+            elif not request.validate_only:
+                self.level = wanted
+            results.append(result)
+        return UpdateFeaturesResponse(results=results)
 
     def _of(self, name: str) -> list[tuple[int, FakePartition]]:
         return [
