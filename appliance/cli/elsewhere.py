@@ -16,8 +16,12 @@ from appliance.output import CommandError, Exit
 WITHOUT = {
     "backup": "in containers no part can pause another: docs/backup.md says what to do instead",
     "restore": "in containers each part has a volume: docs/backup.md says what to do instead",
+    "upgrade": "in containers compose restarts the parts: docs/upgrade.md says in which order",
 }
 """Commands that have no replacement in containers."""
+
+ANYWHERE = ["upgrade", "finalize"]
+"""The command below one of these that works in containers."""
 
 OF_COMPOSE = {
     "up": "up -d --wait",
@@ -73,7 +77,7 @@ def _of_a_part(words: Sequence[str]) -> str | None:
     if {"-h", "--help"} & set(words):
         return None
     names = [word for word in words if not word.startswith("-")]
-    if names[0] in WITHOUT:
+    if names[0] in WITHOUT and names[:2] != ANYWHERE:
         return WITHOUT[names[0]]
     typed = shlex.join(words)
     mount = OF_THE_STREAM.get(tuple(names[:2]))

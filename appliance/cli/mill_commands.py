@@ -250,25 +250,50 @@ def _restart(part: str | None, force: bool, timeout: float, as_json: bool) -> No
         return
     if not force:
         refuse_needed_broker(context.home(), part, "restarted")
-    tell(f"{part} was restarted", "part/1", _start_part(part, timeout), as_json)
+    tell(f"{part} was restarted", "part/1", start_part(part, timeout), as_json)
 
 
 def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
-    """Restart brokers one after the other, and wait until all of them had their turn."""
-    home = context.home()
     began_s = time.monotonic()
+    rows = restart_in_turns(names, timeout)
+    seconds = round(time.monotonic() - began_s, 1)
+    words = f"{', '.join(one['part'] for one in rows)}: restarted one after the other ({seconds} s)"
+    tell(words, "rolling-restart/1", {"elapsed_s": seconds, "parts": rows}, as_json)
+
+
+def restart_in_turns(names: list[str], timeout: float) -> list[dict[str, Any]]:
+    """Restart brokers one after the other, and wait until all of them had their turn.
+
+    Returns the supervisor's rows about them. Without names all brokers restart.
+    """
+    home = context.home()
     answer = control.ask(home.socket, {"command": "restart-in-turns", "parts": names})
     if not answer["ok"]:
+        if "unknown" not in answer:
+            return _restart_one_by_one(home, names, timeout)
         raise _no_rolling_restart(answer["unknown"], answer["brokers"])
     try:
         found = _wait_healthy(home, timeout, "restarted", names or answer["brokers"])
     except KeyboardInterrupt:
         say("\nthe supervisor continues; the same command shows its progress")
         raise
-    seconds = round(time.monotonic() - began_s, 1)
-    rows = [one for one in found["parts"] if one["part"] in (names or answer["brokers"])]
-    words = f"{', '.join(one['part'] for one in rows)}: restarted one after the other ({seconds} s)"
-    tell(words, "rolling-restart/1", {"elapsed_s": seconds, "parts": rows}, as_json)
+    return [one for one in found["parts"] if one["part"] in (names or answer["brokers"])]
+
+
+def _restart_one_by_one(home: Home, names: list[str], timeout: float) -> list[dict[str, Any]]:
+    """Restart brokers under a supervisor of 1.0.0-rc1, which cannot restart them in turns."""
+    known = [one["part"] for one in lifecycle.snapshot(home)["parts"]]
+    wanted = names or [name for name in known if name.startswith(BROKER_PREFIX)]
+    rows: list[dict[str, Any]] = []
+    try:
+        for name in wanted:
+            refuse_needed_broker(home, name, "restarted")
+            rows.append(start_part(name, timeout))
+    except KeyboardInterrupt:
+        done = ", ".join(row["part"] for row in rows) or "no broker"
+        say(f"\n{done} was restarted; the same command begins with the first broker again")
+        raise
+    return rows
 
 
 def _no_rolling_restart(unknown: list[str], brokers: list[str]) -> CommandError:
@@ -292,10 +317,10 @@ def start(
     if part in entries and entries[part]["state"] == "healthy":
         tell(f"{part} runs already", "part/1", entries[part], as_json)
         return
-    tell(f"{part} runs", "part/1", _start_part(part, timeout), as_json)
+    tell(f"{part} runs", "part/1", start_part(part, timeout), as_json)
 
 
-def _start_part(part: str, timeout: float) -> dict[str, Any]:
+def start_part(part: str, timeout: float) -> dict[str, Any]:
     """Start the part again and return the supervisor's row about it."""
     home = context.home()
     if not control.ask(home.socket, {"command": "restart", "part": part})["ok"]:

@@ -135,6 +135,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "restore",
         "Make a data folder from a backup, where there is none; it never overwrites anything.",
     ),
+    "upgrade": CommandEntry(
+        "upgrade_command",
+        "app",
+        "Restart the parts one after the other, so that they run the installed version.",
+    ),
     "run": CommandEntry(
         "part_commands",
         "run",
