@@ -79,6 +79,8 @@ class BrokerProcess:
         self._tls = tls
         self._needs_login = needs_login
         self._rights = {"super.users": "User:shop"} if needs_login else {}
+        self.code = ROOT
+        """The folder of the broker's code; another one for another version."""
         self.host = self._within.host_of(node_id)
 
     @property
@@ -148,7 +150,7 @@ class BrokerProcess:
                     *self._within.command(self.node_id),
                     *(sys.executable, "-m", "broker", "--settings-fd", str(reader)),
                 ],
-                cwd=ROOT,
+                cwd=self.code,
                 pass_fds=[reader],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

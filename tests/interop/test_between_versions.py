@@ -1,0 +1,63 @@
+"""Requests between brokers and records have the form that brokers of 1.0.0-rc1 read and write."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.broker import ROOT
+from tests.harness.released import released_code
+
+SCRIPT = """
+import json
+from broker.metadata.records import _CLASSES
+from protocol.messages.api import BETWEEN_BROKERS, request_class, response_class
+
+def shape(cls, version):
+    return [one_field(field, version) for field in cls.fields if field.in_version(version)]
+
+def one_field(field, version):
+    element = field.element
+    if isinstance(element, type):
+        element = shape(element, version)
+    elif element is not None:
+        element = element.kind
+    return [field.kind, element, field.tag, field.nullable_in(version)]
+
+found = {}
+for key, versions in BETWEEN_BROKERS.items():
+    for side, cls in ("request", request_class(key)), ("response", response_class(key)):
+        for version in versions:
+            name = f"{key.name} {side} {version}"
+            found[name] = [version >= cls.flexible_from, shape(cls, version)]
+for key, cls in _CLASSES.items():
+    for version in cls.valid_versions:
+        found[f"record {key} {version}"] = [version >= cls.flexible_from, shape(cls, version)]
+print(json.dumps(found))
+"""
+
+
+def forms(code: Path) -> dict[str, Any]:
+    """The fields of each request and record in each version, as this code declares them."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=code, capture_output=True, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return forms(released_code(tmp_path_factory.mktemp("released")))
+
+
+def test_what_brokers_of_1_0_0_rc1_send_and_read_has_not_changed(released: dict[str, Any]) -> None:
+    """A change needs a new version that both sides agree on, or a level of the metadata log."""
+    present = forms(ROOT)
+    assert len(released) > 40
+    assert {name: present.get(name) for name in released} == released
