@@ -277,4 +277,4 @@ def test_kafkas_own_tools_read_it_from_any_of_them(
         assert status.count("BROKER://127.0.0.1:") == 3
         rows = tools.run(METADATA_QUORUM, "describe", "--replication").splitlines()
         assert [line.split()[-1] for line in rows[1:]] == ["Leader", "Follower", "Follower"]
-        assert tools.run(FEATURES, "upgrade", "--feature", "metadata.version=23")
+        assert tools.run(FEATURES, "upgrade", "--feature", "metadata.version=24")
