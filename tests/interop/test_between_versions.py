@@ -41,6 +41,9 @@ for key, cls in _CLASSES.items():
 print(json.dumps(found))
 """
 
+NEVER_SENT = ("ADD_RAFT_VOTER ", "REMOVE_RAFT_VOTER ")
+"""Requests that 1.0.0-rc1 lists, but that its brokers never send. Clients send them since."""
+
 
 def forms(code: Path) -> dict[str, Any]:
     """The fields of each request and record in each version, as this code declares them."""
@@ -59,5 +62,6 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_what_brokers_of_1_0_0_rc1_send_and_read_has_not_changed(released: dict[str, Any]) -> None:
     """A change needs a new version that both sides agree on, or a level of the metadata log."""
     present = forms(ROOT)
-    assert len(released) > 40
-    assert {name: present.get(name) for name in released} == released
+    sent = {name: form for name, form in released.items() if not name.startswith(NEVER_SENT)}
+    assert len(sent) > 40
+    assert {name: present.get(name) for name in sent} == sent

@@ -12,7 +12,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (81, 492),
+    "CreateTopics": (83, 496),
     "Produce": (31, 86),
     "Produce like the last": (27, 78),
     "Fetch": (16, 28),
