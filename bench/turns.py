@@ -1,4 +1,4 @@
-"""Measure ours and the peer in turn, row by row, for the parts that are compared with Kafka."""
+"""Measure our broker and Apache Kafka alternately, one row of the benchmark table at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

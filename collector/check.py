@@ -87,7 +87,7 @@ def _living(registry: Registry) -> list[Generation]:
 
 
 def _unroutable(registry: Registry) -> list[str]:
-    """Return one text for each file that would not be read because it has no topic."""
+    """Return a message for each file that the collector would not read because it has no topic."""
     found = [generation for generation in _living(registry) if generation.unroutable]
     told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNREAD_MAX]]
     more = len(found) - len(told)
@@ -95,7 +95,10 @@ def _unroutable(registry: Registry) -> list[str]:
 
 
 def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
-    """Return one text for each file whose content would not be read."""
+    """Return a message for each file of which the collector would send nothing, with the reason.
+
+    The last message counts the files above UNREAD_MAX.
+    """
     found = [
         f"{shown(known.path)}: {head.problem}"
         for known in _living(registry)

@@ -61,7 +61,7 @@ def install_service(
     try:
         text = unit_text(service)
     except PathNotFit as error:
-        raise CommandError(f"no unit can be made: {error}") from error
+        raise CommandError(f"cannot write the systemd unit: {error}") from error
     unit = f"{name}.service"
     path = unit_folder(is_system=is_system, config_home=_config_home()) / unit
     state = _state(path, text)

@@ -92,7 +92,11 @@ def substitute(
     environ: Mapping[str, str],
     read_file: Callable[[str], str],
 ) -> dict[Path, str]:
-    """Replace references in all texts; return the original text of every place that had one."""
+    """Replace `${NAME}` and `${file:path}` in all values of the document.
+
+    Return the original text of each changed value by its path. A reference that cannot be resolved
+    becomes a finding of the document.
+    """
     originals: dict[Path, str] = {}
 
     def replace(text: str, path: Path) -> str:

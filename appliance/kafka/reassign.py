@@ -66,7 +66,7 @@ class ClusterReplicas:
     moving: Mapping[TopicPartition, Reassignment]
 
     def only(self, names: Collection[str]) -> "ClusterReplicas":
-        """Return the same with these topics only."""
+        """Return a copy that has only these topics. Its brokers and reassignments do not change."""
         return replace(self, topics={name: self.topics[name] for name in names})
 
     def find(self, tp: TopicPartition) -> PartitionDetails | None:

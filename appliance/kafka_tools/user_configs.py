@@ -22,10 +22,11 @@ class NewPassword:
 def credential_changes(
     changes: Mapping[str, str | None],
 ) -> dict[Mechanism, NewPassword | None]:
-    """Return the new password of each mechanism; None deletes the credential.
+    """Return the new password of each SCRAM mechanism; None deletes the credential.
 
-    Raises UsageFault for other settings of users, which are quotas. It names no setting that comes
-    after a password, because that can be the rest of a password with a comma.
+    Raises UsageFault for any other setting, because quotas are not supported. After a password, the
+    error does not show the setting's name: settings are separated by commas, so the name can be the
+    rest of a password that contains a comma.
     """
     found: dict[Mechanism, NewPassword | None] = {}
     for name, value in changes.items():

@@ -71,7 +71,10 @@ class Probes:
 
 
 class _ProbeReceiver:
-    """The receiver of one probe's link. The probe sends nothing and receives nothing."""
+    """Handles the result of one probe: the connection is accepted, or it fails.
+
+    A probe only connects. It sends no request and ignores all data.
+    """
 
     def __init__(self, over: Callable[[_ProbeReceiver, ProbeVerdict], None]) -> None:
         self.link: Link | None = None

@@ -329,7 +329,7 @@ def decode_answer(message: Message) -> Answer:
             return _read_fetched(message)
         case messages.FetchSnapshotResponse():
             return _read_piece(message)
-    raise AssertionError(f"{type(message).__name__} is no answer of the quorum")
+    raise AssertionError(f"{type(message).__name__} is not a response type of the quorum protocol")
 
 
 def _answered_partition(

@@ -42,7 +42,8 @@ class FolderRules:
     def departed(
         self, partitions: Iterable[TopicPartition], image: MetadataImage
     ) -> list[TopicPartition]:
-        """Return the partitions whose replica was taken away and whose log is on this broker."""
+        """Return the partitions that are no longer assigned to this broker, but of which it still
+        has the log."""
         if not self._includes_registration(image):
             return []
         return [
@@ -53,7 +54,8 @@ class FolderRules:
         ]
 
     def departed_damaged(self, topic: TopicImage, image: MetadataImage) -> list[TopicPartition]:
-        """Return the partitions of a topic whose replica was taken away and has a damaged log."""
+        """Return the topic's partitions that are no longer assigned to this broker, but of which it
+        still has a damaged log."""
         if not self._includes_registration(image):
             return []
         return [

@@ -92,7 +92,7 @@ class CrashRecord:
         try:
             value = json.loads(text)
             if value["version"] != _VERSION:
-                raise ValueError(f"its version is {value['version']!r}")
+                raise ValueError(f"found version {value['version']!r}, expected {_VERSION}")
             found = {
                 tuple(
                     OffsetRange(str(topic), int(partition), int(start), int(end))

@@ -82,7 +82,9 @@ class CheckpointFolder:
         if last - 1 in planned or last == 0:
             self.starts(last)
         elif done != last:
-            raise CheckpointFault(f"batch {last} is planned, but the offsets before it are gone")
+            raise CheckpointFault(
+                f"batch {last} is not committed, and offsets/{last - 1} is missing"
+            )
         return Resumption(query_id, last, committed)
 
     def give_up(self) -> None:

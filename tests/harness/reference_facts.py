@@ -66,7 +66,10 @@ PLACES: Mapping[str, tuple[str, str]] = {
 
 
 class Fact(NamedTuple):
-    """A name, its kind, and the page and heading where the name must have a row."""
+    """A name that the reference documentation must list in a table row, below `heading` on `page`.
+
+    `kind` says what is named, for example a key or a function.
+    """
 
     kind: str
     page: str

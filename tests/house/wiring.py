@@ -1,8 +1,8 @@
-"""How the parts of the broker are connected, which a reader must find in one place.
+"""Find hidden connections between the parts of the broker.
 
 A part gets the objects that it calls through its constructor, or through a method of a named
-interface (`report_to`). So types show which parts call each other. A hook is an attribute of
-another object that is set to a function or to the object itself. No type shows it.
+interface (`report_to`). So types show which parts call each other. A hook is a connection that no
+type shows: an object sets an attribute of another object to a function, or to `self`.
 """
 
 import ast
@@ -24,7 +24,7 @@ def method_names(modules: Iterable[Module]) -> set[str]:
 
 
 def hooks(of: Module, methods: set[str]) -> Iterator[str]:
-    """No attribute of another object is set to a function, a method or the object itself."""
+    """Yield each assignment that sets an attribute of another object to a function or `self`."""
     of_classes = {
         id(one) for cls in ast.walk(of.tree) if isinstance(cls, ast.ClassDef) for one in cls.body
     }

@@ -63,8 +63,8 @@ class Player:
         self.parked = "join"
 
     def sync(self, version: int = 5, **changes: Any) -> None:
-        """Send SyncGroup without waiting for the response. The leader gives each member an
-        assignment with its name."""
+        """Send SyncGroup without waiting for the response. The assignment of each member is that
+        member's own name."""
         shares = [
             SyncGroupRequestAssignment(member_id=one.member_id, assignment=one.name.encode())
             for one in self.stage.players.values()

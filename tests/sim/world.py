@@ -175,7 +175,8 @@ class Dials(Protocol):
 
 
 class SimWorld:
-    """The interface through which a broker uses the world."""
+    """The simulated `World` of one broker: its clock, randomness, event loop, threads and
+    network."""
 
     def __init__(
         self,

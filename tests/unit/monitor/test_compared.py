@@ -1,4 +1,7 @@
-"""`docs/compared.md` names only existing features, and has every row about the peers."""
+"""`docs/compared.md` has a row for each feature of other Kafka monitors that FEATURES lists.
+
+Every page, command, key, metric and file that the table names for our monitor exists.
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
-"""The controller fences dead brokers. Times are in ms of running time, and the controller is on
-broker 1."""
+"""The controller fences dead brokers. Broker 1 is the controller.
+
+Times are in ms of the monotonic clock, without the time in which the controller's process stalled.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,8 @@
-"""A leader while a reassignment adds replicas: they do not count for the minimum."""
+"""A partition leader during a reassignment that adds replicas.
+
+The added replicas do not raise the required number of in-sync replicas. It is at most the number of
+the original replicas until the reassignment is complete.
+"""
 
 from __future__ import annotations
 
