@@ -83,7 +83,7 @@ def _restart(brokers: list[str], others: list[str], timeout: float) -> list[dict
     # `upgrade finalize` must load in a container without Spark, which these commands need.
     from appliance.cli.mill_commands import UP_TIMEOUT_S, restart_in_turns, start_part
 
-    # A lone broker has no other one that could work in the meantime, so it takes no turns.
+    # No other broker could work while a lone broker restarts, so there are no turns.
     alone = len(brokers) == 1
     rows = [start_part(brokers[0], UP_TIMEOUT_S)] if alone else restart_in_turns([], timeout)
     try:

@@ -57,7 +57,7 @@ class FeatureUpdate:
 
 
 def birth_level(image: MetadataImage) -> int:
-    """Return the level of a log that has none yet: the newest one that all brokers support."""
+    """Return the level of a log that has none yet: the newest level of all brokers."""
     return min([METADATA_LEVEL, *(one.levels.newest for one in image.brokers.values())])
 
 

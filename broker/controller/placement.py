@@ -137,5 +137,5 @@ def check_assignment(
     if not is_led_by_any(replicas, image):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"none of the brokers {list(replicas)} is in service: name one that is",
+            f"none of the brokers {list(replicas)} is in service: name another broker",
         )

@@ -38,7 +38,6 @@ NOT_RUN = {
     "docs/service.md sudo": ROOT,
     "docs/upgrade.md docker compose": DOCKER,
     "docs/upgrade.md git pull": INTERNET,
-    "docs/upgrade.md make": SETUP,
 }
 """The beginnings of commands, behind their page."""
 

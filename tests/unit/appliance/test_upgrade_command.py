@@ -162,7 +162,7 @@ def test_finalize_asks_raises_the_level_and_says_so_again(
     assert (code, cluster.level) == (0, 23)
     assert "from 23 (4.0-IV1) to 24 (4.0-IV2)" in err[-1]
     code, _, err = run(monkeypatch, tmp_path, "upgrade", "finalize")
-    assert (code, cluster.level) == (Exit.USAGE, 23), "nobody agreed"
+    assert (code, cluster.level) == (Exit.USAGE, 23), "no consent was given"
     code, out, _ = run(monkeypatch, tmp_path, "upgrade", "finalize", "--yes", "--json")
     assert (code, cluster.level) == (0, 24)
     assert json.loads(out[0])["data"] == {"from": 23, "to": 24}
