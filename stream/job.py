@@ -277,10 +277,7 @@ class StreamJob:
         try:
             begun = self._checkpoint.resumption(self._configuration.now.section.topics)
         except CheckpointFault as fault:
-            logger.warning(
-                "the checkpoint is discarded; a new query resumes from the sinks' ledger",
-                extra=fields(why=fault),
-            )
+            logger.warning("the checkpoint is discarded", extra=fields(why=fault))
             begun = None
         if begun is not None:
             self._open(begun.query_id)
@@ -294,10 +291,7 @@ class StreamJob:
                 return begun.query_id, None if begun.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
                 )
-            logger.warning(
-                "the checkpoint is discarded; a new query resumes from the sinks' ledger",
-                extra=fields(why=misfit),
-            )
+            logger.warning("the checkpoint is discarded", extra=fields(why=misfit))
         query_id = str(uuid.uuid4())
         self._open(query_id)
         ledger = dict(self._persist(self._configuration.now.sinks.ledger))
