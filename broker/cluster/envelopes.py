@@ -128,10 +128,14 @@ def _principal(user: str) -> bytes:
 
 
 def _user(principal: bytes | None) -> str | None:
-    """Return the user of an envelope. Raises WireError if it cannot be read."""
-    if principal is None:
+    """Return the user of an envelope. Raises WireError if it cannot be read.
+
+    Brokers of 1.0.0-rc1 send an empty principal. They have no logins, so none of their clients is a
+    user.
+    """
+    data = bytes(principal or b"")
+    if not data:
         return None
-    data = bytes(principal)
     if data[: _VERSION.size] != _VERSION.pack(0):
         raise WireError("the principal of the envelope has an unknown version")
     found, _ = DefaultPrincipal.decode(data, 0, _VERSION.size)

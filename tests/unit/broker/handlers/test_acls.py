@@ -209,7 +209,7 @@ def test_pitfall_15_an_envelope_has_the_user_whose_rights_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "principal", [b"", b"\0", b"\0\1\5User\5shop\0\0", b"\0\0\6Group\5shop\0\0", b"\0\0\5User"]
+    "principal", [b"\0", b"\0\1\5User\5shop\0\0", b"\0\0\6Group\5shop\0\0", b"\0\0\5User"]
 )
 def test_an_envelope_whose_user_cannot_be_read_is_refused(principal: bytes) -> None:
     envelope = packed(CreateAclsRequest(), "10.0.0.1", "shop")
@@ -217,6 +217,12 @@ def test_an_envelope_whose_user_cannot_be_read_is_refused(principal: bytes) -> N
     with pytest.raises(ApiError) as raised:
         opened(envelope)
     assert raised.value.code is INVALID
+
+
+def test_a_broker_of_1_0_0_rc1_forwards_with_an_empty_principal() -> None:
+    envelope = packed(CreateAclsRequest(), "10.0.0.1")
+    envelope.request_principal = b""
+    assert opened(envelope).user is None
 
 
 def test_pitfall_15_an_order_in_an_envelope_has_the_rights_of_its_user() -> None:
