@@ -91,7 +91,7 @@ def test_a_bad_software_name_is_refused(client: WireClient) -> None:
     assert client.ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(("key", "version"), [(17, 2), (29, 3), (68, 0), (999, 0), (3, 13), (0, 2)])
+@pytest.mark.parametrize(("key", "version"), [(17, 2), (48, 1), (68, 0), (999, 0), (3, 13), (0, 2)])
 def test_what_is_not_served_ends_the_connection_with_a_warning(
     broker: BrokerProcess, client: WireClient, key: int, version: int
 ) -> None:

@@ -152,6 +152,10 @@ def test_a_cordoned_broker_gets_no_topic(cluster: ClusterProcesses) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("elsewhere", 6, 3)])["elsewhere"].result(30)
     assert all(2 not in one for one in replicas(cluster, "elsewhere"))
+    code, _, said = command(
+        cluster, "config", "set", "broker", "2", "--delete", "cordoned.log.dirs"
+    )
+    assert code == 0, said
 
 
 def test_a_rate_slows_copies_and_is_gone_afterwards(

@@ -397,7 +397,7 @@ def a_follower_that_has_not_synced_is_waited_for() -> None:
 def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
     """A waiting fetch names the partitions that the follower had when it sent the fetch. Without
     this rule the new partition would wait for half a second."""
-    cluster = ReplicatedCluster("news of leaders 2", partition_count=2, leaders=(1, 2))
+    cluster = ReplicatedCluster("news of leaders 4", partition_count=2, leaders=(1, 2))
     cluster.late_news = 0.0
     cluster.pass_time(1_500)
     cluster.controller.prefer(0, 1)
