@@ -23,6 +23,13 @@ _WORDS = {
 }
 """The text for the way in which the last link to a node ended."""
 
+LEADER_SILENT_MS = 2_000
+"""The time in milliseconds without an answer after which the quorum's leader counts as silent.
+
+A voter that requests pre-votes and gets no majority remains a follower of its last leader
+(KIP-996). So a lone survivor would otherwise name a dead leader for ever. An election is shorter.
+"""
+
 
 def waits(
     joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
@@ -43,23 +50,29 @@ def waits(
         )
         return [Problem("waits_for_brokers", text)]
     voters = [key.node_id for key in metadata.quorum.voters]
-    if metadata.quorum.leader_id == NO_NODE and not voters:
+    leader_id = metadata.quorum.leader_id
+    if leader_id == NO_NODE and not voters:
         text = (
             "this broker joins a cluster, and waits for the leader of its metadata: "
             f"{_each(joining.other_ids, peers, now_ms)}"
         )
         return [Problem("waits_for_cluster", text)]
-    if metadata.quorum.leader_id == NO_NODE:
+    is_leader_silent = _has_been_silent(peers.silence_of(leader_id), now_ms)
+    if leader_id == NO_NODE or (leader_id != node_id and is_leader_silent):
         others = [one for one in voters if one != node_id]
         silent = [one for one in others if _is_silent(peers.silence_of(one), is_serving)]
         is_short = len(voters) - len(silent) < _majority(voters)
-        return [_no_quorum(voters, silent, peers, now_ms)] if is_short or not is_serving else []
-    if not is_serving:
-        who = f"the controller, broker {metadata.quorum.leader_id}"
-        return [
-            Problem("waits_for_controller", f"this broker waits until {who}, takes it into service")
-        ]
+        if is_short or (leader_id == NO_NODE and not is_serving):
+            return [_no_quorum(voters, silent, peers, now_ms)]
+    if leader_id != NO_NODE and not is_serving:
+        who = f"the controller, broker {leader_id}"
+        text = f"this broker waits until {who}, takes it into service"
+        return [Problem("waits_for_controller", text)]
     return []
+
+
+def _has_been_silent(silence: Silence | None, now_ms: int) -> bool:
+    return silence is not None and now_ms - silence.since_ms >= LEADER_SILENT_MS
 
 
 def _majority(voters: Sized) -> int:

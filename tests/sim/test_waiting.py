@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.node.status import BrokerStatus
 from protocol.status import PartState, PartStatus
 from tests.sim.test_whole_brokers import is_in_service, is_whole
@@ -83,6 +85,24 @@ def test_the_last_one_says_so_while_it_serves() -> None:
     cluster.run_until(lambda: two.is_ready, 20_000, "two are enough")
     cluster.run_for(1_000)
     assert "no_quorum" not in [problem.code for problem in status(one).problems]
+
+
+@pytest.mark.parametrize("survivor", [0, 1, 2])
+def test_a_lone_follower_of_a_dead_leader_says_that_there_is_no_quorum(survivor: int) -> None:
+    cluster = born("follower")
+    left = cluster.nodes[survivor]
+    others = [node for node in cluster.nodes if node is not left]
+    # The leader is killed last, so the survivor follows it when it dies.
+    for node in sorted(others, key=lambda one: one is cluster.active()):
+        node.kill()
+    cluster.run_for(8_000)
+    assert [one.code for one in status(left).problems if one.code == "no_quorum"]
+    cluster.run_for(60_000)
+    assert [one.code for one in status(left).problems if one.code == "no_quorum"]
+    others[0].start()
+    cluster.run_until(lambda: others[0].is_ready, 20_000, "two are enough")
+    cluster.run_for(3_000)
+    assert "no_quorum" not in [one.code for one in status(left).problems]
 
 
 def test_an_election_is_no_trouble_to_those_who_serve() -> None:
