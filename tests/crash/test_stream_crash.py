@@ -116,6 +116,7 @@ def rig(tmp_path: Path, mysql_server: MySqlServer, redis_server: RedisServer) ->
         yield Rig(broker, mysql_server, redis_server, mysql_server.new_database(), tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_during_load_nothing_is_lost_or_doubled(rig: Rig) -> None:
     chance = seeded("stream-kill")
     with rig.stream() as stream:

@@ -101,6 +101,7 @@ def check_replication(cluster: Cluster) -> None:
         assert described.result(10)["min.insync.replicas"].value == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_brokers_die_while_lines_are_counted_and_every_line_counts_once(reading: Reading) -> None:
     cluster = Cluster(reading)
