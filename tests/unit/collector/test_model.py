@@ -34,6 +34,8 @@ ROUTED: dict[str, Any] = {
 """Each line to the topic of the first name of its file, whatever that is called later."""
 KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
+STREAM_ROUNDS = 10
+"""How often the stream reports its progress while files wait for it."""
 LINE_LENGTH = 99
 TRIMMED_LINES_MIN = 11  # more bytes than are hashed before a position
 WRITTEN_MEANWHILE = 0.2
@@ -52,6 +54,7 @@ class Program:
         self.expected: list[bytes] = []
         self.next_file = 0
         self.was_killed = False
+        self.waits_for_stream = 0
 
     def names(self) -> list[str]:
         return sorted(
@@ -403,6 +406,14 @@ class Program:
         if self.rng.random() < WRITTEN_MEANWHILE:
             self.look_while_written()
         self.world.look()
+        # An archive above NEW_BYTES waits for the stream, because another file has live lines.
+        for _ in range(STREAM_ROUNDS):
+            if not self.world.feeder.held_files:
+                break
+            self.waits_for_stream += 1
+            self.world.tell_progress(len(self.world.lines))
+            self.world.look()
+        assert not self.world.feeder.held_files
         self.expected += self.unsent
         self.unsent = []
 
@@ -436,6 +447,7 @@ class Program:
         # A copy that was waited for beside a whole original is a file of its own by then.
         self.world.now_ms += COPY_QUIET_MS
         self.world.quiet()
+        self.look()
         assert self.complete(self.world.lines) == self.complete(self.expected)
         assert self.was_killed or sorted(self.world.lines) == sorted(self.expected)
         self.check_order()
@@ -463,8 +475,7 @@ class Program:
             assert [topic for topic, _ in world.sent] == named
 
 
-def run_one(folder: Path, index: int, **keys: Any) -> None:
-    number = seed()
+def run_one(folder: Path, index: int, number: int, **keys: Any) -> Program:
     program = Program(folder / "w", random.Random(number * 1000 + index), **keys)
     with pytest.MonkeyPatch.context() as patched:
         # A turn may come as late as where there are hundreds of files.
@@ -475,14 +486,19 @@ def run_one(folder: Path, index: int, **keys: Any) -> None:
             raise AssertionError(f"MILLRACE_SEED={number} index {index}: {error}") from error
         finally:
             program.world.handles.close_all()
+    return program
 
 
 def run_some(folder: Path, first: int, kind: str) -> None:
     for index in range(first, first + IN_ONE):
         one = folder / str(index)
         one.mkdir()
-        run_one(one, index, **KINDS[kind])
+        run_one(one, index, seed(), **KINDS[kind])
         shutil.rmtree(one)
+
+
+def test_39_an_archive_that_waits_for_the_stream_is_read(tmp_path: Path) -> None:
+    assert run_one(tmp_path, 1052, 3754972461).waits_for_stream
 
 
 @pytest.mark.parametrize("kind", KINDS)
