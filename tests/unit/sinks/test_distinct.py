@@ -1,4 +1,4 @@
-"""Distinct values: exact up to the limit, and above it the registers of DataSketches."""
+"""Distinct values are exact up to the limit. Above it they are the registers of DataSketches."""
 
 import datasketches
 import pytest
@@ -15,7 +15,8 @@ def names(begin: int, end: int) -> list[str]:
 
 
 def test_the_hash_is_murmur3() -> None:
-    # From the reference implementation's own test of all lengths up to 255.
+    # The verification code of the reference implementation, computed over inputs of all lengths to
+    # 255.
     octets = bytes(range(256))
     hashes = b"".join(
         half.to_bytes(8, "little")
