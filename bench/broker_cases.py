@@ -83,8 +83,8 @@ def leaders(server: Server, topic: str, partitions: int) -> list[str]:
 
 
 def _are_led(topic: str, by_partition: Mapping[int, str]) -> bool:
-    """Return whether each broker answers ListOffsets for the partitions that it leads by the
-    metadata."""
+    """Return whether each broker answers ListOffsets for the partitions that it leads according to
+    the metadata."""
     for address in set(by_partition.values()):
         asked = [
             ListOffsetsPartition(partition_index=index, timestamp=-1)

@@ -32,7 +32,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the spread of at least one value."""
+    """Return minimum, median and maximum of the values. There must be at least one value."""
     return Spread(min(values), statistics.median(values), max(values), len(values))
 
 

@@ -94,7 +94,8 @@ def _spans(
 ) -> Iterator[tuple[float, float]]:
     """Return the spans during which a partition was at `:0/internal`.
 
-    librdkafka reports the same move to it several times, so only the first report starts a span.
+    librdkafka reports the same move to `:0/internal` several times, so only the first report starts
+    a span.
     """
     from_s: float | None = None
     for one in events:

@@ -170,7 +170,7 @@ class Life:
         if any(unsynced.count(producer) >= BATCHES_KEPT for producer in unsynced):
             # A compaction must keep the batches that prove a producer's sequence, even if
             # everything unsynced is lost. The log remembers BATCHES_KEPT batches per producer. So
-            # flush before as many are unsynced.
+            # flush if as many batches of a producer are unsynced.
             self.node.flush()
         self.now_ms += self.chance.randint(0, 3000)
         job = plan_cleaning(self.node.log, self.now_ms, self.chance.choice((1200, 1 << 20)))
@@ -239,7 +239,7 @@ class Life:
         self.check()
         assert self.told() == before
         # If a producer's batches are deleted, only snapshots keep its sequences. After damage the
-        # snapshots may disagree, because a later one lacks the sequences that a damaged one had.
+        # snapshots may disagree, because a later snapshot lacks the sequences of a damaged one.
         known = {(one, sequence) for one, sequence in producers.items() if sequence >= 0}
         assert self.was_damaged or known <= set(self.sequences().items())
 
@@ -322,7 +322,7 @@ class Life:
     def check_stable(self, opened: dict[int, int]) -> None:
         log, start = self.node.log, self.node.log.segments.start_offset
         # Retention may have deleted the first batches of a transaction, and their records with
-        # them. So both first offsets are allowed: the original one and the first one that is left.
+        # them. So both first offsets are allowed: the original one and the first remaining one.
         left = {
             producer: min(
                 one.base_offset

@@ -256,8 +256,8 @@ class KilledWriter:
 
 
 def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mill starts after a kill at each step, once of the first start and once of a renewal.
-    Afterwards every broker must use the CA that clients have."""
+    """The first start is killed at each step, and so is a renewal. After the next start, every
+    broker must use the CA that clients have."""
     mill = opened(home)
     for is_renewal in (False, True):
         for steps in range(13):

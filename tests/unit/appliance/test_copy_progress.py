@@ -49,8 +49,8 @@ def test_writes_that_are_faster_than_the_copy_for_a_minute_are_endless() -> None
 
 
 def test_a_copy_that_stands_without_writes_is_not_called_endless() -> None:
-    """The copy stands because its broker is down or its disk is full. It is not endless, because a
-    higher rate would not help."""
+    """The copy makes no progress because its broker is down or its disk is full. A higher rate
+    would not help, so the copy must not count as endless."""
     found = steady(200, 0, 0)
     assert (found.rate, found.eta_s, found.is_endless) == (0, None, False)
 

@@ -34,7 +34,7 @@ def monitor(
     """Run a monitor that answers with these lag rows and these groups.
 
     The monitor's last cycle ended `looked_ago_ms` ago. The brokers answered `kafka_ago_ms` before
-    that, or never if it is None.
+    that. If `kafka_ago_ms` is None, they never answered.
     """
     ts_ms = round(time.time() * 1000) - looked_ago_ms
     faults = [{"source": "broker 1", "text": text} for text in errors or []]

@@ -32,8 +32,8 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 
 
 def test_a_throttle_lasts_until_nothing_moves(desk: Desk) -> None:
-    """Trap 14 (CruiseControl#1511): all moves share one rate. So it must stay until the last move
-    has ended."""
+    """Trap 14 (CruiseControl#1511): all moves share one rate. So the rate must stay until the last
+    move has ended."""
     desk.write(logs=[[4, 2]])
     code, _, err = desk.execute("--throttle", "10MiB", "--detach")
     assert code == 0

@@ -97,8 +97,8 @@ def cluster(*others: Part) -> Supervisor:
 
 
 def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
-    """Let a part end that was asked to stop, start it again and let it become healthy. Return the
-    effects of that."""
+    """Let a part that was asked to stop end, start again and become healthy. Return the effects
+    that follow."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
     return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))
@@ -111,8 +111,8 @@ def turn(
     count: int | None = 0,
     controller: str | None = None,
 ) -> list[Effect]:
-    """Answer the check that the effects request with this number of partitions out of sync. Return
-    the next effects."""
+    """Report `count` partitions out of sync to the check that the effects request. Return the next
+    effects."""
     ready = Readiness(count, "the status of b3", controller)
     (look,) = (one for one in effects if isinstance(one, AskReplicas))
     assert look.parts == ("b1", "b2", "b3")
@@ -163,7 +163,7 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
     assert state_of(mill, "b1") is PartPhase.FAILED
     assert deeds(mill.tick(1_000_000)) == [ProbePart("b2"), ProbePart("b3")]
-    # The next change restarts all brokers, beginning with the one that is down.
+    # The next change restarts all brokers, beginning with the broker that is down.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
     looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 1_000_020))

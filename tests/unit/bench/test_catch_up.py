@@ -9,7 +9,7 @@ from bench.librdkafka import Lost
 
 
 def lines(count: int, took_s: float, longest_s: float) -> list[Line]:
-    """Return lines that all took `took_s`, except for one that took `longest_s`."""
+    """Return lines that all took `took_s`, except for a last line that took `longest_s`."""
     return [Line(0.0, took_s)] * (count - 1) + [Line(0.0, longest_s)]
 
 

@@ -348,8 +348,8 @@ def test_a_long_open_line_is_replaced_by_lines(tmp_path: Path) -> None:
 
 
 def test_bytes_that_wait_are_told_from_an_open_line(world: World) -> None:
-    """The page lists files without progress. Unread bytes count as such, but an unfinished line
-    does not."""
+    """The page lists files that make no progress. So unread bytes must be told apart from an
+    unfinished line, which waits for its writer."""
     world.append("a", b"one\nhalf")
     world.look()
     (known,) = world.registry.generations.values()

@@ -185,7 +185,7 @@ class World:
 
     def abort(self, *, is_refused: bool = False) -> None:
         """Abort the transaction. With `is_refused`, the brokers refused its lines. The collector
-        then retries each place alone."""
+        then retries each partition alone."""
         self.send(everything=True)
         self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
@@ -281,7 +281,7 @@ class World:
                 self.headers.append(headers)
                 self.owners.append(owner)
 
-    # --- what came of it ----------------------------------------------------------------------
+    # --- the results --------------------------------------------------------------------------
 
     @property
     def lines(self) -> list[bytes]:

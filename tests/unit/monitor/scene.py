@@ -74,8 +74,7 @@ class Story:
     """There are three brokers, and the second one dies at step `broker_down_from`."""
     broker_down_from: int = STEPS + 1
     rests_from: int | None = None
-    """From this step on, the cycles do not read the group SLASHED or the group that was never
-    read."""
+    """From this step on, the cycles skip the group SLASHED and the group that was never read."""
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
     """More counters of the collector. If one counts dead letters, their topic exists."""

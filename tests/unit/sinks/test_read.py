@@ -1,5 +1,4 @@
-"""At most one health check of a sink runs at a time. All callers wait for the same result.
-server."""
+"""At most one health check of a sink runs at a time. All callers wait for the same result."""
 
 import pytest
 

@@ -95,8 +95,8 @@ def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
 
 
 class Node:
-    """A broker's logs, among them one log, on a simulated disk. `reopen` opens the logs again.
-    `crash` cuts the power first."""
+    """The logs of a broker on a simulated disk. One partition has a log. `reopen` opens the logs
+    again. `crash` cuts the power first."""
 
     def __init__(
         self,

@@ -204,8 +204,8 @@ def test_read_half_way_it_goes_on_there(world: World, ending: str) -> None:
 
 @ENDINGS
 def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str) -> None:
-    """Every resumed archive needs its head again while it skips to its position. If that restarted
-    the skipping, it would never end."""
+    """A resumed archive is decompressed from its start to its position. In between, its head is
+    read again. If that restarted the decompression, it would never reach the position."""
     content = b"".join(b"%099d\n" % number for number in range(120_000))
     packed = PACK[ending](content)
     archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])
@@ -283,7 +283,8 @@ def test_a_megabyte_that_stands_for_gigabytes_comes_in_steps(ending: str) -> Non
 
 @ENDINGS
 def test_members_that_hold_nothing_cost_something(ending: str) -> None:
-    """Without a cost, reading a file that has only empty members would never end its turn."""
+    """An empty member must use up some of the budget of a turn. Otherwise a turn in a file of empty
+    members would never end."""
     packed = PACK[ending](b"") * 100
     inflater = Inflater(compression_of(packed) or COMPRESSIONS[0])
     inflater.feed(packed)

@@ -63,7 +63,7 @@ class Written:
         assert self.tailer.evidence.fingerprint() == expected.fingerprint()
 
     def trust(self) -> None:
-        """Skip the doubtful NULs, as after they have not changed for long enough."""
+        """Skip the doubtful NULs, as the reader does when they have not changed for long enough."""
         while self.tailer.doubt is not None:
             self.tailer.trust(len(self.data))
             self.wake()

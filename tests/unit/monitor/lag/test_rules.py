@@ -1,4 +1,4 @@
-"""The rules for lag, one by one: never negative, never 0 for unknown, no sum if values are missing.
+"""The rules for lag, one by one: never negative, never 0 for unknown, no sum if values are
 missing."""
 
 import pytest

@@ -57,7 +57,7 @@ def test_nothing_stored_is_no_fault() -> None:
         ([one(1_000, None)], 10.0),
         ([one(1_000, 9.0)], None),
         ([one(1_000, 11.0)], 10.0),
-        # For five days both metrics grow, and then only the one that is kept forever.
+        # For five days both metrics grow, and then only the metric that is kept forever.
         ([one(500, 5.0), one(500, None)], 15.0),
         ([one(0, None)], None),
         # Eleven days are kept, and five days of rows exist. So this metric grows for only six more

@@ -69,7 +69,7 @@ def add(archive: TopicArchive, folder: Path) -> None:
 
 
 def seen(folder: Path) -> list[str]:
-    """Return the records that a reader finds which reads only the folders of the hours."""
+    """Return the records that a reader finds if it reads only the folders of the hours."""
     files = sorted((folder / "an archive").glob("topic=*/hour=*/*"))
     return [file.read_text() for file in files]
 

@@ -182,8 +182,8 @@ def test_fair_parts_at_random() -> None:
 
 
 def test_partitions_keep_up_that_were_taken_whole_twice_in_a_row() -> None:
-    """One batch that takes all lines is not enough, because its lines may have waited behind
-    others."""
+    """One batch that takes all lines of a partition proves nothing, because these lines may have
+    waited behind others."""
     of = admission()
     taken(of, {OLD: 5_000_000, NEW: 300})
     assert of.kept_up == frozenset(), "nothing is known of what was before"
