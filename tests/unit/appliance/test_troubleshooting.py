@@ -20,7 +20,7 @@ NAMED = (
     r'\.waiting\(\s*f?"([a-z_{][^"]*)"',
     r'code, text = f?"([a-z_{][^"]*)", (?:str\(error\)|\()',
 )
-# The collector adds problems by their code, or keeps them under the code and a place.
+# The collector adds a problem by its code (`add("…")`), or stores it under its code and a place.
 KEPT = (r'\badd\("([a-z]+)"', r'problems\[f?"([a-z]+)(?=[ "])')
 
 

@@ -1,4 +1,5 @@
-"""Distinct values are exact up to the limit. Above it they are the registers of DataSketches."""
+"""Distinct values are counted exactly up to the limit. Above it they are a sketch that DataSketches
+can read."""
 
 import datasketches
 import pytest

@@ -190,8 +190,8 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
 
 
 def unreadable(view: memoryview, first_byte: int) -> memoryview:
-    """Replace the batch from `first_byte` on by bytes that no codec can decompress. The CRC is
-    right, as for a batch that a client sent like this."""
+    """Replace the batch from `first_byte` on by bytes that no codec can decompress. The CRC stays
+    right, because a client can have sent such a batch."""
     view[first_byte:] = b"\xff" * (len(view) - first_byte)
     pack_into(">I", view, 17, crc32c(view[21:]))
     return view

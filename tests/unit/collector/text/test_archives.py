@@ -120,8 +120,8 @@ def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(world: World, e
 def test_so_does_one_that_was_renamed_before_it_was_compared(
     world: World, ending: str, count: int, is_seen: bool
 ) -> None:
-    """logrotate compresses the original, deletes it and renames the archive, all between two
-    scans."""
+    """logrotate compresses the original, deletes it and renames the archive, all between two scans.
+    So the collector first sees the archive under its second name."""
     world.write(count, "a.1")
     world.scan_for("b")
     (original,) = world.registry.generations.values()
