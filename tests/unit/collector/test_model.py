@@ -97,15 +97,13 @@ class Program:
                 self.move(f"a.{index}", f"a.{index + 1}")
 
     def copytruncate(self) -> None:
-        """Run copytruncate. A scan can see a partial copy, or a complete copy beside its
-        original."""
+        """Run copytruncate. A scan can see a partial copy, or a whole copy beside the original."""
         if not self.world.path("a").exists():
             return
         self.make_room()
         self.look()
         if b"\n" not in self.world.path("a").read_bytes():
-            # Nothing was sent from the file, so the collector has no fingerprint of it. A copy of
-            # it would count as another file.
+            # Nothing was sent from the file, so a copy of it would count as another file.
             return
         if self.rng.random() < 0.5:
             self.append("a")
@@ -156,8 +154,7 @@ class Program:
         self.look()
 
     def mount_anew(self) -> None:
-        """Mount the file system again under another device number. In between it can be missing for
-        a while."""
+        """Mount the file system again under another device number, perhaps after a while."""
         if self.halves:
             return
         self.look()
@@ -178,8 +175,7 @@ class Program:
         self.look()
 
     def compress(self) -> None:
-        """Compress a rotated file. Scans can see a partial archive, or the archive beside the
-        file."""
+        """Compress a rotated file. A scan can see a partial archive, or both files."""
         names = [
             name
             for name in self.names()
@@ -203,8 +199,7 @@ class Program:
             self.world.path(f"{name}.gz").write_bytes(packed[:size])
             self.maybe_seen()
         if self.rng.random() < 0.3:
-            # The kill closes the handle. So the lines that were not read yet are only in the
-            # archive.
+            # The kill closes the handle, so unread lines are only in the archive.
             self.kill()
         self.world.path(name).unlink()
         if self.rng.random() < 0.5:
@@ -230,8 +225,7 @@ class Program:
             self.kill()
 
     def move(self, old: str, new: str) -> None:
-        # Scan before a name is taken over. Otherwise the file that had the name would be lost
-        # unseen.
+        # Scan before a name is taken over, so that no file is lost unseen.
         if self.world.path(new).exists():
             self.look()
             self.close(new)
@@ -313,8 +307,7 @@ class Program:
         world.feeder.step(world.now_ms)
         known = world.registry.at_path(str(path))
         if known is None or world.handles.get(known.name) is None:
-            # The collector does not open an empty file that may be a copy until it knows the
-            # original.
+            # The collector opens a possible copy that is empty only when it knows the original.
             return
         way = self.rng.choice(("delete", "move", "rewrite"))
         if way == "move":
@@ -333,13 +326,11 @@ class Program:
         world.quiet()
 
     def write_over_nuls(self) -> None:
-        """Preallocate a file, write its lines in parts, and truncate it to the written size at the
-        end."""
+        """Preallocate a file, write its lines in parts, and then truncate it to their size."""
         path = self.world.path(self.pick())
         if path.name in self.halves or not path.exists():
             return
-        # Scan first. If no byte of the file was read, the collector could not tell it from a copy
-        # of another file.
+        # Without a read byte, the collector could not tell the file from a copy of another.
         self.look()
         end = path.stat().st_size
         lines = self.world.new_lines(self.rng.randint(1, 30))
@@ -386,8 +377,7 @@ class Program:
         self.look()
 
     def trim(self) -> None:
-        """Trim the log to its last lines. These are long enough to be found by their hash after a
-        restart."""
+        """Trim the log to its last lines, long enough to be found by their hash after a restart."""
         name = self.pick()
         path = self.world.path(name)
         if name in self.halves or not path.exists():
@@ -432,8 +422,7 @@ class Program:
             self.world.send()
 
     def close(self, name: str) -> None:
-        """Expect the unfinished line of a file that is deleted, because the collector sends it as
-        it is."""
+        """Expect the unfinished line of a deleted file, because the collector sends it."""
         half = self.halves.pop(name, None)
         if half is not None:
             self.expected.append(half)
@@ -469,8 +458,7 @@ class Program:
         for owner, key in zip(world.owners, world.keys, strict=True):
             keys[owner].add(key)
         for owner, record in world.records:
-            # An event that a rotation split begins with lines of the file before, so look at its
-            # last line.
+            # An event that a rotation split begins with lines of the file before.
             line = record.rpartition(b"\n")[2]
             if not line.startswith(b"h"):  # unfinished lines have no number
                 assert int(line) > last[owner]
