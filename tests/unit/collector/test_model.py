@@ -1,9 +1,8 @@
 """Random programs of appends, rotations, copies and kills, compared with a model.
 
-By the model, every complete line that a scan could find in a matching file is sent exactly once.
-Copies of the file and kills of the collector must not change that. The lines of one generation are
-sent in order under one key. Nothing else is sent. An unfinished line at the end of a deleted file
-can be lost if the collector is killed at that moment.
+By the model, every complete line that a scan could find is sent exactly once, despite copies and
+kills. The lines of one generation are sent in order under one key. Nothing else is sent. Only an
+unfinished line of a deleted file can be lost if the collector is killed at that moment.
 """
 
 import gzip
@@ -25,8 +24,7 @@ from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import EVENTS, World
 
 PROGRAMS = 150
-MANY_PROGRAMS = 10_000
-"""The number of random programs of each kind in the long form."""
+MANY_PROGRAMS = 10_000  # random programs of each kind in the long form
 IN_ONE = 50
 ROUTED: dict[str, Any] = {
     "globs": ("*",), "exclude": ["*.off"], "topic": "t.{1}", "max_topics": 1_000,
@@ -34,12 +32,10 @@ ROUTED: dict[str, Any] = {
 """Each line goes to the topic of its file's first name, even after the file was renamed."""
 KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
-STREAM_ROUNDS = 10
-"""How often the stream reports its progress while files wait for it."""
+STREAM_ROUNDS = 10  # the most reports of the stream's progress while files wait for it
 LINE_LENGTH = 99
 TRIMMED_LINES_MIN = 11  # more bytes than the hash before a position covers
-WRITTEN_MEANWHILE = 0.2
-"""The share of `look` calls during which a file grows."""
+WRITTEN_MEANWHILE = 0.2  # the share of `look` calls during which a file grows
 
 
 class Program:
@@ -63,8 +59,6 @@ class Program:
 
     def pick(self) -> str:
         return self.rng.choice(self.names() or ["a"])
-
-    # --- steps --------------------------------------------------------------------------------
 
     def append(self, name: str | None = None) -> None:
         name = name or self.pick()
@@ -91,7 +85,6 @@ class Program:
         self.append("a")
 
     def make_room(self) -> None:
-        """Rename `a.1` and later files, so that the name `a.1` is free."""
         for index in range(5, 0, -1):
             if self.world.path(f"a.{index}").exists():
                 self.move(f"a.{index}", f"a.{index + 1}")
@@ -187,8 +180,7 @@ class Program:
         if names and self.rng.random() < 0.5:
             self.append(name)
         data = self.world.path(name).read_bytes() if names else b""
-        # For a smaller file, or with fewer bytes read, only the name shows that an archive is a
-        # copy. So the collector must scan the file before it is compressed.
+        # With fewer bytes only its name shows that an archive is a copy, so scan the file first.
         is_read_too_little = 0 < self.position(name) < JOINING_BYTES_MIN
         if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN or is_read_too_little:
             self.look()
@@ -273,7 +265,6 @@ class Program:
         self.world.up()
 
     def look_in_part(self) -> None:
-        """Scan and read some blocks, without a commit."""
         self.world.scan()
         for _ in range(self.rng.randint(0, 3)):
             self.world.feeder.step(self.world.now_ms)
