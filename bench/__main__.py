@@ -19,7 +19,7 @@ from protocol.units import parse_size_bytes
 
 
 def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
-    """Return which parts to measure, and how."""
+    """Return the names of the parts to measure, and the options."""
     told = "\n".join(f"  {name:12}{part.what}" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -67,7 +67,7 @@ EXIT_TERMINATED = 143
 
 
 class _Terminated:
-    """Ends the bench as an interrupt does, so that everything is cleaned up."""
+    """A handler of SIGTERM that ends the bench like an interrupt, so that the bench cleans up."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -81,7 +81,7 @@ terminated = _Terminated()
 
 
 def run(names: list[str], options: Options) -> int:
-    """Measure the parts one after the other; if a part fails, measure the others all the same."""
+    """Measure the parts one after the other. A part that fails does not stop the others."""
     found: list[Measurement] = []
     code = 0
     with Bench(options) as bench:
@@ -97,14 +97,14 @@ def run(names: list[str], options: Options) -> int:
                 report.note(f"{name} failed:\n{traceback.format_exc()}")
                 code = 1
                 if terminated.is_set:
-                    # The clean-up after the signal has failed.
+                    # SIGTERM ended the part, and then its clean-up raised this exception.
                     return EXIT_TERMINATED
     report.table(found, sys.stderr)
     return code
 
 
 if __name__ == "__main__":
-    # A terminated bench cleans up as an interrupted one does.
+    # SIGTERM must clean up as Ctrl-C does.
     signal.signal(signal.SIGTERM, terminated)
     try:
         sys.exit(run(*parse_arguments(sys.argv[1:])))

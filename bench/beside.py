@@ -1,9 +1,10 @@
 """The table that compares our broker with Apache Kafka, as Markdown for `docs/measured.md`.
 
-Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (as Kafka does)
-and with `flush=ack` (our default), each with its ratio, and the goals with the missed ones named.
-Ratios are taken round by round, because the machine's speed drifts; so they differ from the ratios
-of the medians. Work that flushing does not affect was measured once.
+Pure. Each kind of work has one row with three medians: the peer's, ours with `flush=interval` (as
+Kafka does), and ours with `flush=ack` (our default). Our medians have their ratio to the peer
+beside them. The last column has the goals and marks the missed ones. Ratios are taken round by
+round, because the machine's speed drifts. So they differ from the ratios of the medians. Work that
+flushing does not affect was measured once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,21 +16,21 @@ from bench.measurement import Goal, Measurement
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of work: which of its figures are shown, their labels, and their goals."""
+    """One kind of work: the figures that its row shows, their labels, and their goals."""
 
     work: str
     shown: Mapping[str, str]
-    """The unit of each figure, as the reader sees it."""
+    """The label of each figure: its unit, in words for the reader."""
 
     goals: Sequence[Goal] = ()
-    """The goals with `flush=interval`, or of work that flushing does not affect."""
+    """The goals with `flush=interval`. If flushing does not affect the work, its only goals."""
 
     ack_goals: Sequence[Goal] = ()
     is_flushed: bool = True
-    """Whether it is measured with both kinds of flushing."""
+    """True if the work is measured with both kinds of flushing."""
 
     is_peer_synced: bool = False
-    """Whether `flush=ack` is compared with a peer that also syncs each append."""
+    """True if `flush=ack` is compared with a peer that also syncs each append."""
 
     def case(self, flush: str) -> str:
         """The case's name in the JSON lines."""
@@ -41,8 +42,8 @@ class Row:
 
 
 def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> list[str]:
-    """Return the table's lines; empty if no peer was measured. `where` says on how many nodes,
-    for the head."""
+    """Return the table's lines; empty if no peer was measured. `where` is the text for the table's
+    head that names the number of nodes."""
     by_case = {one.case: one for one in found}
     peer = next((one.peer.name for one in found if one.peer is not None), None)
     if peer is None:

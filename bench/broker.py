@@ -1,8 +1,8 @@
-"""Compare the broker with Apache Kafka: eight kinds of work and their cost, in one run.
+"""Compare the broker with Apache Kafka in one run: eight kinds of work and their cost.
 
-Same clients, same disk, same machine, measured in turn. The peer has Kafka's own settings. Ours is
-measured with `flush=interval`, as Kafka does, and with `flush=ack`, our default. Both are warmed up
-first, because a Java broker gets twice as fast in its first minutes.
+Both brokers have the same clients, disk and machine, and are measured in turn. The peer has Kafka's
+own settings. Our broker is measured with `flush=interval`, as Kafka does, and with `flush=ack`, our
+default. Both are warmed up first, because a Java broker gets twice as fast in its first minutes.
 """
 
 import random
@@ -87,7 +87,7 @@ IDLE = Row(
 
 
 def memory_after(count: int) -> Row:
-    """Return the row of the memory after this many records."""
+    """Return the row for the memory that a broker uses after it has received this many records."""
     return Row(
         f"memory, after {count / 1e6:g} M records",
         {"pss_mib": "MiB"},
@@ -97,7 +97,7 @@ def memory_after(count: int) -> Row:
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure all rows; the start comes first, because the other cases leave data behind."""
+    """Measure all rows. The start comes first, because the other cases leave data behind."""
     found: list[Measurement] = []
     total = bench.options.sized(25_000_000, 500_000)
     for measurement in _measurements(bench, total):
@@ -137,7 +137,8 @@ def _measurements(bench: Bench, total: int) -> Iterator[Measurement]:
 
 
 def _starts(bench: Bench) -> Iterator[Measurement]:
-    """Start on empty folders; formatting Kafka's folder is not measured."""
+    """Measure how fast a broker starts on an empty folder. Formatting Kafka's folder is not
+    measured."""
 
     def ours(settings: Mapping[str, str]) -> Figures:
         folder = bench.new_folder("broker-start")
@@ -177,7 +178,7 @@ def _memory(one: Server, _: Mapping[str, str]) -> Figures:
 
 
 def _consuming(bench: Bench, turns: Turns) -> Iterator[Measurement]:
-    """Both read the same records, which stay in the page cache."""
+    """Measure how fast both brokers deliver the same records, which stay in the page cache."""
     size_bytes, count = 1024, bench.options.sized(1_000_000, 50_000)
     value = random.Random(bench.options.seed).randbytes(size_bytes)
     for one in turns.all:

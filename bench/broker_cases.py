@@ -1,9 +1,10 @@
-"""The cases of the broker's bench: one function for each, run on our server or on the peer.
+"""The cases of the broker's bench. Each function returns a case, which runs on our server or the
+peer.
 
-A server is one broker, or three that replicate; then producers wait for all in-sync replicas. Every
-case creates its topic, reads the brokers' CPU seconds before and after, checks that no record was
-lost, and deletes the topic. Dirty pages of earlier cases are written out before the clock starts,
-and memory pages are warmed.
+A server is one broker, or three that replicate. With three, producers wait for all in-sync
+replicas. Every case creates its topic, reads the brokers' CPU seconds before and after, checks that
+no record was lost, and deletes the topic. Before the clock starts, it writes out the dirty pages of
+earlier cases and warms memory pages.
 """
 
 import os
@@ -36,11 +37,11 @@ LED_S_MAX = 30.0
 POLL_S = 0.02
 
 Case = Callable[[Server, Mapping[str, str]], Figures]
-"""Called with the server and the topic's settings."""
+"""A function that measures one server with the given topic settings."""
 
 
 class _Spent:
-    """CPU seconds of a server since this was created."""
+    """The CPU seconds that a server has used since this object was created."""
 
     def __init__(self, server: Server) -> None:
         os.sync()
@@ -55,7 +56,8 @@ class _Spent:
 
 @contextmanager
 def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[str]:
-    """Create a topic with a new name for one run, because Kafka deletes after it has answered."""
+    """Create a topic for one run and delete it afterwards. Its name is new, because Kafka answers
+    DeleteTopics before the topic is gone."""
     server.topic_count += 1
     name = f"bench-{server.topic_count}"
     server.topics.create(name, partitions, settings)
@@ -67,8 +69,8 @@ def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> I
 
 
 def leaders(server: Server, topic: str, partitions: int) -> list[str]:
-    """Return each partition's leader address once it serves; Kafka answers a creation before
-    that."""
+    """Wait until every partition's leader serves it, and return the leaders' addresses. Kafka
+    answers CreateTopics before the leaders serve."""
     end_s = time.monotonic() + LED_S_MAX
     with WireClient(server.address, "bench") as client:
         while True:
@@ -81,7 +83,8 @@ def leaders(server: Server, topic: str, partitions: int) -> list[str]:
 
 
 def _are_led(topic: str, by_partition: Mapping[int, str]) -> bool:
-    """Return whether each broker answers for the partitions that metadata says it leads."""
+    """Return whether each broker answers ListOffsets for the partitions that it leads according to
+    the metadata."""
     for address in set(by_partition.values()):
         asked = [
             ListOffsetsPartition(partition_index=index, timestamp=-1)
@@ -105,7 +108,7 @@ def _all_there(server: Server, topic: str, partitions: int, count: int) -> None:
 
 
 def produce(bench: Bench, size_bytes: int, count: int) -> Case:
-    """librdkafka, linger 5 ms, six partitions."""
+    """Return the case in which librdkafka produces to six partitions with a linger time of 5 ms."""
     chance = random.Random(bench.options.seed)
     values = [chance.randbytes(size_bytes) for _ in range(DIFFERENT_VALUES)]
 
@@ -128,7 +131,8 @@ def produce(bench: Bench, size_bytes: int, count: int) -> Case:
 
 
 def requests(bench: Bench, connections: int, in_flight: int) -> Case:
-    """One record of 100 bytes in a request, replayed on plain connections to the leaders."""
+    """Return the case that replays Produce requests of one record (100 bytes) on plain connections
+    to the leaders."""
     seconds = bench.options.sized(4, 1)
     partitions = min(PARTITIONS, connections)
 
@@ -156,7 +160,7 @@ def requests(bench: Bench, connections: int, in_flight: int) -> Case:
 
 
 def on_the_way(bench: Bench, rate: int) -> Case:
-    """Produce at a fixed rate on one connection, and consume on another."""
+    """Return the case that produces at a fixed rate on one connection and consumes on another."""
     seconds = bench.options.sized(5, 1)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
@@ -177,8 +181,8 @@ def on_the_way(bench: Bench, rate: int) -> Case:
 
 
 def consume(topic: str, count: int, size_bytes: int) -> Case:
-    """Consume a topic of six partitions from its start with librdkafka; all of it is in the page
-    cache."""
+    """Return the case in which librdkafka consumes a topic of six partitions from its start. All
+    records are in the page cache."""
 
     def measure(server: Server, _: Mapping[str, str]) -> Figures:
         spent = _Spent(server)
@@ -189,7 +193,8 @@ def consume(topic: str, count: int, size_bytes: int) -> Case:
 
 
 def replayed_fetches(bench: Bench, topic: str) -> Case:
-    """Fetch answers of a megabyte with a client that only discards them."""
+    """Return the case that fetches a megabyte per request with a client that discards the
+    records."""
     seconds = bench.options.sized(3, 1)
 
     def measure(server: Server, _: Mapping[str, str]) -> Figures:

@@ -1,7 +1,8 @@
 """The cost of an idle broker with a thousand connections and a thousand partitions.
 
-Then with one consumer of all partitions that gets no records: once with a fetch session, as Java's
-consumer does, and once without, as librdkafka does.
+The CPU share is measured three times: without a consumer, and twice with one consumer of all
+partitions that gets no records. That consumer uses a fetch session once, as Java's consumer does,
+and once none, as librdkafka does.
 """
 
 import resource
@@ -21,11 +22,13 @@ from tests.harness.wire import WireClient
 CONNECTIONS = 1_000
 PARTITIONS = 1_000
 QUIET_S = 7.0
-"""Until the effects of the set-up are over: silent connections give back their read buffers."""
+"""The time after which the effects of the set-up are over: by then, silent connections have given
+back their read buffers."""
 
 
 def idle(bench: Bench) -> Case:
-    """Memory, and the share of a core in percent, of a broker that waits."""
+    """Return the case that measures an idle broker's memory and its CPU time in percent of a
+    core."""
     seconds = bench.options.sized(8, 2)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
@@ -44,7 +47,7 @@ def idle(bench: Bench) -> Case:
 
 @contextmanager
 def _connections(server: Server) -> Iterator[None]:
-    """Open connections that have sent one ApiVersions request and are silent since."""
+    """Open connections that each send one ApiVersions request and are silent afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 200
     if soft < wanted:
@@ -67,7 +70,10 @@ def _percent(server: Server, before_s: float, began_s: float) -> float:
 
 
 def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
-    """The first fetch names all partitions. The others name none, which means "no change"."""
+    """Return the CPU time in percent of a core while a consumer fetches in a fetch session.
+
+    The first Fetch names all partitions. The others name none, which means "no change".
+    """
     everything = dict.fromkeys(range(PARTITIONS), 0)
     answer = consumer.ask(
         fetch_request(topic, everything, session_epoch=NEW_SESSION), FETCH_VERSION

@@ -1,9 +1,10 @@
-"""Acknowledgements during a copy: a broker returns and lacks N bytes, while a producer writes.
+"""Acknowledgement times of a producer while a restarted broker copies the N bytes that it lacks.
 
-Three brokers, every partition with three replicas and acks=all. One broker is stopped, and `--size`
-bytes are written to one topic. Then a producer writes 2,000 lines a second to another topic, first
-with all brokers in sync, and then while the returned broker copies. Only lines that were sent while
-the other topic was in sync and the copy was running count.
+Three brokers run, and every partition has three replicas. One broker is stopped, and `--size` bytes
+are written to one topic. A producer with acks=all writes 2,000 lines a second to another topic:
+once before the stop, with all brokers in sync, and once while the restarted broker copies. Of the
+second time, only lines count that were sent while the producer's topic was in sync and the copy was
+running.
 """
 
 import shutil
@@ -34,15 +35,15 @@ PARTITIONS = 6
 LINES_PER_S = 2_000
 LINE = b"x" * 200
 RECORD_BYTES = 10_000
-"""Of the topic that is copied."""
+"""The size of a record of the topic that is copied."""
 RECORDS = 64
-"""How many different ones; the rest repeats them."""
+"""The number of different records. They are repeated until `--size` bytes are written."""
 RETURNING = 3
 COPIED_DEADLINE_S = 3_600.0
 IN_SYNC_DEADLINE_S = 120.0
 METADATA_TIMEOUT_S = 10.0
 LINES_MIN = 100
-"""Fewer lines have no 99th percentile."""
+"""The least number of lines from which a 99th percentile is taken."""
 
 GOALS = (Goal("p99_ratio", at_most=1.2),)
 
@@ -66,7 +67,7 @@ class PacedLines(PacedRecords):
         super().__init__(producer, topic, PARTITIONS, 1 / lines_per_s)
 
     def finish(self) -> list[Line]:
-        """End the thread; return all lines. Raises Lost unless all were acknowledged."""
+        """End the thread and return all lines. Raises Lost unless all were acknowledged."""
         self.finish_writing()
         return self.acknowledged
 

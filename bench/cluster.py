@@ -1,9 +1,10 @@
 """Compare three brokers with three of Apache Kafka: the cost of replicated work and of failovers.
 
-Same clients, same disk, one machine, measured in turn. Every partition has three replicas, two of
-which must be in sync, and producers use acks=all. The peer has Kafka's own settings, so it does not
-fsync; rows that say so measure it with an fsync as well. Both are warmed up first. At the end,
-leaders are killed, and asked to stop, while a producer writes.
+Both clusters have the same clients, disk and machine, and are measured in turn. Every partition has
+three replicas, two of which must be in sync, and producers use acks=all. The peer has Kafka's own
+settings, so it does not fsync. A row that says so measures the peer with an fsync as well. Both
+clusters are warmed up first. At the end, leaders are ended by SIGKILL and by SIGTERM while a
+producer writes.
 """
 
 import shutil
@@ -25,7 +26,8 @@ from tests.harness.cluster import ClusterProcesses
 
 PART = "cluster"
 ENDS_A_ROUND = 7
-"""Of each kind: three rounds give the twenty that a 99th percentile needs."""
+"""The number of leaders that a round ends with each signal. Three rounds give the twenty events
+that a 99th percentile needs."""
 
 START = Row(
     "from the start of three processes",
@@ -84,8 +86,8 @@ ROWS = (START, MEMORY_IDLE, MANY_REQUESTS, ONE_AT_A_TIME, PRODUCE, ON_THE_WAY, K
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure all rows; starts come first, because the other cases leave data behind, and
-    failovers last."""
+    """Measure all rows. The starts come first, because the other cases leave data behind. The
+    failovers come last."""
     found: list[Measurement] = []
     for measurement in _measurements(bench):
         found.append(measurement)
@@ -122,7 +124,8 @@ def _memory(one: Server, _: Mapping[str, str]) -> Figures:
 
 
 def _starts(bench: Bench) -> Iterator[Measurement]:
-    """Start on empty folders; formatting Kafka's folders is not measured."""
+    """Measure how fast a cluster starts on empty folders. Formatting Kafka's folders is not
+    measured."""
 
     def ours(settings: Mapping[str, str]) -> Figures:
         folder = bench.new_folder("cluster-start")
@@ -161,9 +164,10 @@ def _ends(
     number: signal.Signals,
     endangered: Sequence[tuple[Server, failover.Processes]],
 ) -> Measurement:
-    """Each round ends some leaders of each server; the figures are over all rounds.
+    """Measure how long partitions cannot be written to after their leader ended.
 
-    A disturbed round is marked in the line but not measured again, because it takes minutes.
+    Each round ends some leaders of each server, and the figures are over all rounds. A disturbed
+    round is marked in the JSON line. It is not measured again, because it takes minutes.
     """
     note(row.work)
     found: dict[str, list[outage.Outage]] = {one.name: [] for one, _ in endangered}

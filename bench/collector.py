@@ -1,8 +1,10 @@
-"""Compare the collector with others: same file, same broker, same codec; and latency of live lines.
+"""Compare the collector with other programs that send a file, and measure the latency of live
+lines.
 
-Each is a whole process from its start to the last acknowledgement. CPU seconds come from the kernel
-and include the start of the interpreter. Fluent Bit is measured if `FLUENT_BIT` names its program,
-or if it is on the path.
+All programs read the same file and send it to the same broker with the same codec. Each is measured
+as a whole process, from its start to the last acknowledgement. CPU seconds come from the kernel and
+include the start of the interpreter. Fluent Bit is measured if `FLUENT_BIT` names its program, or
+if `fluent-bit` is on the path.
 """
 
 import os
@@ -33,7 +35,7 @@ TOPIC = "logs.access"
 KEY = "access/access.log"
 FLUSH = {"flush.messages": str(2**63 - 1)}
 LINES = {"none": 4_000_000, "gzip": 1_000_000}
-"""Lines by codec. The peer's zlib is slow, so it gets fewer lines."""
+"""The number of lines by codec. With gzip there are fewer, because the peer's zlib is slow."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIVE_RATE = 1_000
 POLL_S = 0.002
@@ -63,8 +65,8 @@ FLUENT_BIT = """\
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure without compression, where only the cost per line counts, and with the default
-    codec."""
+    """Measure without compression, where only the cost per line counts, and with the default codec.
+    Then measure the latency."""
     folder = bench.new_folder("broker")
     fluent_bit = os.environ.get("FLUENT_BIT") or shutil.which("fluent-bit")
     if fluent_bit is None:
@@ -94,7 +96,8 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
-    """The collector alone: from the write of a line until a read_committed consumer has it."""
+    """Measure the latency of the collector alone, from the write of a line until a read_committed
+    consumer has received it."""
     section = {"inputs": [{"paths": ["watched/access/**"], "topic": TOPIC}]}
     case = f"line written → committed in the topic, {LIVE_RATE:,} lines/s"
     topics = Topics(broker.bootstrap)
@@ -116,14 +119,15 @@ def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
 
 
 class _Committed(Follower):
-    """The number of records of a one-partition topic that a read_committed consumer sees."""
+    """Follows the number of records in a one-partition topic that a read_committed consumer
+    sees."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(TOPIC)
         self._bootstrap = bootstrap
 
     def looks(self) -> Generator[int, None, None]:
-        """Yield how many records were added since the start, after each fetch."""
+        """Yield after each fetch how many records have been added since the start."""
         consumer = Consumer(
             {"bootstrap.servers": self._bootstrap, "group.id": "bench", "fetch.wait.max.ms": 20}
         )
@@ -141,7 +145,7 @@ class _Committed(Follower):
 
 
 class _Race:
-    """Runs one of the two over the file and checks that every line has arrived."""
+    """Runs one program over the file, and checks that every line has arrived."""
 
     def __init__(
         self, bench: Bench, broker: BrokerProcess, source: Path, count: int, size: int

@@ -1,8 +1,8 @@
 """The speed of the collector's encoder compared with aiokafka's batch builder.
 
-Lines per CPU-second of this process, from a block of a file to a batch's payload: finding line
-ends, encoding, and compression if the case names it. The peer needs single lines, so it splits the
-block in Python. Both run in turn on the same data.
+The figure is lines per CPU second of this process, from a block of a file to a batch's payload. The
+work is finding the line ends, encoding, and compression if the case names a codec. The peer takes
+single lines, so Python splits the block for it. Both run in turn on the same data.
 """
 
 import random
@@ -26,7 +26,7 @@ KEY = b"access/access.log"
 GZIP = 1
 QUICK_WORKLOAD = "120 B"
 LINES = 8_738
-"""At 120 bytes each, they make one mebibyte."""
+"""At 120 bytes each, these lines make one mebibyte."""
 ROUNDS = 5
 ROUND_S = 0.4
 
@@ -52,7 +52,7 @@ def ours(data: bytes, codec: Codec = Codec.NONE) -> int:
 
 
 def peer(builder: type, data: bytes, codec: int = 0) -> int:
-    """Encode a block with the client's builder, line by line."""
+    """Encode a block with aiokafka's batch builder, line by line."""
     made: Any = builder(
         magic=2,
         compression_type=codec,
@@ -71,7 +71,7 @@ def peer(builder: type, data: bytes, codec: int = 0) -> int:
 
 
 def lines_per_cpu_s(work: Callable[[], int]) -> float:
-    """Measure one round."""
+    """Repeat the work for one round, and return how many lines it processed per CPU second."""
     begin, lines = time.process_time(), 0
     while time.process_time() - begin < ROUND_S:
         lines += work()
@@ -79,7 +79,7 @@ def lines_per_cpu_s(work: Callable[[], int]) -> float:
 
 
 def compared(name: str, ours: Callable[[], int], peer: Callable[[], int]) -> Measurement:
-    """Measure the collector and a peer, round by round in turn."""
+    """Measure the collector and a peer in turn, round by round."""
     with Watch() as watch:
         rounds = [(lines_per_cpu_s(ours), lines_per_cpu_s(peer)) for _ in range(ROUNDS)]
     runs, theirs = (
@@ -90,7 +90,7 @@ def compared(name: str, ours: Callable[[], int], peer: Callable[[], int]) -> Mea
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """All workloads, without compression and with the collector's default."""
+    """Measure all workloads, without compression and with the collector's default codec."""
     for name, data in workloads().items():
         if bench.options.quick and name != QUICK_WORKLOAD:
             continue

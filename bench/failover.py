@@ -1,8 +1,8 @@
 """End brokers one after the other under an idempotent librdkafka producer.
 
 The producer is never restarted, because its own pauses are part of what its users see. It writes
-all the time, also while the ended broker comes back. At the end every record must have been
-acknowledged, and must be in the topic once.
+all the time, also while the ended broker restarts. At the end every record must have been
+acknowledged, and the topic must contain each record once.
 """
 
 import logging
@@ -33,11 +33,12 @@ PARTITIONS = 6
 PACE_S = 0.002
 RETRY_BACKOFF_MS = 50
 SETTLED_S = 3.0
-"""After the signal: by then a broker that stops in order has moved its leaderships."""
+"""Seconds after SIGTERM, by which a broker that shuts down in order has moved its leaderships."""
 
 RECONNECTED_S = 12.0
-"""After the broker is back. librdkafka's `reconnect.backoff.max.ms` is 10 s. Until then it does
-not reconnect to the broker, even if that leads partitions."""
+"""Seconds after a broker has restarted, by which librdkafka has reconnected to it. The client's
+`reconnect.backoff.max.ms` is 10 s. Until then librdkafka does not reconnect, even if the broker
+leads partitions."""
 
 SERVED_DEADLINE_S = 90.0
 IN_SYNC_DEADLINE_S = 120.0
@@ -45,8 +46,8 @@ METADATA_TIMEOUT_S = 10.0
 
 
 class Processes(Protocol):
-    """Brokers that can be ended one by one; the harnesses of ours and of the peer's implement
-    it."""
+    """Brokers that can be ended one by one. Both harnesses, ours and the one of Apache Kafka,
+    implement this protocol."""
 
     def stop(self, node_id: int, /) -> None:
         """Send SIGTERM, and wait until the process has ended."""
@@ -57,11 +58,11 @@ class Processes(Protocol):
         ...
 
     def start(self) -> object:
-        """Start the brokers that do not run, and wait until all serve."""
+        """Start the brokers that do not run, and wait until all of them serve."""
         ...
 
     def controller_id(self) -> int | None:
-        """The leader of the metadata quorum; None while the brokers disagree."""
+        """Return the id of the metadata quorum's leader; None while the brokers disagree."""
         ...
 
 
@@ -70,7 +71,7 @@ class Load(PacedRecords):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acks: list[tuple[float, int]] = []
-        """Time and partition of each acknowledgement; the caller can clear it."""
+        """Time and partition of each acknowledgement. The caller can clear the list."""
 
         self.delegated: list[Delegated] = []
         self.acknowledged_sent_s = [0.0] * PARTITIONS
@@ -92,8 +93,8 @@ class Load(PacedRecords):
         super().__init__(producer, topic, PARTITIONS, PACE_S)
 
     def are_served_since(self, since_s: float) -> bool:
-        """Return whether a record written after this time has been acknowledged in every
-        partition."""
+        """Return whether every partition has acknowledged a record that was written after this
+        time."""
         self.check_refused()
         return min(self.acknowledged_sent_s) > since_s
 
@@ -115,7 +116,10 @@ class Load(PacedRecords):
 
 
 class _Delegations(logging.Handler):
-    """Collects librdkafka's log lines about partitions at `:0/internal`."""
+    """Collects librdkafka's log lines that move a partition to or from `:0/internal`.
+
+    That is librdkafka's internal queue for partitions without a known leader.
+    """
 
     def __init__(self, found: list[Delegated]) -> None:
         super().__init__()
@@ -130,7 +134,7 @@ class _Delegations(logging.Handler):
 def outages(
     server: Server, processes: Processes, number: signal.Signals, count: int
 ) -> list[Outage]:
-    """End leaders one after the other, each when the cluster is healthy again."""
+    """End leaders one after the other. Before each, wait until the cluster is healthy."""
     with _written(server) as (load, topic):
         cluster = _Watched(server, topic)
         return [_one(cluster, processes, load, number) for _ in range(count)]
@@ -138,7 +142,8 @@ def outages(
 
 @contextmanager
 def _written(server: Server) -> Iterator[tuple[Load, str]]:
-    """Write to a topic in the block, then check that it has every acknowledged record."""
+    """Write to a topic in the block, then check that the topic contains every acknowledged
+    record."""
     with new_topic(server, {}, PARTITIONS) as topic:
         with Load(server.bootstrap, topic) as load:
             yield load, topic
@@ -177,7 +182,7 @@ def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.S
 
 
 class _Watched:
-    """The brokers' reports about the topic."""
+    """What the brokers report about one topic: whether it is in sync, and its leaders."""
 
     def __init__(self, server: Server, topic: str) -> None:
         self._server = server

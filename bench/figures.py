@@ -1,7 +1,7 @@
-"""Numbers of several runs: their spread, percentiles, and how they are formatted.
+"""Figures over several runs: their spread, percentiles, and how they are formatted.
 
-Pure. A figure's name ends in its unit (`records_per_s`, `p99_ms`, `broker_cpu_s_per_gb`); MB and GB
-are 10^6 and 10^9 bytes, MiB is 2^20.
+Pure. A figure's name ends in its unit (`records_per_s`, `p99_ms`, `broker_cpu_s_per_gb`). MB and GB
+are 10^6 and 10^9 bytes, MiB is 2^20 bytes.
 """
 
 import math
@@ -32,19 +32,22 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the spread of at least one value."""
+    """Return minimum, median and maximum of the values. There must be at least one value."""
     return Spread(min(values), statistics.median(values), max(values), len(values))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of the ascending values do not exceed."""
+    """Return the smallest of the values such that at least `share` of all values are not larger.
+
+    The values must be in ascending order. Raises ValueError if there are none.
+    """
     if not ordered:
         raise ValueError("a percentile of nothing")
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def rounded(value: float) -> float:
-    """Round to four significant digits; from 1,000 on to a whole number."""
+    """Round to four significant digits. From 1,000 on, round to a whole number."""
     if value == 0 or not math.isfinite(value):
         return value
     digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))

@@ -1,4 +1,4 @@
-"""How long the mill takes to start, and how much memory it uses, idle and at work."""
+"""How long the mill takes to start, and how much memory it uses, both idle and under load."""
 
 import shutil
 import threading
@@ -25,7 +25,8 @@ MEMORY_GOALS = (
 
 
 def startup(bench: Bench) -> Iterator[Measurement]:
-    """Start a broker alone, the mill on an empty folder, and the mill again with its data."""
+    """Measure three starts: a broker alone, the mill on an empty folder, and the mill with its
+    data."""
     runs = bench.repeat("broker start", partial(_broker, bench), runs=bench.options.sized(5, 1))
     yield Measurement("startup", "broker start", runs, goals=[Goal("ready_s", at_most=1.0)])
     mill = whole_mill(bench)
@@ -38,7 +39,8 @@ def startup(bench: Bench) -> Iterator[Measurement]:
 
 
 def _broker(bench: Bench) -> Figures:
-    """From the start of the process to the first healthy answer, on an empty folder."""
+    """Start a broker on an empty folder, and measure the time until it answers that it is
+    healthy."""
     folder = bench.new_folder("broker-start")
     with BrokerProcess(folder) as process:
         spent_s, seconds = cpu_s(process.pid), process.started_s
@@ -47,8 +49,8 @@ def _broker(bench: Bench) -> Figures:
 
 
 def _again(bench: Bench, mill: WholeMill) -> Run:
-    """Stop and start the mill. The watch of other load can follow one mill at a time: the new
-    one."""
+    """Stop the mill, then measure its next start. `Watch` does not cover the stop, because it can
+    follow only one set of processes."""
     note("second up")
     down_s = mill.down()
     run = bench.once(mill.up, mill.roots)
@@ -56,7 +58,7 @@ def _again(bench: Bench, mill: WholeMill) -> Run:
 
 
 def memory(bench: Bench) -> Iterator[Measurement]:
-    """Each part with its children: idle, and its peak under a steady load."""
+    """Measure each part with its children: its idle memory, and its peak under a steady load."""
     mill = started_mill(bench)
     runs = bench.repeat("memory idle", lambda: _idle(mill), mill.roots, runs=1)
     yield Measurement("memory", "idle", runs, goals=MEMORY_GOALS)

@@ -1,7 +1,7 @@
-"""Lines a second of each shipped format: a backlog of its own lines, counted by one column.
+"""Lines per second for each shipped format: a backlog of its lines, with a count by one column.
 
-The lines are those of the fixtures with changed numbers and words. Every run ends with a comparison
-of the counts in MySQL with a straight count; a difference fails the bench.
+The lines are those of the fixtures with changed numbers and words. After every run, the counts in
+MySQL are compared with a direct count. A difference fails the bench.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ FILE = "formats/backlog.log"
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure every shipped format that has columns without a header of the user's."""
+    """Measure every shipped format whose columns are known without a header that the user gives."""
     with servers(bench) as on:
         for name in NAMES:
             case = f"{name}, count by {counted_columns(name)[0]}"

@@ -1,8 +1,8 @@
 """Merges, reads and purges while the table of windows grows to a year's size.
 
-The table has one metric by path and minute, 2,000 paths each, in the sinks' own schema. The server
-itself fills it. MySQL runs with the tests' settings, so all but the smallest table is far larger
-than the buffer pool of 64 MiB.
+The table has the sinks' own schema. It has one metric by path and minute, with 2,000 paths in each
+minute. MySQL itself generates the rows. MySQL runs with the tests' settings, so all but the
+smallest table is far larger than the buffer pool of 64 MiB.
 """
 
 import time
@@ -99,7 +99,7 @@ def _at_size(bench: Bench, table: "_Table", rows: int) -> Iterator[Measurement]:
 
 
 class _Table:
-    """The table of one mill, from `START_S` on, minute by minute without a gap."""
+    """The table of one mill. Its minutes start at `START_S` and have no gap."""
 
     def __init__(self, database: MySqlSettings, sink: MySqlSink) -> None:
         self._database = database
@@ -107,11 +107,12 @@ class _Table:
         self._paths: list[str] = []
         self._minutes = 0
         self._batch_id = -1
-        # Minutes that a merge fills come before all others, each batch before the last.
+        # `past` fills minutes before `START_S`. Each of its batches takes older minutes than the
+        # batch before.
         self._past_s = START_S - MINUTE_S
 
     def add_paths(self) -> None:
-        """Create the keys."""
+        """Create the paths, which are the keys of every minute."""
         paths = [f"/shop/department/item/{number:06}" for number in range(PATHS)]
         with self._connection() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE paths (k_id VARBINARY(255) PRIMARY KEY)")
@@ -121,7 +122,7 @@ class _Table:
         self._paths = paths
 
     def fill(self, minutes: int) -> None:
-        """Have the server add minutes until there are this many."""
+        """Make MySQL generate rows until the table has this many minutes."""
         with self._connection() as connection, connection.cursor() as cursor:
             for first in range(self._minutes, minutes, MINUTES_AT_ONCE):
                 last = min(first + MINUTES_AT_ONCE, minutes) - 1
@@ -150,7 +151,8 @@ class _Table:
         return {"p50_ms": percentile(times, 0.5) * 1e3, "p99_ms": percentile(times, 0.99) * 1e3}
 
     def past(self) -> Figures:
-        """Merge large batches of minutes that do not exist yet, then the same again."""
+        """Merge large batches of minutes that do not exist yet, then merge the same minutes
+        again."""
         begin_s = self._past_s
         new_s = [self._merge_past() for _ in range(PAST_BATCHES)]
         self._past_s = begin_s
@@ -162,7 +164,8 @@ class _Table:
         }
 
     def reads(self) -> Figures:
-        """The queries of a person, the page and `doctor`, each time about other windows."""
+        """Run the queries that a person, the page and `doctor` send. Each query is for other
+        windows."""
         step = self._minutes // (READS + 1)
         starts = [START_S + n * step * MINUTE_S for n in range(READS)]
         top = (

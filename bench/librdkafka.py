@@ -1,4 +1,4 @@
-"""librdkafka as a load: produce and consume through confluent-kafka, the way its users do."""
+"""librdkafka as a load: produce and consume through confluent-kafka, as its users do."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """How many replicas a topic has, and what producers wait for."""
+    """The number of replicas of a topic, and the `acks` of its producers."""
 
     replicas: int
     acks: str
@@ -67,7 +67,10 @@ class Topics:
         return sum(high for _, high in ends)
 
     def committed_count(self, name: str, partitions: int) -> int:
-        """Return the number of records of a read_committed consumer; offsets also count markers."""
+        """Return the number of records that a read_committed consumer receives.
+
+        Offsets do not give this number, because transaction markers have offsets too.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -82,7 +85,7 @@ class Topics:
         found, open_count = 0, partitions
         try:
             while open_count:
-                # The call returns after this many records or after the timeout, even at the end of
+                # `consume` returns after this many records or after the timeout, even at the end of
                 # the topic.
                 for message in consumer.consume(CONSUME_AT_ONCE, timeout=0.2):
                     error = message.error()
@@ -98,7 +101,7 @@ class Topics:
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, acks: str) -> float:
-    """Produce `count` records and wait for all acknowledgements; return the seconds it took."""
+    """Produce `count` records and wait for all acknowledgements. Return the seconds that took."""
     failed = 0
 
     def on_delivery(error: object, _: object) -> None:
@@ -114,7 +117,8 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, ack
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 262_144,
             "sticky.partitioning.linger.ms": 10,
-            # Only failures call back, because a call per record would measure Python.
+            # Only failed records call back. A call per record would measure Python instead of the
+            # broker.
             "delivery.report.only.error": True,
             "on_delivery": on_delivery,
             "log_level": 0,
@@ -137,8 +141,8 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, ack
 
 
 def consume(bootstrap: str, topic: str, partitions: int, count: int) -> float:
-    """Consume `count` records from the start of a topic; return the seconds, connecting
-    included."""
+    """Consume `count` records from the start of a topic. Return the seconds, which include
+    connecting."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,8 @@
-"""Made-up access logs with few different keys, for measurements that do not count them.
+"""Made-up access logs with few different keys, for measurements that do not check the counts.
 
-They are the demo's lines. A line is taken from a pool and gets its time, so writing is fast. The
-same seed and start give the same bytes. Measurements that count lines use `bench.traffic`.
+The lines are those of the demo. Each line is taken from a pool and only its time is filled in, so
+writing is fast. The same seed and start give the same bytes. Measurements that check the counts use
+`bench.traffic`.
 """
 
 import random
@@ -12,11 +13,11 @@ from appliance.traffic.demo import access_line
 
 POOL_LINES = 20_000
 LINES_PER_SECOND = 100
-"""Per second of the log's own time."""
+"""The number of lines per second of the time stamps in the log."""
 
 
 class LineSource:
-    """Lines of any second."""
+    """A source of access-log lines for any second."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -26,7 +27,7 @@ class LineSource:
         self._pool = [(head, tail) for head, _, tail in (text.partition(stamp) for text in texts)]
 
     def at(self, moment: datetime, count: int) -> bytes:
-        """Return complete lines of one second."""
+        """Return complete lines whose time stamp is `moment`."""
         stamp = _stamp(moment)
         chosen = self._chance.choices(self._pool, k=count)
         return b"".join([part for head, tail in chosen for part in (head, stamp, tail)])
@@ -37,7 +38,8 @@ def _stamp(moment: datetime) -> bytes:
 
 
 def write_lines(path: Path, source: LineSource, count: int, start: datetime) -> int:
-    """Write a log of `count` lines, a multiple of the rate; return its bytes."""
+    """Write a log of `count` lines and return its size in bytes. `count` must be a multiple of
+    LINES_PER_SECOND."""
     written = 0
     with path.open("wb") as out:
         for second in range(count // LINES_PER_SECOND):

@@ -1,8 +1,9 @@
 """A thousand lines a second through the whole mill: alone, and while an old file is counted.
 
-If the old file goes to the same partition, its lines are ahead of the live ones. So the file is
-dropped once with a name that gives it another partition, and once with a name that gives it the
-same one. The case without live lines shows what these cost the old file.
+If the old file goes to the partition of the live lines, its lines are ahead of them. So the file is
+moved into the watched folder twice: once with a name that gives it another partition, and once with
+a name that gives it the same one. A case without live lines shows how much the live lines slow down
+the old file.
 """
 
 import contextlib
@@ -38,10 +39,10 @@ ALONE_GOALS = (Goal("p50_ms", at_most=150), Goal("p99_ms", at_most=250))
 BESIDE_GOALS = (Goal("p99_ms", at_most=1_000), Goal("old_lines_per_s", at_least=70_000))
 COUNTED_DEADLINE_S = 1_800.0
 STAGES_EVERY_S = 0.1
-# An old file is dropped this long after the live lines began.
+# The seconds between the first live line and the move of the old file into the watched folder.
 DROP_AFTER_S = 1.0
 
-# The size of the old file, as a share of the file in the bench of the whole mill.
+# The size of the old file, as a share of the old file in `bench.mill`.
 OLD_SHARE = 0.25
 
 
@@ -68,7 +69,8 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 class _OldFile:
-    """One file of old traffic that can be dropped repeatedly, each time as a different file."""
+    """A file of old traffic that can be dropped into the folder repeatedly, each time with other
+    lines."""
 
     def __init__(self, bench: Bench, mill: WholeMill) -> None:
         self._mill = mill
@@ -80,7 +82,7 @@ class _OldFile:
         self._next = self._written()
 
     def _written(self) -> Path:
-        # New lines each time, because the collector would recognise a copy of a known file.
+        # The lines differ each time, because the collector would recognise a copy of a known file.
         made = self._folder / "old.log"
         seed = next(self._seeds)
         self.lines, _ = write_traffic(made, Traffic(seed), self._size, START)
@@ -103,7 +105,7 @@ class _OldFile:
 
 @dataclass(frozen=True, slots=True)
 class _Dropped:
-    """One old file by its name."""
+    """An old file with the name under which it is dropped into the watched folder."""
 
     mill: WholeMill
     made: Path
@@ -114,7 +116,7 @@ class _Dropped:
         return self.mill.watched / self.name
 
     def counted(self) -> Counted:
-        """Return a follower of its count."""
+        """Return a follower of the count of this file's lines."""
         return Counted(self.mill.mill.ports["redis"], f"access/{self.name}")
 
     def drop(self) -> None:
@@ -122,7 +124,7 @@ class _Dropped:
         self.made.rename(self.path)
 
     def wait(self, lines: int) -> None:
-        """Wait until this many of its lines are counted."""
+        """Wait until this many lines of the file are counted."""
         self.mill.wait(
             lambda: self.mill.reading.lines_of(f"access/{self.name}") >= lines,
             COUNTED_DEADLINE_S,
@@ -148,7 +150,8 @@ def _alone(old: _OldFile) -> Figures:
 
 
 def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
-    """Return latency, its share by stage, and what it cost."""
+    """Write live lines at the rate. Return their latency, the time of each stage, and the CPU
+    cost."""
     spent_s = trees_cpu_s(mill.roots())
     with _Stages(mill) as stages:
         figures = paced.latency(RATE, seconds)
@@ -159,7 +162,7 @@ def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
 def _beside(
     mill: WholeMill, paced: Paced, seconds: float, old: _OldFile, *, is_shared: bool
 ) -> Figures:
-    """As `_paced`, but a file of old lines is dropped once live lines flow."""
+    """Measure as `_paced` does, but drop a file of old lines once live lines flow."""
     dropped = old.named(is_shared=is_shared)
     drop = threading.Timer(DROP_AFTER_S, dropped.drop)
     with dropped.counted() as counted:
@@ -168,7 +171,7 @@ def _beside(
         figures = _paced(mill, paced, seconds)
         drop.join()
         lines, until_s = counted.counts[-1], counted.times[-1]
-    # If the old file is finished, live lines were alone for a part of the time.
+    # If no old line is left, the old file was finished early and live lines were alone for a while.
     figures = {
         **figures,
         "old_lines_per_s": lines / (until_s - began_s),
@@ -179,7 +182,7 @@ def _beside(
 
 
 class _Stages:
-    """Follows the stream's stage times and returns the medians over all batches it saw."""
+    """Samples the stream's stage times, and returns their medians over all batches it has seen."""
 
     def __init__(self, mill: WholeMill) -> None:
         self._mill = mill
@@ -189,14 +192,14 @@ class _Stages:
 
     def _follow(self) -> None:
         while not self._ends.wait(STAGES_EVERY_S):
-            # A stream that is too busy to answer is asked again.
+            # If the stream is too busy to answer, the next sample asks again.
             with contextlib.suppress(StatusUnavailable):
                 told = self._mill.reading.details("stream", "stream")
                 self._seen[int(told["batch_id"] or 0)] = _stages_of(told)
 
     def medians(self) -> Figures:
-        """Return milliseconds by stage. `sinks_ms` is a part of Spark's `addBatch`, and
-        `addBatch` is a part of `batch_ms`."""
+        """Return the median milliseconds of each stage. `sinks_ms` is a part of Spark's `addBatch`,
+        and `addBatch` is a part of `batch_ms`."""
         names = dict.fromkeys(name for one in self._seen.values() for name in one)
         return {
             name: statistics.median(one[name] for one in self._seen.values() if name in one)

@@ -1,7 +1,8 @@
 """CPU time and memory of processes, and the load that other processes put on the machine.
 
-Other load is what the cores did besides the bench and everything it started, plus what the
-hypervisor took. It can be measured only over a window of time, so a `Watch` spans one run.
+Other load is the time that the hypervisor took, plus the CPU time that belongs neither to the bench
+nor to a process it started. It can be measured only over a span of time, so a `Watch` spans one
+run.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ MIB = 1 << 20
 
 
 def description() -> dict[str, Any]:
-    """Return the description of the machine in every line."""
+    """Return the description of the machine that every JSON line contains."""
     return {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
 
 
@@ -29,7 +30,8 @@ def cpu_s(pid: int) -> float:
 
 
 def pss_mib(pids: Iterable[int]) -> float:
-    """Return the proportional memory of processes together: each shared page counts once."""
+    """Return the proportional set size of the processes together, in MiB. Each shared page counts
+    once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -38,7 +40,7 @@ def pss_mib(pids: Iterable[int]) -> float:
 
 
 def tree(pid: int) -> list[int]:
-    """Return a process and its descendants; empty when it is gone."""
+    """Return the ids of a process and its descendants; empty if the process has ended."""
     try:
         process = psutil.Process(pid)
         return [pid, *(child.pid for child in process.children(recursive=True))]
@@ -47,15 +49,16 @@ def tree(pid: int) -> list[int]:
 
 
 def no_roots() -> list[int]:
-    """Return nothing, because all our processes are descendants of this one."""
+    """Return no process, for a bench in which all our processes are descendants of this one."""
     return []
 
 
 class Watch:
-    """Measures one window: `with Watch() as watch: …`, then `watch.seconds, watch.other_load`.
+    """Measures other load over one span: `with Watch() as watch: …`, then `watch.other_load`.
 
-    `roots` returns processes of ours that are not descendants of this one, such as a supervisor in
-    the background. They must live through the whole window, or their time counts as other load.
+    `watch.seconds` is the length of the span. `roots` returns processes of ours that are not
+    descendants of this one, such as a supervisor in the background. They must live through the
+    whole span, because otherwise their CPU time counts as other load.
     """
 
     def __init__(self, roots: Callable[[], Iterable[int]] = no_roots) -> None:
@@ -84,13 +87,14 @@ class Watch:
 
 
 def busy_s() -> float:
-    """Return how long cores were busy since the machine started, all cores together."""
+    """Return how many seconds the cores, all together, were busy since the machine started."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
 def trees_cpu_s(roots: Iterable[int]) -> float:
-    """Return CPU seconds of processes and their descendants, including children that have ended."""
+    """Return the CPU seconds of processes and their descendants, including children that have
+    ended."""
     return sum(_lifetime_cpu_s({pid for root in roots for pid in tree(root)}))
 
 

@@ -1,4 +1,4 @@
-"""One line of the bench: what was measured, how often, compared with what, on what machine.
+"""One line of the bench: the measured case, its runs, its peer, and the machine.
 
 Pure. The line's schema is `bench/1`:
 
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure's median must reach; `of` "ratio" compares the ratio to the peer."""
+    """The limit that a figure's median must meet. With `of="ratio"` it is the ratio to the peer."""
 
     figure: str
     at_most: float | None = None
@@ -51,7 +51,7 @@ class Goal:
 
     @property
     def text(self) -> str:
-        """Return the goal in words."""
+        """Return the limit as text."""
         return f"≤ {self.at_most:.3g}" if self.at_most is not None else f"≥ {self.at_least:.3g}"
 
 
@@ -82,24 +82,24 @@ class Measurement:
     peer: Peer | None = None
     goals: Sequence[Goal] = field(default=())
     discarded: int = 0
-    """Disturbed rounds, which are in none of the figures."""
+    """The number of disturbed rounds that were discarded. No figure includes them."""
 
     values: Values = field(default_factory=dict)
-    """Single events behind the figures, if there are too few for percentiles alone."""
+    """Single events behind the figures, for cases with too few events for percentiles alone."""
 
     @property
     def figures(self) -> dict[str, Spread]:
-        """Every figure over all runs."""
+        """Return the spread of every figure over all runs."""
         return _spreads([run.figures for run in self.runs])
 
     @property
     def peer_figures(self) -> dict[str, Spread]:
-        """Every figure of the peer; empty without a peer."""
+        """Return the spread of every figure of the peer; empty without a peer."""
         return _spreads([run.figures for run in self.peer.runs]) if self.peer else {}
 
     @property
     def ratios(self) -> dict[str, Spread]:
-        """Our ratios to the peer, pair by pair; empty without a peer."""
+        """Return the spread of our ratios to the peer, pair by pair; empty without a peer."""
         if self.peer is None:
             return {}
         pairs = zip(self.runs, self.peer.runs, strict=True)
@@ -116,7 +116,7 @@ class Measurement:
 
     @property
     def all_runs(self) -> list[Run]:
-        """Our runs and the peer's."""
+        """Return our runs and then the peer's."""
         return [*self.runs, *(self.peer.runs if self.peer else ())]
 
     @property

@@ -1,7 +1,7 @@
 """The whole mill on this machine: how soon a line is counted, and how many lines a second.
 
-It uses the shipped configuration with one broker. The bench's writer and reader share the cores
-with the mill.
+The mill has the shipped configuration with one broker. The bench's writer and reader use the same
+cores as the mill.
 """
 
 import time
@@ -28,7 +28,8 @@ GOALS = {1_000: (Goal("p50_ms", at_most=400), Goal("p99_ms", at_most=800))}
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Latency at three rates, the highest sustainable rate, and a file from last year."""
+    """Measure the latency at three rates, the highest sustainable rate, and a file from last
+    year."""
     mill = started_mill(bench)
     source = Traffic(bench.options.seed)
     paced = paced_file(mill, "paced.log", source)
@@ -51,7 +52,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
-    """Return a figure with its cost: the number of cores that the whole mill used during the
+    """Run `measure`. Return its figures and the number of cores that the whole mill used during the
     run."""
     spent_s, began_s = trees_cpu_s(mill.roots()), time.perf_counter()
     figures = measure()
@@ -60,14 +61,16 @@ def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
 
 
 def paced_file(mill: WholeMill, name: str, source: Source) -> Paced:
-    """Return a watched file for this case alone."""
+    """Return a paced file in the watched folder that only this case writes."""
     port = mill.mill.ports["redis"]
     return Paced(mill.watched / name, source, partial(Counted, port, f"access/{name}"))
 
 
 def _dropped(bench: Bench, mill: WholeMill, source: Traffic) -> Measurement:
-    """Move a file of last year into the folder; done when the ledger equals the topic's end
-    offsets."""
+    """Move a file from last year into the watched folder, and measure until all of it is counted.
+
+    That is when the offsets in the ledger equal the topic's end offsets.
+    """
     case = f"dropped old file of {bench.options.size_bytes / 1e6:,.0f} MB"
     note(f"{case}: writing it")
     made = bench.folder / "old.log"

@@ -1,7 +1,7 @@
 """How long a partition had no acknowledgement after a broker had ended.
 
 Pure. All times are seconds of one clock. A producer writes to every partition at a fixed interval.
-So any gap above the interval is a time in which nothing could be written to the partition.
+So during any gap above the interval, nothing could be written to the partition.
 """
 
 import re
@@ -14,8 +14,8 @@ from bench.measurement import Figures, Values
 INTERNAL_DELEGATION = re.compile(
     r" \[(\d+)\]: (delegating|no longer delegated) to broker :0/internal"
 )
-"""librdkafka's debug lines of context `topic`: it takes a partition from a broker that no longer
-leads it, or gives it to the new leader."""
+"""librdkafka's debug lines of context `topic`. It writes them when it takes a partition away from a
+broker that no longer leads it, and when it gives the partition to the new leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """A partition was moved to librdkafka's `:0/internal`, or from there to a broker."""
+    """A move of a partition to librdkafka's `:0/internal`, or from `:0/internal` to a broker."""
 
     at_s: float
     partition: int
@@ -42,18 +42,19 @@ class Outage:
 
     gap: Gap
     at_internal_s: float
-    """How much of the gap the partition was at librdkafka's `:0/internal`. From there librdkafka
-    looks for a leader when metadata arrives and, without metadata, once a second."""
+    """How many seconds of the gap the partition was at librdkafka's `:0/internal`. For such a
+    partition, librdkafka looks for a leader whenever metadata arrives, and otherwise once a
+    second."""
 
     was_controller: bool
 
 
 def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: int) -> Gap:
-    """Return the longest gap of any partition from `since_s` on; `acks`: time and partition,
-    ascending.
+    """Return the longest gap of any partition from `since_s` on.
 
-    Time after a partition's last acknowledgement does not count, because the caller waits until all
-    partitions are served. Raises ValueError when a partition has no acknowledgement.
+    `acks` has the time and partition of each acknowledgement, in ascending order. Time after a
+    partition's last acknowledgement does not count, because the caller waits until all partitions
+    are served. Raises ValueError if a partition has no acknowledgement.
     """
     latest = dict.fromkeys(range(partitions), since_s)
     silent = set(latest)
@@ -71,7 +72,7 @@ def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: i
 
 
 def delegated(at_s: float, text: str) -> Delegated | None:
-    """Parse a line of librdkafka's log; None if it is about something else."""
+    """Return the move that a line of librdkafka's log reports; None if it reports no move."""
     found = INTERNAL_DELEGATION.search(text)
     if found is None:
         return None
@@ -79,7 +80,8 @@ def delegated(at_s: float, text: str) -> Delegated | None:
 
 
 def at_internal_s(gap: Gap, events: Iterable[Delegated]) -> float:
-    """Return how much of a gap the partition was at `:0/internal`; events ascending."""
+    """Return how many seconds of a gap the partition was at `:0/internal`. Events must be
+    ascending."""
     end_s = gap.began_s + gap.seconds
     return sum(
         max(0.0, min(until_s, end_s) - max(from_s, gap.began_s))
@@ -90,7 +92,11 @@ def at_internal_s(gap: Gap, events: Iterable[Delegated]) -> float:
 def _spans(
     partition: int, events: Iterable[Delegated], end_s: float
 ) -> Iterator[tuple[float, float]]:
-    """Return the times at `:0/internal`; librdkafka reports one arrival several times."""
+    """Return the spans during which a partition was at `:0/internal`.
+
+    librdkafka reports the same move to `:0/internal` several times, so only the first report starts
+    a span.
+    """
     from_s: float | None = None
     for one in events:
         if one.partition != partition:
@@ -105,9 +111,9 @@ def _spans(
 
 
 def most_led(leaders: Mapping[int, int]) -> int:
-    """Return the broker that leads the most partitions, the lowest id among equals.
+    """Return the id of the broker that leads the most partitions; the lowest id among equals.
 
-    `leaders` is by partition. Raises ValueError when no partition has a leader.
+    `leaders` maps each partition to its leader. Raises ValueError if no partition has a leader.
     """
     counts: dict[int, int] = {}
     for leader in leaders.values():
@@ -128,7 +134,7 @@ def figures(outages: Sequence[Outage]) -> Figures:
 
 
 def values(outages: Sequence[Outage]) -> Values:
-    """Return every outage, in the order in which they happened."""
+    """Return the figures of every outage, in the order of the outages."""
     return {
         "gap_s": [one.gap.seconds for one in outages],
         "at_internal_s": [one.at_internal_s for one in outages],

@@ -1,8 +1,8 @@
-"""Write lines at a rate, and measure when each of them was counted or arrived elsewhere.
+"""Write lines at a fixed rate, and measure when each line was counted or arrived elsewhere.
 
-The writer notes how many lines the file has and when. A follower notes how many have arrived and
-when. One file is one key and its lines keep their order, so line n is visible once the count has
-reached n.
+The writer notes the number of lines in the file and the time after each write. A follower notes the
+number of lines that have arrived, and when. One file is one key and its lines keep their order. So
+line n has arrived once the follower's number reaches n.
 """
 
 import threading
@@ -42,7 +42,7 @@ class Source(Protocol):
 class Follower(ABC):
     """A thread that follows how many lines have arrived.
 
-    `times[i]` is when the number first was `counts[i]`.
+    `times[i]` is when the number first reached `counts[i]`.
     """
 
     def __init__(self, what: str) -> None:
@@ -60,7 +60,8 @@ class Follower(ABC):
 
     @abstractmethod
     def looks(self) -> Generator[int, None, None]:
-        """Yield how many lines have arrived, repeatedly; closing it releases what it has open."""
+        """Yield repeatedly how many lines have arrived. Closing the generator releases its
+        resources."""
 
     def _follow(self) -> None:
         with closing(self.looks()) as looks:
@@ -73,7 +74,8 @@ class Follower(ABC):
                     return
 
     def wait_for(self, count: int) -> None:
-        """Wait until this many lines have arrived; TimeoutError when the number stops rising."""
+        """Wait until this many lines have arrived. Raises TimeoutError if the number stops
+        rising."""
         end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
         while self.latest < count:
             if self.latest > seen:
@@ -95,14 +97,14 @@ class Follower(ABC):
 
 
 class Counted(Follower):
-    """The count of one file in Redis."""
+    """Follows the count of one file's lines in Redis."""
 
     def __init__(self, port: int, file: str) -> None:
         super().__init__(file)
         self._port = port
 
     def looks(self) -> Generator[int, None, None]:
-        """Yield the count after each batch."""
+        """Yield the count after each batch that the stream announces."""
         with redis.Redis(port=self._port, decode_responses=True) as client:
             # redis-py has no types for this.
             open_channel: Callable[..., Any] = client.pubsub
@@ -114,7 +116,7 @@ class Counted(Follower):
 
 
 class Paced:
-    """One file that grows at a fixed rate, and the way of its lines to a `follower`."""
+    """A file that grows at a fixed rate, with a follower of its lines."""
 
     def __init__(self, path: Path, source: Source, follower: Callable[[], Follower]) -> None:
         self._path = path
@@ -122,7 +124,8 @@ class Paced:
         self._follower = follower
 
     def latency(self, rate: int, seconds: float) -> Figures:
-        """Write at `rate`; return p50 and p99 over all lines, from just before the write."""
+        """Write at `rate`, and return p50 and p99 of the latency over all lines. The latency of a
+        line begins just before its write."""
         written: list[tuple[float, int]] = []
         with self._follower() as counted, self._path.open("ab", 0) as out:
             first = counted.latest
@@ -145,11 +148,11 @@ class Paced:
         }
 
     def sustained(self, seconds: float, ahead: int) -> Figures:
-        """Write as fast as lines are counted, at most `ahead` lines before them; return the rate of
+        """Write as fast as lines are counted, at most `ahead` lines more. Return the rate of
         counting.
 
-        The first third is left out, because the first lines are still on their way. It lasts longer
-        if batches are so long that too few of them fall into the time.
+        The first third of the time is left out, because the first lines are still on their way. If
+        too few batches end within `seconds`, writing goes on until enough have ended.
         """
         blocks = [self._source.at(datetime.now(UTC), BLOCK_LINES) for _ in range(BLOCKS)]
         with self._follower() as counted, self._path.open("ab", 0) as out:
@@ -179,9 +182,9 @@ def latencies(
 ) -> Iterator[float]:
     """Return the time from write to count for each line.
 
-    `written` has a time before each write and the number of lines in the file after it. `first`
-    lines existed before. Lines of one write that were counted in two steps count with the later
-    step.
+    `written` has, for each write, the time before it and the number of lines in the file after it.
+    `first` lines existed before. If the lines of one write were counted in two steps, all of them
+    get the time of the later step.
     """
     before = first
     for written_s, total in written:

@@ -15,7 +15,8 @@ from bench.librdkafka import TIMEOUT_S, Lost
 class PacedRecords(ABC):
     """Writes a record every `pace_s` seconds, over all partitions in turn, within a `with` block.
 
-    After a pause it writes the late records at once, so the rate holds over the whole time.
+    After a pause, it sends the records that are overdue at once. So the rate holds over the whole
+    time.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: int, pace_s: float) -> None:
@@ -33,7 +34,7 @@ class PacedRecords(ABC):
 
     @abstractmethod
     def _on_acknowledged(self, sent_s: float, message: Message) -> None:
-        """Take an acknowledged record, and the time at which it was written."""
+        """Note an acknowledged record. `sent_s` is the time at which it was written."""
 
     def check_refused(self) -> None:
         """Raise Lost if a record was refused."""

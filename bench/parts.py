@@ -31,7 +31,7 @@ class Part:
     what: str
     measure: Callable[[Bench], Iterator[Measurement]]
     is_asked_for: bool = False
-    """The part takes so long that it runs only if it is named."""
+    """True if the part runs only when it is named, because it takes too long."""
 
 
 PARTS = {

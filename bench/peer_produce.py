@@ -1,8 +1,8 @@
 """The collector's peer: `python -m bench.peer_produce BOOTSTRAP TOPIC FILE CODEC KEY`.
 
-A simple program: read blocks, split them at line ends, call `produce()` for each line with
-librdkafka, idempotent like the collector's producer. It runs in a separate process, so that the
-kernel reports its whole cost, as for the collector.
+A simple program that reads blocks, splits them at line ends and calls `produce()` for each line.
+Its librdkafka producer is idempotent, as the collector's is. It runs as a process of its own, so
+that the kernel reports its whole cost, as for the collector.
 """
 
 import sys
@@ -15,7 +15,7 @@ FLUSH_S = 120.0
 
 
 def main(bootstrap: str, topic: str, path: str, codec: str, key: str) -> int:
-    """Send every line; return 0 when all are acknowledged."""
+    """Send every line of the file. Return 0 if all are acknowledged."""
     failed = 0
 
     def on_delivery(error: object, _: object) -> None:

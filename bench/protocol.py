@@ -1,6 +1,6 @@
 """The speed of the protocol layer: microseconds per call, on one core, in this process.
 
-If kafka-python is installed, its messages are the peer, in turn on the same data.
+If kafka-python is installed, its messages are the peer. Both are measured in turn on the same data.
 """
 
 import timeit
@@ -59,13 +59,14 @@ PART = "protocol"
 RUNS = 7
 RUN_SECONDS = 0.05
 HEADER_GOALS = (Goal("us", at_most=10.0),)
-"""The most that the header of a Produce or Fetch may cost the broker."""
+"""The most that decoding the header of a Produce or Fetch request may cost the broker."""
 
 Call = Callable[[], object]
 
 
 def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None) -> Measurement:
-    """Run a call several times, in turn with a peer's. The call processes `divide_by` items."""
+    """Time a call over several runs, in turn with the peer's call. One call processes `divide_by`
+    items."""
     timers = [_Timer(one, divide_by) for one in (call, peer) if one is not None]
     with Watch() as watch:
         times = [[timer.run_us() for timer in timers] for _ in range(RUNS)]
@@ -78,7 +79,7 @@ def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None
 
 
 class _Timer:
-    """Repeats a call so that a run is long enough for the clock."""
+    """Repeats a call so often that a run is long enough for the clock's resolution."""
 
     def __init__(self, call: Call, divide_by: int) -> None:
         self._timer = timeit.Timer(call)
@@ -89,12 +90,12 @@ class _Timer:
             self._number = max(self._number * 2, wanted)
 
     def run_us(self) -> float:
-        """Return one run in microseconds per item."""
+        """Time one run, and return the microseconds per item."""
         return self._timer.timeit(self._number) / self._number / self._divide_by * 1e6
 
 
 def messages() -> Iterator[tuple[str, Message, int]]:
-    """The messages that a broker and its clients send most."""
+    """Return the messages that a broker and its clients send most."""
     batch = build_batch([NewRecord(b"access/access.log", b"x" * 120, 1_700_000_000_000)] * 115)
     yield (
         "Produce request, 1 topic, 1 partition, one 16 KiB batch",
@@ -126,7 +127,7 @@ def messages() -> Iterator[tuple[str, Message, int]]:
 
 
 def fetch_request(partitions: int) -> FetchRequest:
-    """Return a consumer's full fetch."""
+    """Return a consumer's Fetch request that names all its partitions."""
     wanted = [
         FetchPartition(partition=index, fetch_offset=10**9, partition_max_bytes=1 << 20)
         for index in range(partitions)
@@ -140,7 +141,7 @@ def fetch_request(partitions: int) -> FetchRequest:
 
 
 def fetch_response(partitions: int, records: bytes) -> FetchResponse:
-    """Return its answer, with data for every partition."""
+    """Return the response to `fetch_request`, with data for every partition."""
     data = [
         PartitionData(
             partition_index=index,
@@ -156,7 +157,7 @@ def fetch_response(partitions: int, records: bytes) -> FetchResponse:
 
 
 def metadata_response() -> MetadataResponse:
-    """Return the metadata of a cluster of three brokers."""
+    """Return the Metadata response of a cluster of three brokers."""
     brokers = [
         MetadataResponseBroker(node_id=n, host="127.0.0.1", port=9091 + n) for n in (1, 2, 3)
     ]
@@ -183,7 +184,7 @@ def metadata_response() -> MetadataResponse:
 
 
 def offset_commit() -> OffsetCommitRequest:
-    """Return a consumer's commit."""
+    """Return a consumer's OffsetCommit request."""
     partitions = [
         OffsetCommitRequestPartition(
             partition_index=index, committed_offset=10**9 + index, committed_leader_epoch=3
@@ -197,7 +198,7 @@ def offset_commit() -> OffsetCommitRequest:
 
 
 def measure_messages() -> Iterator[Measurement]:
-    """Measure encoding and decoding, and kafka-python if it is installed."""
+    """Measure the encoding and decoding of messages, beside kafka-python's if it is installed."""
     for name, message, version in messages():
         cls = type(message)
         encoded = message.encode(version)
@@ -215,7 +216,7 @@ def measure_messages() -> Iterator[Measurement]:
 
 
 def kafka_python_class(name: str) -> Any:
-    """Return the peer's class; None without kafka-python."""
+    """Return kafka-python's class for a message; None if kafka-python is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -229,7 +230,7 @@ def kafka_python_class(name: str) -> Any:
 
 
 def measure_frames() -> Iterator[Measurement]:
-    """Headers, and splitting a buffer into frames."""
+    """Measure the coding of headers, and the splitting of a buffer into frames."""
     request = fetch_request(1)
     frame = memoryview(headers.encode_request(request, 12, 7, "mill"))[4:]
     yield timed("request header: decode", lambda: headers.decode_request_header(frame))
@@ -251,7 +252,7 @@ def measure_frames() -> Iterator[Measurement]:
 
 
 def measure_records() -> Iterator[Measurement]:
-    """Batches as the broker checks them, and records as a consumer reads them."""
+    """Measure batches as the broker checks them, and records as a consumer reads them."""
     records = [NewRecord(b"access/access.log", b"x" * 120, 1_700_000_000_000)] * 1000
     batch = build_batch(records)
     one = build_batch(records[:1])
@@ -281,7 +282,8 @@ def measure_codecs() -> Iterator[Measurement]:
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure everything; the quick form leaves out what rarely changes."""
+    """Measure everything. The quick form leaves out messages and codecs, because they rarely
+    change."""
     yield from measure_frames()
     yield from measure_records()
     if not bench.options.quick:

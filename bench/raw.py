@@ -1,10 +1,10 @@
-"""A client that replays one prepared request, so that a measurement is of the broker alone.
+"""A client that replays one prepared request, so that almost only the broker's cost is measured.
 
-Each connection keeps `in_flight` copies of its frame on the wire and replies to every answer with
-the next copy. Answers are counted, timed and discarded. The broker must answer requests of a
-connection in order, as Kafka's protocol demands. It uses plain sockets and one epoll, because on
-two cores the client's CPU time is taken from the broker. A read costs two system calls and a few
-microseconds, however many answers it brings.
+Each connection keeps `in_flight` copies of its frame on the wire. It sends the next copy whenever
+an answer arrives. Answers are counted, timed and discarded. The broker must answer the requests of
+a connection in order, as Kafka's protocol demands. The client uses plain sockets and one epoll,
+because on two cores its CPU time is taken from the broker. A read costs two system calls and a few
+microseconds, no matter how many answers it brings.
 """
 
 import select
@@ -20,27 +20,28 @@ KEPT_BYTES_MAX = 64 << 10
 """Answers up to this size are kept whole, so that the caller can check one."""
 
 ANSWER_S_MAX = 30.0
-"""A broker that is silent for this long has stopped."""
+"""A broker that sends nothing for this many seconds is considered stopped."""
 
 _SIZE = struct.Struct(">i")
 
 
 @dataclass(slots=True)
 class Replayed:
-    """The answers: how many, and how long they took."""
+    """The number of answers, their bytes, and their times."""
 
     requests: int = 0
     answer_bytes: int = 0
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
-    """Ascending."""
+    """In ascending order."""
 
     last_answer: bytes = b""
-    """The newest answer that arrived in one piece, without its size; empty if all were larger."""
+    """The newest answer that one read brought whole, without its size prefix. Empty if no read
+    did."""
 
 
 class _Connection:
-    """One connection; it counts frames by their size prefix without keeping their bodies."""
+    """One connection. It counts answers by their size prefix and does not keep their bodies."""
 
     __slots__ = ("_frame", "_head", "_left", "_sent_s", "_total", "_view", "socket")
 
@@ -48,7 +49,8 @@ class _Connection:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), ANSWER_S_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel keeps this timeout. Python's own would need one more system call for each read.
+        # SO_RCVTIMEO leaves this timeout to the kernel. Python's own timeout needs one more system
+        # call for each read.
         self.socket.settimeout(None)
         limit = struct.pack("ll", int(ANSWER_S_MAX), 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -61,7 +63,7 @@ class _Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """True if answers are still to come."""
+        """Return whether answers are still to come."""
         return bool(self._sent_s)
 
     def send(self, count: int) -> None:
@@ -70,7 +72,7 @@ class _Connection:
         self.socket.sendall(self._frame * count if count > 1 else self._frame)
 
     def receive(self) -> tuple[int, float]:
-        """Read once; return how many answers that completed, and when."""
+        """Read once. Return how many answers the read completed, and the time."""
         count = self.socket.recv_into(self._view)
         if not count:
             raise ConnectionError("the broker closed the connection")
@@ -114,7 +116,7 @@ class _Connection:
 def replay(requests: Sequence[tuple[str, bytes]], *, in_flight: int, seconds: float) -> Replayed:
     """Replay one frame per connection for some seconds, then wait for the last answers.
 
-    `requests` has the broker's address and the frame of each connection.
+    `requests` has a broker's address and a frame for each connection.
     """
     total = Replayed()
     connections = [_Connection(address, frame, total) for address, frame in requests]
@@ -135,7 +137,7 @@ def replay(requests: Sequence[tuple[str, bytes]], *, in_flight: int, seconds: fl
 
 
 def _one(connection: _Connection, end_s: float) -> None:
-    """A single connection needs no epoll."""
+    """Replay on a single connection, which needs no epoll."""
     while connection.is_waiting:
         answered, now_s = connection.receive()
         if answered and now_s < end_s:

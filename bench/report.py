@@ -1,6 +1,6 @@
 """The bench's output: JSON lines on standard output, everything for people on standard error.
 
-The table at the end is drawn by rich on a terminal and is plain aligned text in a pipe.
+At the end rich draws a table on a terminal. In a pipe the table is plain aligned text.
 """
 
 import json
@@ -25,13 +25,14 @@ def write_line(measurement: Measurement, out: TextIO) -> None:
 
 
 def note(text: str) -> None:
-    """Print one line for the person who waits."""
+    """Print a note for the person who runs the bench."""
     sys.stderr.write(f"bench: {text}\n")
     sys.stderr.flush()
 
 
 def rows(measurements: Sequence[Measurement]) -> Iterator[tuple[str, ...]]:
-    """Return the table's rows, one for each figure; part and case appear once."""
+    """Return the table's rows, one per figure. A part and a case are named only in their first
+    row."""
     part = ""
     for measurement in measurements:
         shown_part = "" if measurement.part == part else measurement.part
@@ -70,7 +71,7 @@ def _noise_text(measurement: Measurement) -> str:
 
 
 def table(measurements: Sequence[Measurement], out: TextIO) -> None:
-    """Return all figures as a table."""
+    """Print a table of all figures."""
     found = list(rows(measurements))
     if not found:
         return

@@ -22,7 +22,7 @@ NEW_SESSION = 0
 
 
 def produce_frame(topic: str, partition: int, acks: str) -> bytes:
-    """Return one record of 100 bytes in its own request."""
+    """Return a Produce request with a single record of 100 bytes, as a frame."""
     record = NewRecord(None, bytes(SMALL_RECORD_BYTES), 1_700_000_000_000)
     data = PartitionProduceData(index=partition, records=build_batch([record]))
     request = ProduceRequest(
@@ -34,7 +34,8 @@ def produce_frame(topic: str, partition: int, acks: str) -> bytes:
 
 
 def check_produced(answer: bytes) -> None:
-    """Raise Lost unless the answer (without its size) is an acknowledgement."""
+    """Raise Lost unless the answer acknowledges the record. The answer comes without its size
+    prefix."""
     _, position = decode_response_header(answer, ApiKey.PRODUCE, PRODUCE_VERSION)
     response, _ = ProduceResponse.decode(answer, PRODUCE_VERSION, position)
     code = response.responses[0].partition_responses[0].error_code
@@ -65,5 +66,5 @@ def fetch_request(
 
 
 def fetch_frame(request: FetchRequest) -> bytes:
-    """Return the request as bytes."""
+    """Return the Fetch request as a frame."""
     return encode_request(request, FETCH_VERSION, 1, "bench")

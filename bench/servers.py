@@ -1,4 +1,4 @@
-"""The brokers under test: ours and, if it was asked for and is available, Apache Kafka."""
+"""The brokers under test: ours and, if requested and available, Apache Kafka."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ FLUSH: Mapping[str, Mapping[str, str]] = {
     "interval": {"flush.messages": str(2**63 - 1)},
     "ack": {"flush.messages": "1"},
 }
-"""The topic settings for the two kinds of flushing; the first is what Kafka does by default."""
+"""The topic settings for the two kinds of flushing. Kafka's default is `interval`."""
 
 PEER = f"kafka {VERSION}"
 KAFKA_HEAP = "1G"
@@ -37,34 +37,34 @@ ANSWER_S_MAX = 60.0
 
 @dataclass(slots=True)
 class Server:
-    """A running broker, or several that are one cluster; ours or the peer."""
+    """A running cluster of one broker or several, either ours or the peer."""
 
     name: str
     bootstrap: str
     pids: Callable[[], Iterable[int]]
-    """The processes of its brokers; a restarted broker has another id."""
+    """Returns the process ids of its brokers. A restarted broker has another process id."""
 
     topics: Topics
     replication: Replication
     record_count: int = 0
-    """How many records it has received, in all cases."""
+    """The number of records that it has received in all cases."""
 
     topic_count: int = 0
-    """How many topics were created for single runs."""
+    """The number of topics that were created for single runs."""
 
     @property
     def address(self) -> str:
-        """The address of one broker."""
+        """Return the address of one broker."""
         return self.bootstrap.split(",")[0]
 
     @property
     def cpu_s(self) -> float:
-        """Return user and system seconds of all its brokers."""
+        """Return the user and system seconds of all its brokers."""
         return sum(cpu_s(pid) for pid in self.pids())
 
     @property
     def pss_mib(self) -> float:
-        """Return the proportional memory of all its brokers."""
+        """Return the proportional set size of all its brokers."""
         return pss_mib(self.pids())
 
 
@@ -74,12 +74,13 @@ def server(
     pids: Callable[[], Iterable[int]],
     replication: Replication = ALONE,
 ) -> Server:
-    """Return a handle on brokers that serve already."""
+    """Return a handle on brokers that already serve."""
     return Server(name, bootstrap, pids, Topics(bootstrap, replication), replication)
 
 
 class BesideKafka:
-    """Apache Kafka for the time of a `with`; `server` and `process` are None without it."""
+    """Runs Apache Kafka within a `with` block. If Kafka cannot run, `server` and `process` are
+    None."""
 
     def __init__(self, bench: Bench, replication: Replication = ALONE) -> None:
         self._bench = bench
@@ -95,7 +96,8 @@ class BesideKafka:
             try:
                 process.start()
             except BaseException:
-                # An interrupt before the body begins does not call `__exit__`, so clean up here.
+                # An interrupt here does not call `__exit__`, because the body has not begun. So
+                # clean up here.
                 process.kill9()
                 raise
             self.server = server(PEER, process.bootstrap, process.pids, self._replication)
@@ -113,7 +115,7 @@ class BesideKafka:
 
 
 def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
-    """Return a Kafka that has not started; None if it was not asked for or is not available."""
+    """Return a Kafka that has not started; None if it was not requested or is not available."""
     if not bench.options.beside_kafka:
         return None
     try:
@@ -126,7 +128,7 @@ def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
 def until_first_record(
     bootstrap: str, spawn: Callable[[], object], replication: Replication = ALONE
 ) -> Figures:
-    """Return seconds from the start of processes to the first answer, and to the first durable
+    """Start the processes. Return the seconds until the first answer, and until the first durable
     record."""
     began_s = time.perf_counter()
     end_s = began_s + ANSWER_S_MAX
@@ -140,7 +142,7 @@ def until_first_record(
 
 
 def leader_addresses(client: WireClient, topic: str) -> dict[int, str]:
-    """Return the address of each partition's leader; partitions without one are left out."""
+    """Return the address of each partition's leader. Partitions without a leader are left out."""
     wanted = [MetadataRequestTopic(name=topic)]
     answer = client.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 4)
     by_id = {one.node_id: f"{one.host}:{one.port}" for one in answer.brokers}
@@ -180,7 +182,7 @@ def _until_created(client: WireClient, replication: Replication, end_s: float) -
 
 
 def _until_produced(client: WireClient, end_s: float) -> None:
-    """Wait until all in-sync replicas have a record."""
+    """Produce one record until all in-sync replicas have acknowledged it."""
     request = produce_request(FIRST_TOPIC, batch_of([b"first"]))
     while True:
         code = int(ErrorCode.LEADER_NOT_AVAILABLE)

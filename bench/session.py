@@ -1,4 +1,4 @@
-"""One run of the bench: its size, its folder, its repetitions, and what it must clean up."""
+"""One run of the bench: its options, its folder, its repetitions and its clean-up."""
 
 import contextlib
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unavailable(Exception):
-    """A part cannot be measured here; the text says what is missing."""
+    """A part cannot be measured on this machine. The text names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class Options:
     quick: bool = False
     runs: int = 3
     size_bytes: int = 1_000_000_000
-    """The size of the dropped old file."""
+    """The size of the old file that is dropped into the watched folder."""
     beside_kafka: bool = False
     folder: Path = ROOT / ".cache"
-    """Where the temporary folder is created. It must be on a disk, because in memory a flush
-    costs nothing."""
+    """Where the temporary folder is created. It must be on a disk, because a flush costs nothing in
+    memory."""
     seed: int = 1
 
     def sized(self, full: int, quick: int) -> int:
-        """Return a number that depends on `--quick`."""
+        """Return `quick` if the run has `--quick`, otherwise `full`."""
         return quick if self.quick else full
 
 
 class Bench:
-    """A context manager: everything entered into `stack` ends with it."""
+    """A context manager. On exit it closes everything that was entered into `stack`."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -58,7 +58,8 @@ class Bench:
         self.stack.close()
 
     def new_folder(self, name: str) -> Path:
-        """Return an empty folder; the caller removes it when it is large and no longer needed."""
+        """Return an empty folder. The caller removes a large folder as soon as it is no longer
+        needed."""
         self._names += 1
         path = self.folder / f"{self._names}-{name}"
         path.mkdir()
@@ -67,7 +68,7 @@ class Bench:
     def once(
         self, measure: Callable[[], Figures], roots: Callable[[], Iterable[int]] = no_roots
     ) -> Run:
-        """Run once, and measure what else the machine did during the run."""
+        """Run once, and measure the other load of the machine during the run."""
         with Watch(roots) as watch:
             figures = measure()
         return Run(figures, watch.other_load)
@@ -86,16 +87,17 @@ class Bench:
     def in_turn(
         self, case: str, ours: Callable[[], Figures], theirs: Callable[[], Figures]
     ) -> tuple[list[Run], list[Run]]:
-        """Our runs and a peer's, A B A B …, so that a drifting machine affects both equally."""
+        """Run our measurement and a peer's in turn (A B A B …), so that drift affects both
+        equally."""
         note(case)
         pairs = [(self.once(ours), self.once(theirs)) for _ in range(self.options.runs)]
         return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
     def in_rounds(self, case: str, measures: Sequence[Callable[[], Figures]]) -> "Rounds":
-        """Runs of several subjects in turn, A B C A B C …, without disturbed rounds.
+        """Run several measurements in turn (A B C A B C …), and leave out disturbed rounds.
 
-        A round with too much other load is repeated, at most as many times as there are runs. If no
-        round was quiet, all are kept and marked.
+        A round with too much other load is repeated. The total number of rounds is at most twice
+        the number of runs. If no round was quiet, all rounds are kept and marked.
         """
         note(case)
         rounds: list[tuple[Run, ...]] = []
@@ -111,7 +113,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The runs of each subject, and how many rounds were discarded."""
+    """The runs of each subject, and the number of rounds that were discarded."""
 
     runs: Sequence[list[Run]]
     discarded: int

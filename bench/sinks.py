@@ -1,9 +1,9 @@
-"""One merge into MySQL and Redis, by the number of rows in a batch.
+"""The cost of one merge into MySQL and Redis, by the number of rows in a batch.
 
-Each batch of rows touches the same keys in the current minute and the totals, as the batches of a
-live mill do. Each batch of blocks fills new minutes of a past day, as a backlog does. The stream
-waits for `apply` before it reads on. Made-up traffic is counted with the shipped metrics without
-sketches: in the order of a backlog, and second by second.
+A batch of rows touches the same keys in the current minute and in the totals, as each batch of a
+live mill does. A batch of blocks fills new minutes of a past day, as a backlog does. The time of
+`apply` is measured, because the stream waits for it before it reads on. A last case counts made-up
+traffic with the shipped metrics, except sketches: once as a backlog and once second by second.
 """
 
 import time
@@ -59,7 +59,7 @@ TRAFFIC = (BY_STATUS, BYTES, BY_PATH)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Small live batches, and the large batches of a backlog."""
+    """Measure small live batches, and the large batches of a backlog."""
     folder = bench.new_folder("sinks")
     try:
         mysql, redis = MySqlServer(folder / "mysql"), RedisServer(folder / "redis")
@@ -82,7 +82,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 class _Merges:
-    """Runs of merges, each run into its own database."""
+    """Measures merges of rows. Each run has its own database."""
 
     def __init__(self, mysql: MySqlServer, redis: RedisServer, rows: int, batches: int) -> None:
         self._mysql = mysql
@@ -91,7 +91,7 @@ class _Merges:
         self._batches = batches
 
     def run(self) -> Figures:
-        """The life of one driver."""
+        """Open the sinks, merge the batches, and return the figures."""
         self._redis.client().flushall()
         settings = SinksSettings(mysql=self._mysql.new_database(), redis=self._redis.settings)
         sinks = Sinks(settings, [METRIC])
@@ -107,7 +107,7 @@ class _Merges:
         start_s = clock_ms() // 1000 // SLICE_S * SLICE_S
         rows = [_row(start_s, number) for number in range(self._rows)]
         times: list[float] = []
-        # The first merge inserts the rows that the others only update.
+        # The first merge is not timed, because it inserts the rows that the others only update.
         sinks.apply(self._batch(0, rows))
         batches = [self._batch(n, rows) for n in range(1, self._batches + 1)]
         before, own_s = [cpu_s(pid) for pid in servers], time.process_time()
@@ -136,7 +136,8 @@ class _Merges:
 
 
 class _BlockMerges(_Merges):
-    """Blocks of minutes that are new to the database and too old for the live view."""
+    """Measures merges of blocks, whose minutes are new to MySQL and too old for the live view in
+    Redis."""
 
     def _blocks(self, batch_id: int) -> Sequence[CellBlock]:
         value = Decimal(batch_id)
@@ -152,7 +153,7 @@ class _BlockMerges(_Merges):
 
 
 class _Counted:
-    """Made-up lines in MySQL alone; each run counts them into its own database."""
+    """Measures made-up lines in MySQL alone. Each run has its own database."""
 
     def __init__(self, mysql: MySqlServer, lines: int, at_once: int) -> None:
         self._mysql = mysql
@@ -160,7 +161,7 @@ class _Counted:
         self._drawn, _ = Traffic(4711).draw(PAST_S, max(1, lines // LINES_PER_SECOND))
 
     def run(self) -> Figures:
-        """Return what the lines cost the server, and the size of their cells."""
+        """Apply all lines. Return MySQL's CPU seconds for them, and the size of their cells."""
         assert self._mysql.process is not None
         database = self._mysql.new_database()
         sinks = Sinks(SinksSettings(mysql=database), TRAFFIC)
@@ -189,7 +190,7 @@ class _Counted:
 
 
 def _cells_of(drawn: Drawn, first: int, end: int) -> list[FoldRow]:
-    """Return lines folded by minute and key, as the stream passes them on."""
+    """Return the lines `first` to `end`, folded by minute and key as the stream passes them on."""
     sums: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for at in range(first, end):
         start_s = int(drawn.second[at]) // SLICE_S * SLICE_S
@@ -224,7 +225,7 @@ def _place(cell: tuple[Key, Aggregate]) -> bytes:
 
 
 def _stored(cursor: Any) -> tuple[int, int]:
-    """Return how many cells there are, and how many bytes they use with their windows."""
+    """Return the number of cells, and the bytes that they and their windows use."""
     cursor.execute("ANALYZE TABLE window_cells, window_keys")
     cursor.fetchall()
     cursor.execute("SELECT COUNT(*) FROM window_cells")

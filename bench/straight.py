@@ -1,10 +1,10 @@
 """Count metrics directly from the drawn lines, and compare the result cell by cell.
 
-Pure. A metric is given as a key (indexes into a list of names) and a value (whole numbers, -1 for
-none) of every line. All its cells of one window size are counted at once. Counts, sums, minima and
-maxima must be equal, and so must distinct values and percentiles if cells are small enough to be
-exact. A mean or a share may be off by its rounding, and an estimate by the error of its sketch in
-the worst of many thousand cells.
+Pure. A metric gives every line a key and a value. A key is an index into a list of names. A value
+is a whole number, or -1 for none. All cells of one window size are counted at once. Counts, sums,
+minima and maxima must be equal. Distinct values and percentiles must be equal if the cell is small
+enough to be exact. A mean or a share may be off by its rounding. An estimate may be off by the
+largest error that its sketch shows among many thousand cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from sinks.values import ARITHMETIC
 ALL_S = 0
 NO_VALUE = -1
 NO_KEY = "*"
-# The relative rounding error of a quotient: twelve digits are right.
+# The largest relative rounding error of a quotient: twelve digits are right.
 QUOTIENT_ERROR = Decimal("1e-12")
 UNIQUE_ERROR = 0.1
 RANK_ERROR = 0.05
@@ -29,12 +29,12 @@ RANK_ERROR = 0.05
 Measure = Literal["count", "sum", "mean", "share", "unique", "percentile"]
 Column = Callable[[Drawn], Array]
 Row = Sequence[Any]
-"""Epoch seconds of the window's start, key, count, sum, min, max, value."""
+"""The start of the window in epoch seconds, key, count, sum, min, max, value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric over drawn lines: its keys' names, and key and value of each line."""
+    """One metric over drawn lines: the names of its keys, and the key and value of each line."""
 
     name: str
     measure: Measure
@@ -44,7 +44,7 @@ class Metric:
 
 
 def no_key(drawn: Drawn) -> Array:
-    """Return the only key of a metric without a key."""
+    """Return key 0 for every line, for a metric without a key."""
     return np.zeros(len(drawn), np.int64)
 
 
@@ -62,7 +62,8 @@ def shipped(file: str) -> list[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """All cells of a metric and a window size; tables have a row a window and a column a key."""
+    """All cells of a metric and a window size. Each table has a row per window and a column per
+    key."""
 
     metric: Metric
     starts_s: list[int]
@@ -73,11 +74,11 @@ class Cells:
     groups: Array
     """Where the values of each cell end in `values`, in the order of the cells."""
     values: Array
-    """The measured values, cell by cell, ascending in each cell."""
+    """The measured values of all cells one after the other, in ascending order within each cell."""
 
 
 def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
-    """Count a metric in all windows of one size, 0 for `all`."""
+    """Count a metric in all windows of one size in seconds. Size 0 is the window `all`."""
     window = np.zeros(len(drawn), np.int64) if size_s == ALL_S else drawn.second // size_s * size_s
     key = metric.key(drawn).astype(np.int64)
     measured = metric.value is not None
@@ -110,7 +111,7 @@ def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
 
 
 def differences(cells: Cells, rows: Iterable[Row]) -> Iterator[str]:
-    """Return a sentence for each difference between the rows and the count; none if all is
+    """Return a sentence for each difference between the rows and the count; none if all rows are
     right."""
     window_of = {start: place for place, start in enumerate(cells.starts_s)}
     key_of = {key: place for place, key in enumerate(cells.metric.keys)}
@@ -132,7 +133,7 @@ def differences(cells: Cells, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _wrong(cells: Cells, at: tuple[int, int], found: Sequence[Any]) -> str:
-    """Return what is wrong with a cell; empty if it is right."""
+    """Return a sentence that says what is wrong with a cell; empty if the cell is right."""
     count, total, least, most, value = found
     measure = cells.metric.measure
     expected: list[int] = [int(cells.counts[at])]
@@ -148,7 +149,7 @@ def _wrong(cells: Cells, at: tuple[int, int], found: Sequence[Any]) -> str:
 
 
 def is_near(cells: Cells, at: tuple[int, int], value: Any) -> bool:
-    """Return whether the shown number of a cell is within its measure's error."""
+    """Return whether the shown value of a cell is within the error that its measure may have."""
     count, total = int(cells.counts[at]), int(cells.sums[at])
     match cells.metric.measure:
         case "count":

@@ -1,8 +1,8 @@
-"""The stream alone: a backlog of realistic traffic, and every format and measure.
+"""The stream alone: a backlog of realistic traffic, and every format with every measure.
 
-Every run ends with a comparison of all cells in MySQL with a direct count; a cell that differs
-fails the bench. MySQL runs with the tests' settings: a buffer pool of 64 MiB and a durable commit
-for each merge.
+After every run, all cells in MySQL are compared with a direct count. A cell that differs fails the
+bench. MySQL runs with the tests' settings: a buffer pool of 64 MiB and a durable commit for each
+merge.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,15 @@ SHIPPED_GOALS = (
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure the shipped metrics, then format by measure."""
+    """Measure the shipped metrics, then each format with each measure."""
     with servers(bench) as on:
         yield _shipped(bench, on)
         yield from _table(bench, on)
 
 
 class _Lines:
-    """The lines of one file in order, in one format; the drawn values are kept."""
+    """Lines of one file, in order and in one format. The drawn values are kept for the direct
+    count."""
 
     def __init__(self, seed: int, form: str) -> None:
         self._traffic = Traffic(seed)
@@ -65,7 +66,7 @@ class _Lines:
 
 
 def _shipped(bench: Bench, on: Servers) -> Measurement:
-    """The shipped inputs and metrics over one access log."""
+    """Measure the shipped inputs and metrics over one access log."""
     given = yaml.safe_load((ROOT / "configs" / "millrace.yaml").read_text())["stream"]
     section = {name: given[name] for name in ("from", "defaults", "metrics")}
     # The lines are old, so MySQL must keep windows of every age.
@@ -87,7 +88,8 @@ def _shipped(bench: Bench, on: Servers) -> Measurement:
 
 
 def _table(bench: Bench, on: Servers) -> Iterator[Measurement]:
-    """Every format with every measure; with --quick each format and each measure once."""
+    """Measure every format with every measure. With --quick, each format and each measure occurs
+    once."""
     formats, measures = tuple(stream_inputs.FORMATS), stream_inputs.MEASURES
     pairs = list(zip(formats, measures, strict=True))
     if not bench.options.quick:
@@ -99,7 +101,7 @@ def _table(bench: Bench, on: Servers) -> Iterator[Measurement]:
 
 
 def counted_backlog(bench: Bench, on: Servers, form: str, kind: Measure) -> Figures:
-    """One format by one measure over a backlog. Raises Differs unless every cell is exact."""
+    """Count a backlog of one format with one measure. Raises Differs unless every cell is exact."""
     topic = f"logs.{form}.{kind}"
     lines = _Lines(bench.options.seed, form)
     section = stream_inputs.section(form, kind, topic)

@@ -25,10 +25,11 @@ Line = Callable[[str, str, str, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: the section's keys, a function from (time, client, path, status, size) to a line,
-    its names.
+    """One format: the keys of its configuration section, a function that makes a line, and column
+    names.
 
-    Combined lines come from the traffic unchanged. `size` is the column of the size or of its
+    The function takes time, client, path, status and size. It is None for the combined format,
+    because the traffic already has that format. `size` is the column of the size or of its
     substitute.
     """
 

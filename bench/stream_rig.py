@@ -1,7 +1,7 @@
-"""Broker, MySQL, Redis and one stream process over a backlog that appears at once.
+"""A broker, MySQL, Redis and one stream process, with a backlog that becomes visible at once.
 
-The lines are produced in one open transaction and become visible with its commit. So a warm stream
-is idle before the clock starts and never waits for a producer afterwards.
+The lines are produced in one open transaction and become visible when it commits. So the warm
+stream is idle before the clock starts, and afterwards it never waits for a producer.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Skipped = pytest.skip.Exception
 SIZES_S = (60, 3_600, 0)
 POLL_S = 0.05
 SAMPLE_S = 0.5
-# A stream that counts nothing for this long is stuck; its log says why.
+# After this many seconds without a counted line the stream is stuck. Its log then says why.
 STUCK_S = 300.0
 TRANSACTION_MS = 900_000
 QUEUE_MESSAGES = 500_000
@@ -45,7 +45,7 @@ STREAM_PROCESSES = (DRIVER, JVM, MYSQL)
 
 
 class Ended(Exception):
-    """The stream's process ended; the text is the end of its log."""
+    """The stream's process ended. The text is the end of its log."""
 
 
 class Differs(AssertionError):
@@ -100,12 +100,12 @@ class StreamRig:
             self._on.topics.delete(self._topic)
 
     def warm_up(self, key: str, lines: Iterable[bytes]) -> None:
-        """Have lines counted before the clock starts."""
+        """Produce lines and wait until they are counted, before the clock starts."""
         self._produce(key, lines).commit_transaction(TIMEOUT_S)
         self._wait_counted()
 
     def backlog(self, key: str, lines: Iterable[bytes]) -> Figures:
-        """Produce lines, then have them counted as fast as possible; return the figures."""
+        """Produce lines, then let the stream count them as fast as it can. Return the figures."""
         before = self._sent
         producer = self._produce(key, lines)
         pids = self._pids()
@@ -127,9 +127,9 @@ class StreamRig:
         }
 
     def check(self, metrics: Iterable[Metric], drawn: Drawn) -> int:
-        """Compare every cell of every window with a direct count; raises Differs.
+        """Compare every cell of every window with a direct count, and return the number of cells.
 
-        Returns how many cells there are. A line that could not be parsed is a difference as well.
+        Raises Differs if a cell differs or if a line could not be parsed.
         """
         unparsed = self._stream.details()["unparsed_total"]
         if unparsed:
@@ -147,7 +147,7 @@ class StreamRig:
         return found
 
     def totals(self, metric: str) -> dict[str | None, int]:
-        """Return the number of lines of each key since the beginning."""
+        """Return the number of lines of each key in the window `all`."""
         return {row[1]: row[2] for row in self._rows(metric, 0)}
 
     def details(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class StreamRig:
             yield from cursor
 
     def _produce(self, key: str, lines: Iterable[bytes]) -> Producer:
-        """Send lines to the broker in a transaction that stays open."""
+        """Send lines to the broker in a transaction that stays open. Return its producer."""
         producer = Producer(
             {
                 "bootstrap.servers": self._on.broker.bootstrap,
@@ -212,7 +212,8 @@ class StreamRig:
             time.sleep(POLL_S)
 
     def _counted(self, before: int) -> int:
-        """Return the lines counted by now; the previous number if a busy stream does not answer."""
+        """Return the number of lines counted by now; `before` if the stream is too busy to
+        answer."""
         process = self._stream.process
         if process is None or process.poll() is not None:
             raise Ended(self._log_end())
@@ -240,7 +241,7 @@ class StreamRig:
 
 
 class _Memory:
-    """Samples the memory of processes, each alone and all together, in a thread."""
+    """A thread that samples the memory of processes, both of each process and of all together."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids

@@ -1,8 +1,8 @@
 """Made-up web traffic with as many different keys as real traffic has, fast to write.
 
-Addresses, paths, statuses and sizes are drawn with numpy and joined from pools of pieces, so a
-gigabyte takes seconds. The same seed gives the same bytes. The drawn values are returned beside the
-text, so that `bench.straight` can count them without parsing a line.
+Addresses, paths, statuses and sizes are drawn with numpy, and lines are joined from pools of text
+pieces. So a gigabyte takes seconds. The same seed gives the same bytes. The drawn values are
+returned beside the text, so that `bench.straight` can count them without parsing a line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ STATUSES = ("200", "304", "404", "301", "500")
 STATUS_PERCENT = (86, 6, 4, 3, 1)
 SIZES = 50_000
 AGENTS = 40
-# In percent: lines without a size, and lines with a query behind the path.
+# The percentage of lines without a size, and of lines with a query behind the path.
 NO_SIZE_PERCENT = 3
 QUERY_PERCENT = 10
 LINES_PER_SECOND = 37
-"""Per second of the log's own time; a gigabyte spans a day and a half."""
+"""The number of lines per second of the log's time stamps. So a gigabyte spans a day and a half."""
 SECONDS_AT_ONCE = 600
 
 Array = NDArray[Any]
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Lines as columns: epoch seconds, and indexes into the pools; a size of -1 is `-`."""
+    """Lines as columns: epoch seconds, and indexes into the pools. A size of -1 stands for `-`."""
 
     second: Array
     address: Array
@@ -46,7 +46,7 @@ class Drawn:
 
     @staticmethod
     def joined(some: Sequence["Drawn"]) -> "Drawn":
-        """Join the lines of several."""
+        """Return the lines of several draws as one."""
         columns = (np.concatenate([getattr(one, f.name) for one in some]) for f in fields(Drawn))
         return Drawn(*columns)
 
@@ -67,7 +67,7 @@ def stamp(second: int) -> bytes:
 
 
 class Traffic:
-    """An endless log; each call draws the next lines."""
+    """An endless access log. Each call draws the next lines."""
 
     def __init__(self, seed: int, lines_per_second: int = LINES_PER_SECOND) -> None:
         self._chance = np.random.Generator(np.random.PCG64(seed))
@@ -86,7 +86,7 @@ class Traffic:
         ]
 
     def draw(self, start_s: int, seconds: int) -> tuple[Drawn, bytes]:
-        """Draw the lines of some seconds from `start_s` on; return them and their text in
+        """Draw the lines of some seconds from `start_s` on. Return them, and their text in the
         combined format."""
         stamps = [stamp(start_s + n) for n in range(seconds)]
         each = self._lines_per_second
@@ -95,7 +95,7 @@ class Traffic:
         return self._lines(second, told)
 
     def at(self, moment: datetime, count: int) -> bytes:
-        """Return complete lines of one second."""
+        """Return complete lines whose time stamp is `moment`."""
         second = int(moment.timestamp())
         return self._lines(np.full(count, second), [stamp(second)] * count)[1]
 
@@ -123,7 +123,7 @@ class Traffic:
 def write_traffic(
     path: Path, traffic: Traffic, size_bytes: int, start: datetime
 ) -> tuple[int, int]:
-    """Write a log of at least `size_bytes`; return its lines and bytes."""
+    """Write a log of at least `size_bytes`. Return its number of lines and bytes."""
     lines = written = 0
     start_s = int(start.timestamp())
     with path.open("wb") as out:

@@ -20,16 +20,17 @@ Measure = Callable[[], Figures]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """How a row is measured at the peer."""
+    """The peer's part of a row: its name, and the functions that measure it."""
 
     name: str
     plain: Measure
     synced: Measure | None = None
-    """With an fsync for each append, for rows that compare it with our `flush=ack`."""
+    """Measures the peer with an fsync for each append, for rows that compare it with our
+    `flush=ack`."""
 
 
 class Turns:
-    """The rows of a part, on servers that already serve."""
+    """Measures the rows of a part, on servers that already serve."""
 
     def __init__(self, part: str, bench: Bench, ours: Server, peer: Server | None) -> None:
         self._part = part
@@ -40,7 +41,7 @@ class Turns:
         self.all = [ours] if peer is None else [ours, peer]
 
     def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
-        """A row with both kinds of flushing, the peer's runs between them."""
+        """Measure a row with both kinds of flushing. The peer's runs are between ours."""
         measures = {kind: partial(case, self._ours, settings) for kind, settings in FLUSH.items()}
         beside = None
         if (peer := self._peer) is not None:
@@ -49,19 +50,20 @@ class Turns:
         return by_flush(self._part, self._bench, row, measures, beside)
 
     def plain(self, row: Row, case: cases.Case) -> Measurement:
-        """A row that flushing does not affect."""
+        """Measure a row that flushing does not affect."""
         rounds = self._bench.in_rounds(row.work, [partial(case, one, {}) for one in self.all])
         return self._measurement(row, rounds.runs, rounds.discarded)
 
     def once(self, row: Row, case: cases.Case) -> Measurement:
-        """A row that cannot be repeated, because its result depends on all rows before it."""
+        """Measure a row once, because its result depends on all rows before it."""
         note(row.work)
         return self._measurement(
             row, [[self._bench.once(partial(case, one, {}))] for one in self.all]
         )
 
     def warm_up(self, count: int) -> None:
-        """Let memory, page cache and the peer's compiler settle before anything is measured.
+        """Produce records, so that memory, page cache and the peer's compiler settle before a
+        measurement.
 
         The records stay, so that a later measurement of memory is of a broker with data.
         """
@@ -85,7 +87,8 @@ class Turns:
 def by_flush(
     part: str, bench: Bench, row: Row, ours: Mapping[str, Measure], beside: Beside | None
 ) -> Iterator[Measurement]:
-    """Our runs for each kind of flushing, with the peer's runs, if any, between them."""
+    """Measure our broker with each kind of flushing, and between these the peer, if there is
+    one."""
     measures = list(ours.values())
     if beside is not None:
         measures.insert(1, beside.plain)

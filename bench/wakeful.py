@@ -1,8 +1,8 @@
-"""Produce records at a rate on one connection and read them on another: the latency of each.
+"""Produce records at a rate on one connection, read them on another, and measure their latency.
 
-One record in a request and an answer for every read, on plain sockets. The producer notes when it
-sent each record, and the consumer when it received it. Both are threads that sleep nearly all of
-the time.
+Each Produce request has one record, and the consumer fetches again after every answer. Both use
+plain sockets. The producer notes when it sent each record, and the consumer when it received it.
+Both are threads that sleep nearly all of the time.
 """
 
 import socket
@@ -22,8 +22,8 @@ DRAIN_BYTES = 64 << 10
 
 
 def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float) -> list[float]:
-    """Return the latency of each record, from just before its send until the consumer has it;
-    ascending."""
+    """Return the latencies of all records in ascending order. A latency lasts from just before the
+    send until the consumer has the record."""
     host, port = address.rsplit(":", 1)
     there, total = (host, int(port)), int(rate * seconds)
     with ThreadPoolExecutor(1) as other, socket.create_connection(there, TIMEOUT_S) as sender:
@@ -36,7 +36,7 @@ def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float)
 
 def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list[float]:
     sent_s = []
-    # The consumer's first fetch is waiting by then.
+    # By then, the consumer's first Fetch waits at the broker.
     began_s = time.perf_counter() + 0.1
     for number in range(total):
         left_s = began_s + number / rate - time.perf_counter()
@@ -53,7 +53,7 @@ def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list
 
 
 def _consume(address: tuple[str, int], topic: str, total: int) -> list[float]:
-    """Return when each record was received."""
+    """Return the time at which each record was received."""
     at_s: list[float] = []
     with socket.create_connection(address, TIMEOUT_S) as receiver:
         receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -66,7 +66,7 @@ def _consume(address: tuple[str, int], topic: str, total: int) -> list[float]:
 
 
 def _answer(receiver: socket.socket) -> bytes:
-    """Read one whole answer, without its size."""
+    """Read one whole answer, and return it without its size prefix."""
     (size,) = struct.unpack(">i", _exactly(receiver, 4))
     return _exactly(receiver, size)
 
@@ -82,7 +82,7 @@ def _exactly(receiver: socket.socket, count: int) -> bytes:
 
 
 def _count(answer: bytes) -> int:
-    """Return how many records an answer has; they continue those before them without a gap."""
+    """Return the number of records in a Fetch answer. Raises Lost if the answer has an error."""
     _, position = decode_response_header(answer, ApiKey.FETCH, FETCH_VERSION)
     response, _ = FetchResponse.decode(answer, FETCH_VERSION, position)
     part = response.responses[0].partitions[0]

@@ -1,6 +1,6 @@
-"""A whole mill for the bench: shipped configuration, its own folder, its own ports.
+"""A whole mill for the bench, with the shipped configuration, its own folder and its own ports.
 
-Only MySQL keeps all windows, because the lines of a backlog are old.
+One setting differs: MySQL keeps all windows, because the lines of a backlog are old.
 """
 
 import time
@@ -22,14 +22,15 @@ SHIPPED_KEEP = "mysql: {1m: 90d}"
 
 
 class WholeMill:
-    """One mill; `up` and `down` can alternate."""
+    """One mill, which can be started and stopped repeatedly."""
 
     def __init__(self, folder: Path) -> None:
         for program in (("redis-server",), ("mariadbd", "mysqld"), ("java",)):
             if find_program(*program) is None:
                 raise Unavailable(f"{program[0]} is not installed; make setup installs it")
         self.mill = TempMill(folder)
-        # Old lines must cost as much as before, so MySQL keeps windows of every age.
+        # The shipped setting drops minutes after 90 days. The lines of a backlog are older, so keep
+        # all.
         text = SHIPPED.read_text()
         assert SHIPPED_KEEP in text
         self.mill.write_config(text.replace(SHIPPED_KEEP, "mysql: forever"))
@@ -42,7 +43,7 @@ class WholeMill:
         return self.mill.home.folder / "watched" / "access"
 
     def up(self) -> dict[str, float]:
-        """Start everything; return the seconds in all, and of each part from its start to
+        """Start everything. Return the seconds in all, and of each part from its start until it is
         healthy."""
         seen: dict[str, float] = {}
         began_s = time.perf_counter()
@@ -74,18 +75,18 @@ class WholeMill:
         return time.perf_counter() - began_s
 
     def pids(self) -> dict[str, int]:
-        """Return the process of each part, and the supervisor's."""
+        """Return the process ids of all parts and of the supervisor."""
         home = self.mill.home
         files = {SUPERVISOR: home.pid_file, **{p.stem: p for p in home.run.glob("*.json")}}
         records = {name: read_record(path) for name, path in files.items()}
         return {name: record.pid for name, record in records.items() if record is not None}
 
     def roots(self) -> list[int]:
-        """Return every process of ours that the watch of other load must leave out."""
+        """Return the ids of all our processes that do not count as other load."""
         return list(self.pids().values())
 
     def memory(self) -> dict[str, float]:
-        """Return the PSS of each part with its descendants; the supervisor counts without the
+        """Return the PSS of each part with its descendants, and of the supervisor without the
         parts."""
         found = {
             f"{name}_pss_mib": pss_mib([pid] if name == SUPERVISOR else tree(pid))
@@ -96,7 +97,7 @@ class WholeMill:
     def wait(
         self, condition: Callable[[], bool], deadline_s: float, every_s: float, what: str
     ) -> None:
-        """Poll until a condition is true; TimeoutError names it when it does not become true."""
+        """Poll until the condition is true. Raises TimeoutError after the deadline."""
         end_s = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end_s:
@@ -105,8 +106,8 @@ class WholeMill:
 
 
 def whole_mill(bench: Bench) -> WholeMill:
-    """Return the mill that the parts of one bench share; it ends with the bench. Not started
-    yet."""
+    """Return the mill that the parts of one bench share. It may not be started yet, and it ends
+    with the bench."""
     if bench.mill is None:
         bench.mill = WholeMill(bench.new_folder("mill") / "home")
         bench.stack.callback(bench.mill.down)

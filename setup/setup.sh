@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prepares this folder for the mill: `setup/setup.sh runtime` (what `make up` needs) or `dev` (tests too).
+# Prepare this folder for the mill: `setup/setup.sh runtime` (what `make up` needs) or `dev` (tests too).
 #
-# Found things are used; missing ones are installed with apt when root or sudo allows, otherwise one
-# message lists exactly what is missing and nothing is changed. Python packages go into .venv, pinned
-# by hash; Spark's Kafka connector goes into .cache/jars, checked by sha256. A run with nothing to do
-# takes a fraction of a second.
+# Installed programs are used. Missing ones are installed with apt, as root or with sudo. Without these
+# rights, one message lists everything that is missing, and nothing is changed. Python packages go into
+# .venv, pinned by hash. Spark's Kafka connector goes into .cache/jars, checked by sha256. A run with
+# nothing to do takes a fraction of a second.
 set -Eeuo pipefail
 umask 022
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,7 +40,7 @@ find_python() {
   return 1
 }
 
-java_major() { # of the program given; empty when it does not run
+java_major() { # prints the major version of the java program in $1; empty if it does not run
   "$1" -version 2>&1 | sed -n '1,3s/.* version "\([0-9]*\).*/\1/p' | head -n 1
 }
 
@@ -57,9 +57,9 @@ has_java() {
 has_mysql() { has mariadbd || has mysqld; }
 has_chromium() { { has chromium || has chromium-browser || has google-chrome; } && has chromedriver; }
 
-# Each missing thing is one line "what|package package…" (the first package apt knows is taken).
+# Each missing program is one line "name|package package…". The first package that apt knows is installed.
 missing=()
-optional=() # tests that need these skip without them
+optional=() # programs for some tests, which are skipped without them
 look_for_missing() {
   missing=()
   optional=()
@@ -94,7 +94,7 @@ may_install() {
   [ -t 0 ] && [ -t 2 ] && sudo -v
 }
 
-stop_with_missing() { # reason
+stop_with_missing() { # reason: print what is missing, and exit
   {
     echo "setup: $1. Missing:"
     local entry alternatives
@@ -110,13 +110,13 @@ stop_with_missing() { # reason
 known_to_apt() {
   local package
   for package in ${1//+/ }; do
-    # Not grep -q: it would end early, and pipefail would take the broken pipe for "unknown".
+    # Not grep -q: it ends at the first match, so apt-cache gets a broken pipe and pipefail reports a failure.
     apt-cache policy "$package" 2>/dev/null | grep 'Candidate: [^(]' >/dev/null || return 1
   done
 }
 
 packages=()
-choose_packages() { # entries…: false when one of them has no package here
+choose_packages() { # entries…: return false if apt knows no package for one of them
   local entry alternative found
   for entry in "$@"; do
     found=
@@ -132,7 +132,7 @@ choose_packages() { # entries…: false when one of them has no package here
   done
 }
 
-choose_all() { # false when something that is needed has no package here; what is optional may lack one
+choose_all() { # return false if apt knows no package for a required program; optional ones may have none
   local entry
   packages=()
   choose_packages "${missing[@]}" || return 1
@@ -170,7 +170,7 @@ install_packages() {
   fi
   allow_services
   trap - EXIT INT TERM HUP
-  # The mill runs servers of its own: those of the packages must not come up at the next boot.
+  # The mill runs its own servers, so those of the packages must not start at the next boot.
   if has systemctl; then
     for unit in redis-server.service mariadb.service mysql.service; do
       if [ -e "/lib/systemd/system/$unit" ] && ! grep -q "^$unit" <<<"$units_before"; then
@@ -213,7 +213,7 @@ python_part() {
   if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted $PWD" ]; then
     return 0
   fi
-  # A folder that was moved, or made by a Python that is gone, is made again.
+  # Create .venv again if it was moved, or if its Python is no longer installed.
   if [ -e .venv ] && ! { .venv/bin/python -c 'import pip' 2>/dev/null && [ "$(sed -n 's/^VIRTUAL_ENV=["'\'']\?\([^"'\'']*\).*/\1/p' .venv/bin/activate | head -n 1)" = "$PWD/.venv" ]; }; then
     say "the virtual environment does not work here any more: making it again"
     rm -rf .venv
@@ -234,7 +234,7 @@ python_part() {
 }
 
 pip_install() {
-  # pyspark has no wheel: it is built from its source archive with the pinned setuptools and wheel.
+  # pyspark has no wheel, so it is built from its source archive with the pinned setuptools and wheel.
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
     --require-hashes --no-build-isolation -r "$@" >&2
 }
@@ -243,7 +243,7 @@ pip_install() {
 
 rooms=(appliance broker collector monitor protocol sinks stream)
 
-bytecode_part() { # a broker starts in two thirds of the time, also where PYTHONDONTWRITEBYTECODE is set
+bytecode_part() { # with bytecode a broker starts in two thirds of the time, also if PYTHONDONTWRITEBYTECODE is set
   .venv/bin/python -m compileall -q "${rooms[@]}" >&2 || say "bytecode could not be written; every part starts slower"
 }
 
@@ -267,7 +267,7 @@ jars_part() {
 
 # ---------------------------------------------------------------- class data archive
 
-class_data_part() { # Spark starts in half the CPU time with it; without it everything works too
+class_data_part() { # optional: with this archive, Spark starts in half the CPU time
   local folder=.cache/class-data stamp
   stamp=$(digest_of requirements/runtime.txt appliance/mill/class_data.py; readlink -f "$(command -v java || true)" || true)
   [ "$(cat $folder/.stamp 2>/dev/null)" = "$stamp" ] && return 0

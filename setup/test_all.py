@@ -1,9 +1,9 @@
 """Run the long form of the tests: every part, slow tests included, and record when each ran.
 
-`make test-all` runs all parts; `make test-all PARTS="crash e2e"` some. A part is a folder under
-`tests/`. Tests that found no server, client or privilege are skipped, and say why. A part has
-passed only if something ran and nothing was skipped except for `ALLOWED_SKIPS`. The record in
-`.cache/test-all.json` is kept when a run is interrupted.
+`make test-all` runs all parts, and `make test-all PARTS="crash e2e"` runs two of them. A part is a
+folder under `tests/`. A test is skipped, with a reason, if its server, client or privilege is
+missing. A part has passed only if a test ran and all skipped tests have one of the `ALLOWED_SKIPS`
+as their reason. The record in `.cache/test-all.json` is kept when a run is interrupted.
 """
 
 import json
@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / ".cache" / "test-all.json"
 
 ALLOWED_SKIPS = (
-    # Some of these tests need root and some need another user, so no machine runs all of them.
+    # Some of these tests need root and others need a plain user, so no run includes all of them.
     "root reads everything",
     "only root can give files away",
-    # Spark's older jar defines fewer Kafka requests; the newer jar covers those.
+    # Spark's older jar defines fewer Kafka requests. The tests of the newer jar cover the others.
     "kafka-clients-3.9.2.jar have no ",
-    # The other client has no such codec; Kafka's own clients cover it.
+    # kafka-python has no snappy codec here. The tests with Kafka's own clients cover snappy.
     "kafka-python has no snappy library here",
 )
-"""The beginnings of the reasons for which a test is skipped on a machine that has everything."""
+"""The beginnings of the reasons for which a test may be skipped even if everything is installed."""
 
 # pytest's exit codes: everything passed, and no test was collected.
 PASSED_CODES = {0: "passed", 5: "no tests"}
@@ -55,7 +55,7 @@ def parts() -> list[str]:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Run]:
-    """Read the last run of every part; empty when there is no record or it cannot be read."""
+    """Read the last run of every part. Return nothing if the record is missing or unreadable."""
     try:
         return {name: Run(**run) for name, run in json.loads(path.read_text()).items()}
     except (OSError, ValueError, TypeError):
@@ -63,7 +63,7 @@ def read_record(path: Path = RECORD) -> dict[str, Run]:
 
 
 def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
-    """Replace the record in one step."""
+    """Replace the record atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({name: asdict(run) for name, run in record.items()}, indent=1))
@@ -71,7 +71,7 @@ def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
 
 
 def table(record: dict[str, Run], names: list[str]) -> str:
-    """Return when each part last ran, and the result."""
+    """Return a table of when each part last ran, and with which result."""
     lines = [
         f"{'part':<12}{'last run':<22}{'outcome':<12}"
         f"{'passed':>8}{'skipped':>9}{'seconds':>9}  commit"
@@ -89,7 +89,7 @@ def table(record: dict[str, Run], names: list[str]) -> str:
 
 
 def run_part(name: str) -> Run:
-    """Run all tests of one folder; the output goes directly to the terminal."""
+    """Run all tests of one folder. Their output goes directly to the terminal."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -114,7 +114,7 @@ def run_part(name: str) -> Run:
 
 
 def _counts(report: Path) -> tuple[int, int]:
-    """Return how many tests passed and were skipped; none when pytest was interrupted."""
+    """Return how many tests passed and were skipped; 0 and 0 if pytest was interrupted."""
     try:
         suite = ElementTree.parse(report).getroot().find("testsuite")
     except (OSError, ElementTree.ParseError):
@@ -128,15 +128,15 @@ def _counts(report: Path) -> tuple[int, int]:
 
 
 def _missing(report: Path) -> list[str]:
-    """Return each reason for which tests were skipped that a full machine would have run."""
+    """Return the reasons of all skipped tests, except the reasons in `ALLOWED_SKIPS`."""
     try:
         found = ElementTree.parse(report).iter("skipped")
     except (OSError, ElementTree.ParseError):
         return []
-    # Tests that are expected to fail are listed here too, with a type of their own.
+    # Tests that are expected to fail are listed here too, with another type.
     skips = [one for one in found if one.get("type") == "pytest.skip"]
     texts = [(one.get("message", ""), one.text or "") for one in skips]
-    # A module that skips itself has its reason as a tuple in the text.
+    # If a module skips itself, the text holds the reason as the end of a tuple.
     reasons = {text.rpartition("Skipped: ")[2].rstrip("')") if "Skipped: " in text
                else message for message, text in texts}  # fmt: skip
     return sorted(one for one in reasons if not one.startswith(ALLOWED_SKIPS))
@@ -149,7 +149,7 @@ def _commit() -> str:
 
 
 def main(chosen: list[str]) -> int:
-    """Run the chosen parts (all when none is named); return 1 unless all have passed."""
+    """Run the chosen parts, or all parts if none is named. Return 1 unless all have passed."""
     known = parts()
     unknown = sorted(set(chosen) - set(known))
     if unknown:
@@ -162,7 +162,7 @@ def main(chosen: list[str]) -> int:
         run = run_part(name)
         if run.outcome != "passed":
             not_passed.append(f"{name} ({run.outcome})")
-        # Read again, because another terminal can have written a part in the meantime.
+        # Read the record again, because another terminal can have changed it in the meantime.
         write_record(read_record() | {name: run})
     sys.stdout.write(table(read_record(), known) + "\n")
     if not_passed:

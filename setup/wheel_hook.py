@@ -1,4 +1,4 @@
-"""Hatchling's hook for the wheel: note the commit it was built from, for `millrace --version`."""
+"""Hatchling's hook for the wheel. It records the commit for `millrace --version`."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ class CommitHook(BuildHookInterface):
     """Adds the file `millrace/rooms/COMMIT` if the source is a git checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the short commit id to a file beside the build and pack it."""
+        """Write the short commit id to a file beside the build, and add the file to the wheel."""
         asked = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"],
             cwd=self.root,

@@ -2,7 +2,7 @@
 
 The rooms import each other by their own names (`broker`, `stream`). Such names would collide with
 other packages in site-packages, so the wheel keeps the rooms in the folder `rooms`. Only processes
-of the mill have that folder on their path: this one, and those that inherit its environment.
+of the mill have that folder on their path: this process, and those that inherit its environment.
 """
 
 import os
@@ -15,10 +15,9 @@ ROOMS = Path(__file__).resolve().parent / "rooms"
 
 
 def default_home(environ: Mapping[str, str], *, is_root: bool) -> Path:
-    """Return the folder of configuration and data where MILLRACE_HOME is not set.
-
-    For root that is /var/lib/millrace. For other users it is `millrace` in XDG_DATA_HOME, by
-    default ~/.local/share (XDG Base Directory Specification).
+    """Return the folder of configuration and data if MILLRACE_HOME is not set.  For root the folder
+    is /var/lib/millrace. For other users it is `millrace` in XDG_DATA_HOME, which is ~/.local/share
+    by default (XDG Base Directory Specification).
     """
     if is_root:
         return Path("/var/lib/millrace")
@@ -28,7 +27,7 @@ def default_home(environ: Mapping[str, str], *, is_root: bool) -> Path:
 
 
 def main() -> None:
-    """Run the `millrace` command; the process ends with its exit code."""
+    """Run the `millrace` command. The process ends with its exit code."""
     if not os.environ.get("MILLRACE_HOME"):
         os.environ["MILLRACE_HOME"] = str(default_home(os.environ, is_root=os.geteuid() == 0))
     os.environ["PYTHONPATH"] = str(ROOMS)

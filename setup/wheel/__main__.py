@@ -1,4 +1,4 @@
-"""`python -m millrace`: the same as the command `millrace`."""
+"""Run the `millrace` command as `python -m millrace`."""
 
 from millrace import main
 

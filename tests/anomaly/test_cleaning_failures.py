@@ -1,9 +1,8 @@
-"""Compaction on a failing disk and through power cuts: the table that a log describes never
-changes.
+"""Compaction on a failing disk and through power cuts never changes what a log's readers see.
 
-Every call of the disk fails once, and a power cut comes at every point of a compaction. Afterwards
-the log opens, each key has its last value, and offsets have not moved. Producers and aborted
-transactions are unchanged, and the next compaction succeeds.
+Each call to the disk fails once, and a power cut comes at every point of a compaction. Afterwards
+the log must open, each key must have its last value, and offsets must not have moved. Producers and
+aborted transactions must be unchanged, and the next compaction must succeed.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ SETTINGS = {"log.index.interval.bytes": 150}
 
 
 def filled(chance: random.Random, count: int = 40) -> Node:
-    """Return a log with few keys, an idempotent producer and transactions. Half of these logs are
-    compacted once."""
+    """Return a log with few keys, an idempotent producer and aborted and committed transactions.
+    About half of these logs have been compacted once."""
     is_cleaned = chance.random() < 0.5
     node = Node(SETTINGS, topic=TOPIC)
     sequence = 0
@@ -55,7 +54,7 @@ def filled(chance: random.Random, count: int = 40) -> Node:
 
 
 def clean(node: Node) -> bool:
-    """Compact once as the broker does. Return False if there was nothing to do."""
+    """Compact once as the broker does. Return False if there was nothing to compact."""
     job = plan_cleaning(node.log, NOW, MAP_BYTES)
     if job is None:
         return False
@@ -113,7 +112,7 @@ def check(node: Node, before: tuple[object, ...], *context: object) -> None:
     offsets = [record.offset for record in records_of(node.log)]
     assert offsets == sorted(set(offsets)), context
     assert leftovers(node) == [], context
-    # It goes on as if nothing had happened.
+    # The producer must be able to continue with its next sequence, as if nothing had happened.
     known = node.log.producer_state.producers[3]
     next_sequence = known.batches[-1][1] + 1
     for number in range(20):
@@ -149,7 +148,7 @@ def test_any_failing_call_leaves_the_log_as_it_was() -> None:
 
 
 class PowerCut(Exception):
-    """Raised at a power cut."""
+    """Raised by the simulated disk at the moment of a power cut."""
 
 
 def test_a_power_cut_at_any_point_changes_nothing_that_is_read() -> None:
@@ -207,7 +206,8 @@ def test_a_power_cut_while_a_swap_is_finished_is_survived() -> None:
 
 
 def test_readers_of_the_old_files_are_not_disturbed() -> None:
-    """A fetch response keeps its file open while a compaction removes the segment."""
+    """A fetch response must stay readable, because it keeps its file open while a compaction
+    removes the segment."""
     node = filled(random.Random(3))
     found = node.log.read(0, EVERYTHING, EVERYTHING).region
     assert found is not None

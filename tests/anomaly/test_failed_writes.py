@@ -1,4 +1,4 @@
-"""The effects of one failed write, each checked in detail."""
+"""The effects of a single failed write on the log, its indexes and the next start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stage(node: Node, values: Sequence[bytes]) -> None:
 
 
 def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
-    """Write `values` so that only the n-th write to a log file fails."""
+    """Append each of `values`, and let only write number `number` to a log file fail."""
     writes = 0
 
     def refuses(path: str, operation: str) -> bool:
@@ -39,9 +39,10 @@ def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
 
 
 def sizes(node: Node) -> int:
-    """Return the sizes of all written files. Zeros at the end of a preallocated file do not count.
+    """Return the total size of the log files without the zeros at the end of preallocated files.
 
-    Every batch ends with a zero, because its last record has no headers.
+    The last byte of every batch is a zero too, because its last record has no headers. So one byte
+    per file is added again.
     """
     found = 0
     for name in node.names():
@@ -92,7 +93,7 @@ def test_nothing_is_written_over_left_overs_that_could_not_be_cut() -> None:
 def test_indexes_and_boundaries_of_a_failed_write_are_forgotten() -> None:
     node = Node(SETTINGS)
     node.put(batch(b"good"))
-    # The first segment takes some batches and is closed; the write of the next one fails.
+    # The first segment takes some batches and is rolled. Then the write to the next segment fails.
     fail_write_number(node, 2, [b"bad%d" % number * 20 for number in range(9)])
     node.put(batch(*[b"wide"] * 12))
     for offset in range(node.log.log_end_offset):
@@ -141,8 +142,8 @@ def test_a_power_cut_after_a_clean_start_is_not_taken_for_a_clean_stop() -> None
 
 
 def test_kafka_10471_a_death_while_logs_are_loaded_is_not_taken_for_a_clean_stop() -> None:
-    """A marker that is deleted after the logs are loaded would make the next start trust logs that
-    the first start was about to change."""
+    """The marker of a clean stop must be deleted before logs are loaded. Otherwise the next start
+    would trust logs that the first start was changing when it died."""
     for is_power_cut in (False, True):
         node = Node(SETTINGS)
         node.put(batch(b"a"))

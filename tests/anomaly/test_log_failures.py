@@ -1,9 +1,8 @@
-"""The log on a failing disk: every call fails once, every byte is the last that fits, and the power
-is cut.
+"""The log on a disk whose calls fail, on a disk that is full at every byte, and through power cuts.
 
 As in SQLite's tests, a scenario runs with its n-th call failing, for n = 1, 2, 3, ... until no call
-fails. Three things always hold. Acknowledged (flushed) records are unchanged and at their offsets.
-There are no records that were never appended. The log accepts more records afterwards.
+fails. Three things must always hold. Acknowledged (flushed) records are unchanged and at their
+offsets. There are no records that were never appended. The log accepts more records afterwards.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ SETTINGS = {"log.index.interval.bytes": 150, "log.segment.bytes": 700}
 
 
 class Writer:
-    """Appends numbered records to a log, and remembers which must and which may be there."""
+    """Appends numbered records to a log. It remembers which records must exist and which may
+    exist."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.acknowledged: list[bytes] = []
-        """By offset: the values of everything below the last performed flush."""
+        """The values below the end offset of the last flush, in the order of their offsets."""
         self.written: list[bytes] = []
-        """By offset: the values of everything that was written without a complaint."""
+        """The values of all successful writes, in the order of their offsets."""
         self.attempted: set[bytes] = set()
         self._next = 0
 
     def write(self, count: int = 1) -> None:
-        """Append some batches together. Raises DiskError if none of them was written."""
+        """Append some batches together. Raises DiskError if no batch was written."""
         values = [b"%06d" % (self._next + number) * 12 for number in range(count)]
         self._next += count
         self.attempted.update(values)
@@ -69,7 +69,7 @@ class Writer:
         self.acknowledged = self.written.copy()
 
     def check(self) -> None:
-        """Compare with the log after it was opened again, and continue from there."""
+        """Check the records of the reopened log, and continue with what was found."""
         found = [value or b"" for value in values_of(self.node.log)]
         assert found[: len(self.acknowledged)] == self.acknowledged
         assert self.attempted.issuperset(found)
@@ -98,7 +98,8 @@ def scenario(writer: Writer) -> None:
 
 
 def test_any_one_failing_call_leaves_a_sound_log() -> None:
-    """The n-th call fails. The writer continues as the broker would, and then the power is cut."""
+    """After the n-th call has failed, the writer continues as the broker does, and then the power
+    is cut."""
     chance = seeded("any_one_failing_call_leaves_a_sound_log")
     failing = 0
     while True:
@@ -111,7 +112,8 @@ def test_any_one_failing_call_leaves_a_sound_log() -> None:
             scenario(writer)
         except DiskError as error:
             if not error.is_flush:
-                # Anything but a failed flush is survived; the same log takes more at once.
+                # Only a failed flush ends the log's life. After any other failure the log accepts
+                # more batches.
                 node.sim.fail_at = None
                 writer.write(2)
                 writer.flush()
@@ -181,11 +183,10 @@ def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
 @pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_any_byte_leaves_a_sound_log(step: int) -> None:
     """A write fails on a full disk without losing records, and writes resume once there is space.
-
     Trying every byte takes most of a minute, so only the long form does. The short form steps by a
-    prime below the size of a batch, so each batch is cut at another place.
+    prime below the size of a batch, so each batch is cut at a different byte.
     """
-    # Two batches each time, with their index entries.
+    # An upper bound for the bytes of the twelve writes: two batches each, with their index entries.
     needed = 12 * 2 * 150
     for room in range(0, needed, step):
         node = Node(SETTINGS)
@@ -213,7 +214,7 @@ def test_a_disk_that_is_full_at_any_byte_leaves_a_sound_log(step: int) -> None:
 
 
 def test_power_cuts_at_random_lose_nothing_acknowledged() -> None:
-    """Random histories of a log, each ended by a power cut at a random moment."""
+    """Each random history of a log ends with a power cut or a restart at a random moment."""
     chance = seeded("power_cuts_at_random_lose_nothing_acknowledged")
     for run in range(40):
         node = Node(SETTINGS)
@@ -256,7 +257,9 @@ def test_power_cuts_forget_no_producer_of_an_acknowledged_batch() -> None:
                 try:
                     (done,) = node.put(one)
                 except ApiError:
-                    # More than five batches behind what survived unacknowledged.
+                    # The sequence is too old: the log remembers only the last five batches of a
+                    # producer, and batches that were written but not acknowledged can have survived
+                    # too.
                     assert written[producer] - sequence >= 5
                     continue
                 assert done.is_duplicate, (run, producer, sequence)

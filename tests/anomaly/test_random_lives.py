@@ -1,9 +1,9 @@
 """Random histories of a log: producers, transactions, compaction, retention, damage and crashes.
 
-A model remembers every batch by its offset. After each crash the log must equal the model. No
-synced record is lost, moved or invented. Sequences, open transactions and aborted transactions are
-those of the batches. Opening the log once more changes nothing. Derived files (indexes, transaction
-indexes, snapshots) can be damaged or missing before a start.
+A model remembers every batch by its offset. After each crash the log must equal the model: no
+synced record is lost, moved or invented. Sequences, open transactions and aborted transactions must
+follow from the batches. Reopening the log must change nothing. Derived files (indexes, transaction
+indexes, snapshots) can be damaged or removed before a start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass
 class Model:
-    """Everything that was ever written and not lost by a power cut."""
+    """Every batch that was written and not lost by a power cut."""
 
     entries: list[Entry] = field(default_factory=list)
 
@@ -69,8 +69,8 @@ class Model:
         return sum(len(one.values) for one in self.entries if one.producer == producer)
 
     def transactions(self) -> tuple[dict[int, int], list[AbortedRange], set[int]]:
-        """Return open transactions by producer, aborted ones, and the offsets of aborted
-        batches."""
+        """Return the first offset of each producer's open transaction, the aborted transactions,
+        and the offsets of aborted batches."""
         opened: dict[int, list[Entry]] = {}
         aborted: list[AbortedRange] = []
         lost: set[int] = set()
@@ -101,7 +101,7 @@ class Model:
 
 
 class Life:
-    """One log, its model, and the events that can happen to them."""
+    """One log, its model, and the random events that happen to both."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -138,7 +138,7 @@ class Life:
         )
 
     def end(self) -> None:
-        """End a transaction, mostly an open one."""
+        """End a transaction, mostly of a producer that has an open one."""
         opened, _, _ = self.model.transactions()
         producer = self.chance.choice(list(opened) or list(TRANSACTIONAL))
         is_commit = self.chance.random() < 0.5
@@ -150,7 +150,8 @@ class Life:
     def repeat(self) -> None:
         """Check that the log recognises a retry of a producer's last batch."""
         found = [one for one in self.model.entries if one.producer in PLAIN]
-        # Of a batch that is gone only snapshots tell, and damage may have taken them.
+        # If a producer's batches are deleted, only snapshots keep its sequences, and damage can
+        # have removed these. So retry only a batch that the log still has.
         if self.was_damaged:
             kept = self.node.log.segments.start_offset
             found = [one for one in found if one.base_offset >= kept]
@@ -167,8 +168,9 @@ class Life:
             if one.base_offset >= self.node.log.recovery_point
         ]
         if any(unsynced.count(producer) >= BATCHES_KEPT for producer in unsynced):
-            # A cleaning keeps what tells a producer's sequence, also should all that is not synced
-            # be lost: as far as the log remembers, which is as many batches as may be in flight.
+            # A compaction must keep the batches that prove a producer's sequence, even if
+            # everything unsynced is lost. The log remembers BATCHES_KEPT batches per producer. So
+            # flush if as many batches of a producer are unsynced.
             self.node.flush()
         self.now_ms += self.chance.randint(0, 3000)
         job = plan_cleaning(self.node.log, self.now_ms, self.chance.choice((1200, 1 << 20)))
@@ -176,7 +178,7 @@ class Life:
             return
         while not self.node.manager.clean(self.node.log, job):
             if self.chance.random() < 0.05:
-                # The process dies in the middle of it.
+                # The process dies in the middle of the compaction.
                 self.die()
                 return
         if self.chance.random() < 0.1:
@@ -236,8 +238,8 @@ class Life:
         assert node.reopen(self.now_ms).truncated == []
         self.check()
         assert self.told() == before
-        # Of a producer whose batches are gone only snapshots tell. Where damage was done at any
-        # time they may not agree: one written since then does not know what an older one knew.
+        # If a producer's batches are deleted, only snapshots keep its sequences. After damage the
+        # snapshots may disagree, because a later snapshot lacks the sequences of a damaged one.
         known = {(one, sequence) for one, sequence in producers.items() if sequence >= 0}
         assert self.was_damaged or known <= set(self.sequences().items())
 
@@ -252,7 +254,8 @@ class Life:
             if self.chance.random() < 0.5 or not content:
                 continue
             if name.endswith(".txnindex"):
-                # Without a checksum only what cannot be is seen.
+                # A transaction index has no checksum, so only an impossible size shows that it is
+                # damaged.
                 del content[-1:]
             elif self.chance.random() < 0.5:
                 self.node.disk.unlink(self.node.path(name))
@@ -271,8 +274,8 @@ class Life:
         )
 
     def committed(self) -> dict[bytes, bytes | None]:
-        """Return the records that a read_committed consumer keeps, using only the fetch
-        responses."""
+        """Return the records that a read_committed consumer keeps. Like a consumer, use only the
+        batches and the list of aborted transactions."""
         log = self.node.log
         coming = log.aborted_transactions(log.log_start_offset, EVERYTHING)
         skipped: set[int] = set()
@@ -318,7 +321,8 @@ class Life:
 
     def check_stable(self, opened: dict[int, int]) -> None:
         log, start = self.node.log, self.node.log.segments.start_offset
-        # Retention may have deleted the beginning of a transaction, and its records.
+        # Retention may have deleted the first batches of a transaction, and their records with
+        # them. So both first offsets are allowed: the original one and the first remaining one.
         left = {
             producer: min(
                 one.base_offset

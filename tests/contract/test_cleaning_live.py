@@ -1,4 +1,4 @@
-"""A running broker compacts its topics while it serves, and starts again afterwards."""
+"""A running broker compacts its topics while it serves, and restarts afterwards."""
 
 from __future__ import annotations
 

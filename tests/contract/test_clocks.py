@@ -1,4 +1,4 @@
-"""The same tests for the machine's clock and its double."""
+"""The machine's clock and its simulated double pass the same tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 def test_readings_are_whole_milliseconds(clock: Clock) -> None:
     assert isinstance(clock.now_ms(), int)
     assert isinstance(clock.monotonic_ms(), int)
-    # After 2020 and before 2100, so neither seconds nor microseconds.
+    # The value is a time between 2020 and 2100 in milliseconds. Seconds or microseconds would fail.
     assert 1_577_836_800_000 < clock.now_ms() < 4_102_444_800_000
 
 

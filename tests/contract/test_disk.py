@@ -1,4 +1,4 @@
-"""The same tests for the real disk and its double: both must behave alike."""
+"""The real disk and its simulated double pass the same tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Apache Kafka's own dump tool decodes our records of groups: commits, generations, tombstones."""
+"""Apache Kafka's own dump tool decodes our records of groups: commits, generations and
+tombstones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Kafka's dump tool decodes the metadata log of a broker: topics, settings, producer ids, removals.
 
-Our log is named, laid out and encoded as Kafka's own, so that its tool can read it.
+Our log has the file names, the layout and the encoding of Kafka's, so that Kafka's tool can read
+it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def test_kafkas_decoder_reads_our_metadata(tmp_path: Path) -> None:
     assert "exit code 0" in printed
     rows = [line for line in printed.splitlines() if "| offset:" in line]
     records = [line for line in rows if "payload:" in line]
-    # The quorum's own: a leader for each start, before the first one's what it begins with.
+    # The quorum's control records: a leader change for each start. The two records after the first
+    # one have the KRaft version and the voters at the beginning.
     control = [line.rpartition("headerKeys: [] ")[2].split()[0] for line in rows
                if line not in records]  # fmt: skip
     assert control == ["LeaderChange:", "KRaftVersion", "KRaftVoters", "LeaderChange:"], printed

@@ -1,5 +1,4 @@
-"""Kafka's dump tool decodes the quorum's control records: leader changes, voters, whole
-snapshots."""
+"""Kafka's dump tool decodes the quorum's control records and snapshots."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Apache Kafka's own dump tool reads our files without a complaint.
+"""Apache Kafka's own dump tool finds no fault in our log files.
 
-The test covers every kind of file: batches with each codec, compacted ones, committed, aborted and
-open transactions, their indexes, and producer snapshots. It also covers all of them after a start
-with recovery. The tool's exit code is not enough, so the test searches its output for every word
-that means a fault.
+The files have batches with each codec, compacted batches, committed, aborted and open transactions
+with their indexes, and producer snapshots. The test reads all of them again after a start with
+recovery. The tool's exit code is not enough, so the test searches its output for every word that
+means a fault.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ COMPLAINTS = re.compile(
 )
 
 
-# The tool takes any file that does not begin at offset 0 for a gap behind "-1".
+# If a file does not begin at offset 0, the tool reports a gap between offset -1 and the file's
+# first offset. This is a false alarm.
 FALSE_ALARM = re.compile(
     r"Non-consecutive offsets in \S*/0*([1-9]\d*)\.log\n  -1 is followed by \1\n"
 )
 
 
 def dump(*arguments: str) -> str:
-    """Return the tool's output on both streams, and its exit code."""
+    """Run the tool. Return its output on both streams, and its exit code."""
     command = ["java", "-Xmx256M", "-cp", f"{kafka_jars()}/*", DUMP, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=DUMP_DEADLINE_S
@@ -55,8 +56,8 @@ def complaints(printed: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """Write a partition with everything that a log can contain. Return the folder and the number
-    of records."""
+    """Write a partition with every kind of batch that a log can contain. Return its folder and its
+    number of records."""
     chance = seeded("dump tool")
     home = tmp_path_factory.mktemp("kafka")
     config = broker_config(
@@ -75,7 +76,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
             sequences[producer] += count
         view = batch(
             *[b"%d" % number * chance.randint(1, 60) for _ in range(count)],
-            # Not in the order of time, and some without any.
+            # The timestamps are not in ascending order, and some batches have none.
             timestamps=[NOW + number * 10 + chance.randint(-500, 500) for _ in range(count)]
             if number % 50
             else [-1] * count,
@@ -87,7 +88,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         if chance.random() < 0.3:
             log.write_staged(NOW + number * 10)
         if number == 700:
-            # A restart without a clean stop in the middle: what is written after it must fit.
+            # Reopen the log without a clean stop. The batches that follow must continue it without
+            # a gap.
             log.write_staged(NOW)
             manager.release()
             manager = LogManager(disk, config, DIRECTORY_ID)
@@ -148,11 +150,11 @@ COMPACT = {
     "delete.retention.ms": "1000",
 }
 PRODUCERS = {5: True, 6: False}
-"""Producer id -> whether its transactions are committed."""
+"""Producer id -> True if its transactions are committed, False if they are aborted."""
 
 
 class Writer:
-    """Fills a compacted log with keys, tombstones, codecs and transactions."""
+    """Fills a compacted log with keys, tombstones, batches of each codec, and transactions."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -200,8 +202,8 @@ def clean(manager: LogManager, log: Log, now_ms: int) -> int:
 
 @pytest.fixture(scope="module", params=["stopped", "recovered"])
 def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a partition that was compacted twice, with more records behind. Then stop or kill
-    the broker."""
+    """Write a partition, compact it twice and append more records. Then stop the broker cleanly, or
+    kill it and recover."""
     home = tmp_path_factory.mktemp("cleaned")
     config = broker_config({"log.index.interval.bytes": 1024}, log_dir=str(home / "data"))
     disk = OsDisk()
@@ -210,7 +212,8 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     settings = config.log_config(COMPACT)
     log = manager.create(CLEANED, TOPIC_ID, settings, NOW)
     writer = Writer(log)
-    # Its one batch will lose every record, but not its sequence.
+    # The compaction will remove all records of this producer's only batch. The empty batch must
+    # stay, because it keeps the producer's sequence.
     view = batch(b"silent", key=b"key 0", producer=(9, 0, 0))
     append(log, view, 0, NOW)
     for round_number in range(2):
@@ -231,7 +234,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_cleaned_segments_are_read(cleaned: Path) -> None:
     printed = dump("--files", files(cleaned, ".log", 3), "--deep-iteration", "--print-data-log")
-    # The tool has no notion of a cleaned log and calls every gap non-consecutive.
+    # The tool does not know compacted logs, so it reports every gap as non-consecutive.
     assert set(complaints(printed)) <= {"Non-consecutive"}
     assert "exit code 0" in printed
     assert "isTransactional: true isControl: true" in printed

@@ -1,7 +1,7 @@
 """Kafka's dump tool decodes the records of the transaction coordinator, and finds no fault.
 
-The test uses the broker's own folder after transactions by librdkafka: committed, aborted, with
-offsets, fenced.
+The test reads the folder of a broker that served librdkafka's transactions: committed and aborted
+ones, ones with offsets, and ones of a fenced producer.
 """
 
 import re
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(*arguments: str) -> str:
-    """Return the tool's output. Fail on any complaint."""
+    """Return the tool's output. Fail if the output has a word that means a fault."""
     printed = dump(*arguments)
     assert "exit code 0" in printed, printed[-3_000:]
     assert not complaints(printed), printed[-3_000:]
@@ -85,7 +85,7 @@ def test_offsets_in_transactions_and_their_markers_are_decoded(folder: Path) -> 
     printed = decoded("--offsets-decoder", "--files", segments(folder, "__consumer_offsets-0"))
     commits = re.findall(r".*isTransactional: true.*isControl: false.*", printed)
     assert len(commits) == 2 * ROUNDS
-    # As Kafka's own coordinator numbers them.
+    # Kafka's own coordinator gives a commit within a transaction the sequence 0 too.
     assert all("baseSequence: 0 lastSequence: 0 " in one for one in commits)
     assert printed.count("endTxnMarker: COMMIT") == ROUNDS
     assert printed.count("endTxnMarker: ABORT") == ROUNDS

@@ -1,5 +1,5 @@
-"""The same history of a broker's logs on the real disk and on its double: both must write the
-same files."""
+"""The real disk and its simulated double hold the same files after the same history of a broker's
+logs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from tests.sim.disk import SimDisk
 from tests.unit.storage.kit import DIRECTORY_ID, EVERYTHING, TOPIC_ID, batch, broker_config
 
 SETTINGS = {"log.segment.bytes": 900, "log.index.interval.bytes": 200, "log.retention.bytes": 3000}
-# The real disk stamps its files itself, and producers older than theirs would be forgotten.
+# Use the real time. The real disk stamps files with it, and the log would expire producers whose
+# batches are much older.
 NOW = int(time.time() * 1000)
 KEPT = TopicPartition("kept", 0)
 GONE = TopicPartition("gone", 3)
 
 
 def live(disk: Disk, log_dir: str) -> list[bytes]:
-    """Write, roll, flush, crash, recover, drop, delete and stop. Return what consumers saw."""
+    """Write, roll, flush, crash, recover, drop, delete and stop. Return the records that consumers
+    saw."""
     config = broker_config(SETTINGS, log_dir=log_dir)
     seen: list[bytes] = []
 

@@ -1,5 +1,7 @@
-"""Files that import each other in a circle, even if only for types: no such file can be read
-alone."""
+"""Find files that import each other in a circle, even if only for types.
+
+None of these files can be understood without reading the others.
+"""
 
 from collections.abc import Iterable, Iterator
 

@@ -27,8 +27,9 @@ disable_warnings = no-data-collected
 include =
 {files}
 """
-"""Coverage's settings. The patches make it measure xdist's workers and processes of tests too. The
-main process runs no test then, so it has no data and would warn about that."""
+"""The settings for coverage.py. The patches make it measure xdist's workers and processes that
+tests start. Then the main process runs no test itself, so the warning that it has no data is
+disabled."""
 
 PYTEST = ("-m", "pytest", "-m", "not slow and not live", "-n", "2")
 
@@ -76,12 +77,12 @@ def _line(name: str, counts: list[int]) -> str:
 
 
 def measure(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
-    """Run pytest under coverage; return its exit code and coverage's report of the cores."""
+    """Run pytest under coverage. Return its exit code and coverage's report of the cores."""
     files = core_files()
     config = folder / "coveragerc"
     absolute = "\n".join(f"    {tree.ROOT / name}" for name in files)
     config.write_text(RUN_CONFIG.format(folder=folder, files=absolute))
-    # Processes that a test starts in another folder must find the settings too.
+    # A process that a test starts in another folder must find the settings too.
     environ = {**os.environ, "COVERAGE_RCFILE": str(config)}
     coverage = [sys.executable, "-m", "coverage"]
     tested = subprocess.run([*coverage, "run", *PYTEST, *arguments], env=environ, check=False)

@@ -1,4 +1,4 @@
-"""The pure cores, which do no input and output. HOUSE.md names the large ones."""
+"""The list of pure cores, which do no input and output. HOUSE.md names the large ones."""
 
 import re
 from collections.abc import Collection
@@ -175,12 +175,12 @@ def is_pure(of: Module) -> bool:
 
 
 def told_by(house: str) -> set[str]:
-    """Return the cores that HOUSE.md names in the paragraph about the large ones, by path."""
+    """Return the paths of the cores that HOUSE.md names in the paragraph about the large ones."""
     told = house[house.index("The large ones:") :].partition("\n\n")[0]
     found: set[str] = set()
     folder = ""
     for name in re.findall(r"`([\w/]+)`", told):
-        # A name without its folder is in that of the one before it.
+        # A name without a folder is in the folder of the name before it.
         path = name if "/" in name else f"{folder}/{name}"
         folder = path.rpartition("/")[0]
         found.add(path)
@@ -188,7 +188,8 @@ def told_by(house: str) -> set[str]:
 
 
 def unkept(told: Collection[str], paths: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the listed cores that do not exist, and the core files that are not listed."""
+    """Return the listed cores that do not exist, and the files of listed cores that no law
+    checks."""
     missing, unlisted = [], []
     for core in sorted(told):
         files = [path for path in paths if path == f"{core}.py" or path.startswith(f"{core}/")]

@@ -1,6 +1,7 @@
-"""The laws of the house, each a function from a file to sentences that describe the violations.
+"""The laws of the house. Each law is a function that takes a file and yields its violations as
+text.
 
-This module never reads the disk: `tests/house/test_laws.py` applies the laws to the tree, and
+This module never reads the disk. `tests/house/test_laws.py` applies the laws to the tree, and
 `test_planted.py` tries every law on faults planted in made-up files.
 """
 
@@ -22,10 +23,10 @@ LONGER_FILES = {
     "collector/read/reader.py": "one turn of a file, from the look at it to what it gives",
     "monitor/asking/counts.py": "one view of one metric, with its formatted numbers",
 }
-"""Files above the advised length, with the reason why they stay whole."""
+"""Files above the advised length, each with the reason why it is not split."""
 
 TEST_FILE_LINES_MAX = 500
-"""A file of tests is not read in one go: each test stands for itself."""
+"""Higher than for a product file, because each test can be read alone."""
 
 FUNCTION_LINES_MAX = 60
 
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "setup": frozenset(),
 }
 
-# Floors of a room from the ground up; rooms on one landing never import each other.
+# The floors of a room. A folder imports only folders of lower floors, never of its own floor.
 BROKER_FLOORS = {
     "": 0,
     "storage": 1,
@@ -65,7 +66,7 @@ BROKER_FLOORS = {
     "real": 11,
 }
 PROTOCOL_FLOORS = {"": 0, "security": 1, "wire": 1, "messages": 2, "client": 3}
-# What stands in no folder puts the others together.
+# The files directly in the room have the highest floor, because they connect the folders.
 COLLECTOR_FLOORS = {
     "config": 0,
     "timing": 1,
@@ -143,7 +144,7 @@ GROUND_MODULES = {
     },
 }
 
-# Too large for a broker's memory goal, also by way of `protocol`.
+# A broker must not load these, not even through `protocol`, because they take too much memory.
 HEAVY = {"pydantic", "numpy"}
 
 IMPURE_MODULES = {
@@ -222,8 +223,8 @@ _NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z])")
 
 
 def imports(of: Module) -> Iterator[tuple[int, str]]:
-    """Return every imported module by full name, including imports inside functions. Relative
-    ones become absolute."""
+    """Yield the line and full name of every imported module, including imports inside functions.
+    Relative imports become absolute."""
     for node in ast.walk(of.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -239,7 +240,7 @@ def imports(of: Module) -> Iterator[tuple[int, str]]:
 
 
 def floors_of_rooms(of: Module) -> Iterator[str]:
-    """A room imports only the rooms below it."""
+    """A room imports only rooms that MAY_IMPORT lists for it."""
     for line, name in imports(of):
         target = name.split(".")[0]
         if target in ROOMS and target != of.room and target not in MAY_IMPORT[of.room]:
@@ -247,7 +248,7 @@ def floors_of_rooms(of: Module) -> Iterator[str]:
 
 
 def floors_inside(of: Module) -> Iterator[str]:
-    """The files of a room that has floors import only from lower floors."""
+    """In a room with floors, a file imports only from lower floors."""
     floors = FLOORS.get(of.room)
     if floors is None or of.parts[-1] == "__main__":
         return
@@ -262,7 +263,7 @@ def floors_inside(of: Module) -> Iterator[str]:
 
 
 def known_floors(of: Module) -> Iterator[str]:
-    """A new folder or ground module must get its floor here."""
+    """Every folder and every ground module of a room with floors has its floor in this file."""
     floors = FLOORS.get(of.room)
     if floors is None:
         return
@@ -275,7 +276,7 @@ def known_floors(of: Module) -> Iterator[str]:
 
 
 def light_broker(of: Module) -> Iterator[str]:
-    """Broker and protocol have no heavy imports, at any place in a file."""
+    """Broker and protocol import no heavy package, not even inside a function."""
     if of.room not in ("broker", "protocol"):
         return
     for line, name in imports(of):
@@ -315,8 +316,8 @@ def pure_cores(of: Module) -> Iterator[str]:
 
 
 def order_of_sets(of: Module) -> Iterator[str]:
-    """Logic never iterates over a set, because its order depends on the hash seed and no test
-    seed repeats it."""
+    """Logic never iterates over a set. The order of a set depends on the hash seed, so no seed of a
+    test could repeat a run."""
     is_logic = of.room == "broker" and not of.path.startswith(REAL_WORLD)
     if is_logic or is_pure(of):
         for line, what in sets.gone_through(of.tree):
@@ -324,7 +325,7 @@ def order_of_sets(of: Module) -> Iterator[str]:
 
 
 def sockets(of: Module) -> Iterator[str]:
-    """In protocol only one file of the client opens sockets."""
+    """In protocol, only the client's connection file opens sockets."""
     if of.room != "protocol" or of.path in SOCKET_FILES:
         return
     for node in ast.walk(of.tree):
@@ -351,8 +352,8 @@ def sizes(of: Module) -> Iterator[str]:
 
 
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return the number of a function's lines without those of inner functions, which are
-    measured themselves."""
+    """Return the number of a function's lines, without the lines of its inner functions. Inner
+    functions are measured separately."""
 
     def lines(node: ast.stmt) -> set[int]:
         return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -365,14 +366,14 @@ def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def module_docstring(of: Module) -> Iterator[str]:
-    """Every file with code starts with a docstring that says what it is. In tests the names say
-    it."""
+    """Every file with code starts with a docstring. Test files need none, because test names
+    describe them."""
     if of.tree.body and of.room != "tests" and ast.get_docstring(of.tree) is None:
         yield f"{of.path}: no docstring at the top"
 
 
 def broad_except(of: Module) -> Iterator[str]:
-    """`except Exception` is used only at a process's top and where a line in this file gives the
+    """`except Exception` is allowed only at a process's top and in files that are listed with a
     reason."""
     if of.path in BROAD_EXCEPT_FILES or of.parts[-1] == "__main__":
         return
@@ -382,10 +383,10 @@ def broad_except(of: Module) -> Iterator[str]:
         caught = "" if node.type is None else ast.unparse(node.type)
         if node.type is not None and not re.search(r"\b(Base)?Exception\b", caught):
             continue
-        # A handler that cleans up and lets the exception go on hides nothing.
+        # A handler that cleans up and re-raises the exception hides nothing.
         if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
             continue
-        # A test's thread may keep what it caught for the test to look at.
+        # A test's thread may catch any exception and keep it, so that the test can check it.
         if of.room == "tests" and node.name and _is_used(node.name, node.body):
             continue
         yield f"{of.path}:{node.lineno}: catching {caught or 'everything'} is not allowed here"
@@ -400,7 +401,7 @@ def _is_used(name: str, body: list[ast.stmt]) -> bool:
 
 
 def excuses(of: Module) -> Iterator[str]:
-    """Every exemption from a tool names its code, and every exemption from types also its
+    """Every exemption from a tool names its code. Every exemption from type checks also has a
     reason."""
     if of.path in EXEMPT_TEXTS:
         return
@@ -415,7 +416,7 @@ def excuses(of: Module) -> Iterator[str]:
 
 
 def tests_do_not_sleep(of: Module) -> Iterator[str]:
-    """Tests wait for conditions, and never for time to pass."""
+    """Tests wait for conditions, never for a fixed time."""
     if of.room != "tests" or of.path in SLEEPING_FILES:
         return
     for node in ast.walk(of.tree):
@@ -430,7 +431,7 @@ def tests_do_not_sleep(of: Module) -> Iterator[str]:
 
 
 def tests_assert(of: Module) -> Iterator[str]:
-    """A test file without an assert and without scenarios of another test module proves nothing."""
+    """A test file must have an assert, or must run the scenarios of another test module."""
     if of.room != "tests" or not of.parts[-1].startswith("test_"):
         return
     if any(n.startswith("tests.") and not n.startswith("tests.harness") for _, n in imports(of)):
@@ -479,8 +480,8 @@ def machine_paths(path: str, text: str) -> Iterator[str]:
 
 
 def registries(path: str, text: str) -> Iterator[str]:
-    """Tools find their registries by their own settings, so our files contain no addresses of
-    registries."""
+    """Our files contain no addresses of package registries, because tools find them by their
+    settings."""
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _REGISTRY.search(line):
             yield f"{path}:{number}: the registry {found[0]}"

@@ -1,14 +1,14 @@
-"""Files and folders that pages name, which can be moved without the pages being updated."""
+"""Find paths in the documentation whose files or folders no longer exist."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 PATH = re.compile(r"`([a-z_]+/[\w/.-]*\w)/?`")
-"""`ROOM/…`, or `FOLDER/…` where it is said which room is meant; with or without an ending."""
+"""Matches `ROOM/…`, or `FOLDER/…` on a page about one room. The file ending can be missing."""
 
 
 def gone(pages: Mapping[str, str], files: Iterable[str]) -> Iterator[str]:
-    """Return a sentence for each path in the documentation that does not exist in this folder."""
+    """Yield page, line and path for each path in the documentation that does not exist."""
     there: set[str] = set()
     folders: set[str] = set()
     for file in files:
@@ -21,6 +21,7 @@ def gone(pages: Mapping[str, str], files: Iterable[str]) -> Iterator[str]:
     for page, text in pages.items():
         for number, line in enumerate(text.splitlines(), 1):
             for name in PATH.findall(line):
-                # Behind a point may stand what is in the file.
+                # The text after a dot can be a name inside the file, so the part before the dot
+                # suffices.
                 if name.split("/")[0] in folders and not {name, name.split(".")[0]} & there:
                     yield f"{page}:{number}: {name}"

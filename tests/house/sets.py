@@ -1,7 +1,8 @@
 """Find the places where a file iterates over a set, because the order of a set is arbitrary.
 
-The file alone shows what is a set: literals, calls, annotated names, and what is derived from
-these. Functions such as `sorted` and `len` do not depend on the order.
+Which expressions are sets is derived from the file alone: literals, calls, annotated names, and
+expressions made of these. A set may be passed to functions such as `sorted` and `len`, because they
+do not depend on the order.
 """
 
 import ast
@@ -23,7 +24,7 @@ _SET_TYPE = re.compile(r"(?:set|frozenset|AbstractSet|MutableSet|Set)\b")
 
 
 def gone_through(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Return line and text of each set that is iterated in its own order."""
+    """Yield line and text of each expression that iterates over a set in the set's own order."""
     for scope in _scopes(tree):
         known = _sets_in(tree, scope)
         harmless = {
@@ -51,7 +52,7 @@ def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a scope, without the functions inside it."""
+    """Yield the nodes of a scope, except the nodes of functions inside it."""
     for node in ast.iter_child_nodes(scope):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -70,8 +71,8 @@ def _in_order(node: ast.AST) -> Iterator[tuple[int, ast.expr]]:
 
 
 def _sets_in(tree: ast.Module, scope: ast.AST) -> set[str]:
-    """Return the names of sets in a scope: local ones, and attributes that the file declares as
-    sets."""
+    """Return the names in a scope that are sets: local variables, and attributes that the file
+    annotates as sets."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and _SET_TYPE.match(ast.unparse(node.annotation)):
@@ -103,6 +104,6 @@ def _is_set(node: ast.expr, known: set[str]) -> bool:
 
 
 def _is_keys(node: ast.expr) -> bool:
-    """Return True for a view of keys, which is iterated in order. A combination of two views is
-    a set."""
+    """Return True for a view of a dict's keys, which has the order of the dict. Combining two views
+    gives a set."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".keys")

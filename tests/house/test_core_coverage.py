@@ -27,7 +27,7 @@ def test_the_core_with_the_fewest_branches_taken_comes_first() -> None:
 
 
 def test_the_cores_are_measured_by_their_files() -> None:
-    """A folder in the list means every file in it."""
+    """A folder in the list of cores stands for all files in it."""
     files = core_coverage.core_files()
     assert "broker/quorum/leader.py" in files
     assert "broker/real/listening.py" not in files

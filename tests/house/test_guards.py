@@ -1,4 +1,4 @@
-"""`docs/guards.md` names every guard of the list, its code, and a test that fails without it."""
+"""`docs/guards.md` names for each guard its code, and a test that fails without the guard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import NamedTuple
 from tests.house import tree
 
 GUARDS = (*range(1, 59), 60, 61, *range(63, 68))
-"""The numbers of the list. Those from 48 on belong to a cluster that changes."""
+"""The numbers of the guards that the table must have. Those from 48 on are about changing a
+cluster."""
 
 TEST = re.compile(r"`(tests/[^`:]+\.py::\w+)`")
 SHORT = re.compile(r"\b([A-Z]) `([^`]+)`")
@@ -23,9 +24,9 @@ class Guard(NamedTuple):
 
     number: int
     held_by: list[tuple[str, str]]
-    """Files of the broker, and names in them."""
+    """Pairs of a file of the broker and the name in it that implements the guard."""
     missed_by: list[str]
-    """Node ids, as pytest has them."""
+    """The pytest node ids of the tests that fail without the guard."""
 
 
 def guards() -> list[Guard]:
@@ -45,7 +46,7 @@ def guards() -> list[Guard]:
 
 
 def names_in(path: str) -> set[str]:
-    """Return the functions and classes of a file. Methods have their class as a prefix."""
+    """Return the functions, classes and methods of a file. A method is named `Class.method`."""
     names = set()
     for node in ast.parse((tree.ROOT / "broker" / path).read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -71,7 +72,7 @@ def test_what_holds_a_guard_is_in_the_code() -> None:
 
 
 def parameters(function: Callable[..., None]) -> set[str]:
-    """Return pytest's ids of a test's single parameter; "" if it has none."""
+    """Return pytest's ids of a test's only parameter; {""} if the test has none."""
     marks = [mark for mark in getattr(function, "pytestmark", ()) if mark.name == "parametrize"]
     values = [value for mark in marks for value in mark.args[1]]
     return {str(getattr(value, "id", value)) for value in values} or {""}

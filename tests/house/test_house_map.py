@@ -11,7 +11,7 @@ from tests.house import laws, tree
 
 HOUSE_LINES_MAX = 120
 HOUSE_COLUMNS_MAX = 100
-"""Together two printed pages."""
+"""With this width and HOUSE_LINES_MAX lines, HOUSE.md fits on two printed pages."""
 
 PRODUCT = sorted(set(tree.ROOMS) - {"bench", "tests"})
 LINK = re.compile(r"\]\(([^)#:]+)\)")

@@ -1,4 +1,4 @@
-"""The laws applied to the tree, and the laws that need more than one file."""
+"""The laws applied to every file of the tree, and the laws that need more than one file."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ def test_texts_keep_the_law(law: Callable[[str, str], Iterator[str]]) -> None:
 
 
 def product() -> list[tree.Module]:
-    """Yield the files that the mill runs."""
+    """Return the files that are not tests."""
     return [module for module in tree.modules() if module.room != "tests"]
 
 
@@ -37,7 +37,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def templates() -> list[str]:
-    """Yield the other product files that name functions."""
+    """Return the text of the product's other files, in which functions can be named."""
     return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
 
 
@@ -65,7 +65,7 @@ def test_every_pure_core_that_is_listed_exists() -> None:
 
 
 def test_tests_of_the_broker_lie_in_the_room_of_what_they_test() -> None:
-    """`tests/unit/broker` mirrors `broker`. Tests of the ground, and shared helpers, are
+    """`tests/unit/broker` mirrors `broker`. Only shared helpers and the tests of ground modules are
     directly in it."""
     rooms = laws.BROKER_FLOORS.keys() - {"", "storage"}
     places = [one.parts[3:] for one in tree.modules() if one.path.startswith("tests/unit/broker/")]
@@ -86,7 +86,7 @@ def test_the_tree_is_seen() -> None:
 
 
 def test_a_broker_process_stays_light() -> None:
-    """Indirect imports count as well, so the test starts a real process."""
+    """The test starts a real process, because indirect imports count as well."""
     program = (
         "import sys, broker.__main__\n"
         f"print(sorted(set(sys.modules) & {laws.HEAVY | {'yaml', 'http.client', 'redis'}!r}))"
@@ -104,7 +104,8 @@ def pins(name: str) -> dict[str, str]:
 
 
 def test_development_packages_hold_the_runtime_ones() -> None:
-    """`make test` after `make up` must not change a version under a running mill."""
+    """`make test` installs the development packages beside a running mill. This must not change the
+    version of a package that the mill uses."""
     runtime, development = pins("runtime.txt"), pins("dev.txt")
     assert runtime
     assert {name: development.get(name) for name in runtime} == runtime
@@ -120,7 +121,7 @@ def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
 
 
 def test_setup_compiles_every_room_the_mill_runs() -> None:
-    """Otherwise Python would compile the missing room again at each start."""
+    """Python would compile a room that is missing in setup.sh at each start."""
     text = (tree.ROOT / "setup" / "setup.sh").read_text()
     compiled = re.findall(r"^rooms=\((.*)\)$", text, re.MULTILINE)
     assert [line.split() for line in compiled] == [sorted(set(tree.ROOMS) - {"bench", "tests"})]

@@ -1,4 +1,4 @@
-"""Decisions and changelog fragments have the form that readers and releases rely on."""
+"""Decisions and changelog fragments have the form that readers and the release steps expect."""
 
 import re
 

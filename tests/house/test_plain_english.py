@@ -1,7 +1,7 @@
 """Phrases that `docs/style.md` bans, and class names with two meanings. Their number may only fall.
 
-Each limit below is a count at one time. Lower it after you have rewritten sentences, and never
-raise it.
+Each limit below is the count when it was set. Lower a limit after you have rewritten sentences, and
+never raise it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IDIOM = re.compile(
     re.IGNORECASE,
 )
 TEXTS = (".html", ".java", ".js", ".md", ".py", ".sh", ".yaml")
-# These two name the phrases in order to ban them.
+# These two files name the phrases in order to ban them.
 EXEMPT = ("docs/style.md", "tests/house/test_plain_english.py")
 
 IDIOMS_MAX = {
@@ -29,7 +29,8 @@ IDIOMS_MAX = {
     "monitor": 1,
     "tests": 27,
 }
-"""The most idioms a room or a page may have. A room that is missing here may have none."""
+"""The largest number of banned phrases by top-level folder. A folder that is not listed may have
+none."""
 
 DOUBLE_NAMES_MAX = 10
 """The most class names that stand for two or more classes in the rooms of the product."""

@@ -1,4 +1,4 @@
-"""Every law is tried on a fault planted in a made-up file, and on a file without a fault."""
+"""Every law finds a fault that is planted in a made-up file, and finds nothing in a sound file."""
 
 from collections.abc import Callable, Iterator
 
@@ -200,7 +200,8 @@ def test_circles_are_found_also_where_only_types_are_checked() -> None:
 
 
 def test_cores_that_are_told_of_and_not_kept_are_found() -> None:
-    """A core that does not exist, and a core that no law checks, are found."""
+    """Finds a core that HOUSE.md names but that does not exist, and a core file that no law
+    checks."""
     house = "… The large ones: `broker/quorum`, `collector/gone`,\n`agent`.\n\n## Then `a/b`"
     told = cores.told_by(house)
     assert told == {"broker/quorum", "collector/gone", "collector/agent"}

@@ -1,4 +1,4 @@
-"""Each of the collector's forty-three scenarios is a test, by its number."""
+"""Each of the collector's forty-three scenarios has a test that carries its number."""
 
 from __future__ import annotations
 

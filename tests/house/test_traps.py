@@ -1,4 +1,4 @@
-"""`docs/traps.md` has every bug and trap that it must have, and its scripts can be run."""
+"""`docs/traps.md` lists every known bug and trap, and the scripts and tests that it names exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRANGERS = "## Strangers' files and programs"
 NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 CHANGE = re.compile(r"C\d+")
-"""The number of a trap of changing a cluster."""
+"""The number of a trap that concerns changing a cluster."""
 CHANGES = tuple(f"C{number}" for number in (*range(1, 19), 20, 21, 33, 35, 36, 37, 39))
 
 SCRIPTS = {
@@ -30,7 +30,7 @@ SCRIPTS = {
     "K": catch_up_scripts.SCRIPTS,
     "L": throttle_scripts.SCRIPTS,
 }
-"""The files of scripts that a test runs."""
+"""The scripts that a test can run, by the letter that stands for their file."""
 
 SCRIPT = re.compile(r"\b([RNTKL]) `(\w+)`")
 TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")
@@ -38,14 +38,14 @@ UNTRIED = ("*not offered:*", "*as with Kafka:*")
 
 
 class Row(NamedTuple):
-    """A bug or a trap, and the last cell of its row."""
+    """A bug or a trap by its name, and the last cell of its row, which names what tries it."""
 
     name: str
     tried_by: str
 
 
 def rows() -> list[Row]:
-    """Return the rows of all tables of bugs and traps, without their heads."""
+    """Return the rows of all tables of bugs and traps, without the table heads."""
     text = (tree.ROOT / "docs" / "traps.md").read_text()
     lines = text.partition(STRANGERS)[0].splitlines()
     cells = [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]

@@ -1,4 +1,4 @@
-"""The laws of the broker's wiring, applied to the tree and tried on planted faults."""
+"""The laws of the broker's wiring, applied to the tree and to planted faults."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The repository for the laws: every Python file is parsed once, and every text file read once."""
+"""The repository as the laws read it. Every file is read and parsed only once."""
 
 import ast
 import gc
@@ -53,7 +53,7 @@ def files() -> tuple[str, ...]:
         listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
         names = listed.decode().split("\0")
     except (OSError, subprocess.CalledProcessError):
-        # No git here (an archive): what lies in the rooms is the tree.
+        # Without git (an archive), every file in the rooms is part of the tree.
         found = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()]
         names = [str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts]
     return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
@@ -61,23 +61,21 @@ def files() -> tuple[str, ...]:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Yield every Python file of the rooms and of `setup/`."""
+    """Return every Python file of the rooms and of `setup/` that can be parsed."""
     return tuple(of for of in _parsed().values() if of is not None)
 
 
 def unreadable() -> list[str]:
-    """Return files that are not valid Python. A separate test reports them, so that they do not
-    fail every law."""
+    """Return the files that are not valid Python. A separate test reports them. So they do not make
+    every law fail."""
     return [name for name, of in _parsed().items() if of is None]
 
 
 @cache
 def _parsed() -> dict[str, Module | None]:
-    """Return every parsed Python file by path, or None for a file that the running Python cannot
-    parse.
-
-    The trees have millions of nodes that stay to the end. Garbage collections would take five times
-    as long as the parsing, so the trees are excluded from them.
+    """Return every Python file by path, parsed; None if the running Python cannot parse it.  The
+    trees have millions of nodes, which live until the process ends. With garbage collection, this
+    takes five times as long as the parsing. So collection is off, and the nodes are frozen.
     """
     names = [n for n in files() if n.endswith(".py") and n.split("/")[0] in (*ROOMS, "setup")]
     was_enabled = gc.isenabled()

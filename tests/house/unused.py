@@ -1,4 +1,4 @@
-"""Top-level names that no product code uses. Uses in tests do not count."""
+"""Find top-level names that no product code uses. Uses in tests do not count."""
 
 import ast
 import re
@@ -11,11 +11,9 @@ _WORD = re.compile(r"\w+")
 
 
 def unused(modules: Iterable[Module], texts: Iterable[str]) -> list[str]:
-    """Return constants, aliases and functions that neither these files nor the given texts (such as
-    templates) name a second time.
-
-    Functions that a decorator registers count as used, and so do classes of messages, which
-    register themselves.
+    """Return the constants, aliases and functions that the product names only once.  `texts` are
+    other files, such as templates, in which a name counts as used too. Functions that a decorator
+    registers count as used, and so do message classes, which register themselves.
     """
     product = list(modules)
     words: Counter[str] = Counter()

@@ -1,8 +1,8 @@
 """Find hidden connections between the parts of the broker.
 
 A part gets the objects that it calls through its constructor, or through a method of a named
-interface (`report_to`). So types show which parts call each other. A hook is a connection that no
-type shows: an object sets an attribute of another object to a function, or to `self`.
+interface (`report_to`). So the types show which part calls which. A hook is a call that no type
+shows, because an object sets an attribute of another object to a function or to `self`.
 """
 
 import ast
@@ -75,7 +75,7 @@ def _is_foreign(target: ast.expr, imported: set[str]) -> bool:
 
 
 def private_names_of_bases(of: Module) -> Iterator[str]:
-    """No class uses private names of a base class in another file."""
+    """No class uses private names of a base class that another file defines."""
     own = {one.name for one in of.tree.body if isinstance(one, ast.ClassDef)}
     for cls in of.tree.body:
         if not isinstance(cls, ast.ClassDef):

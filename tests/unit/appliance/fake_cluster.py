@@ -1,6 +1,6 @@
 """A scripted cluster for commands that move replicas: partitions, brokers and reassignments.
 
-Each broker is a scripted server. Reassignments start and are cancelled as KIP-455 says. They
+Each broker is a scripted server. Reassignments start and are cancelled as KIP-455 demands. They
 complete when the test calls `complete`.
 """
 
@@ -28,10 +28,11 @@ from tests.unit.client.scripted_server import (
 
 MIB = 1 << 20
 TOPIC, BROKER = 2, 4
-"""The types of resources."""
+"""The resource types of topics and brokers in AlterConfigs and DescribeConfigs."""
 DEFAULT_SOURCE = 5
 NODE_IDS = range(1, 6)
-"""The ids that a broker can have; a test can put one of them in service later."""
+"""The ids that a broker can have. Those missing in `FakeCluster.brokers` can be added to it
+later."""
 
 
 @dataclass
@@ -47,8 +48,8 @@ class FakePartition:
 class FakeCluster:
     """Scripted brokers and their partitions.
 
-    `brokers` maps the ids of running brokers to their racks, and `free` maps them to their free
-    bytes. `sizes` are the sizes of replicas. A replica without a size has 1 MiB, or 0 bytes if a
+    `brokers` maps the ids of running brokers to their racks. Every disk has `free` bytes left.
+    `sizes` has the sizes of replicas. A replica that is missing there has 1 MiB, or 0 bytes if a
     reassignment adds it.
     """
 
@@ -61,9 +62,9 @@ class FakeCluster:
     refuses: ErrorCode = ErrorCode.NONE
     sizes: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     settings: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    """What was set at run time, by type and name of the resource."""
+    """The settings that were altered at run time, by type and name of the resource."""
     supported: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The levels of the metadata log that each broker supports. Empty: brokers name no features."""
+    """The metadata levels that each broker supports. If this is empty, brokers name no features."""
     level: int | None = None
     address: str = ""
     ports: dict[int, int] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class FakeCluster:
         return [one.replicas for tp, one in sorted(self.partitions.items()) if tp.topic == name]
 
     def complete(self) -> None:
-        """Complete all reassignments."""
+        """Complete all reassignments: drop the removed replicas, and put all others in sync."""
         for one in self.partitions.values():
             one.replicas = [broker for broker in one.replicas if broker not in one.removing]
             one.in_sync = list(one.replicas)
@@ -87,7 +88,7 @@ class FakeCluster:
 
     @contextmanager
     def serving(self) -> Iterator["FakeCluster"]:
-        """Serve each broker on a port, in a thread, while the block runs."""
+        """Serve each broker on its own port, in a thread, while the block runs."""
         loop = asyncio.new_event_loop()
         versions = None if self.supported else ALL_VERSIONS
         servers = {
@@ -271,7 +272,8 @@ class FakeCluster:
                 "min.insync.replicas": str(self.min_isr),
             }
             own = self.settings.get((resource.resource_type, resource.resource_name), {})
-            # The source of an own value is 1 for a topic and 2 for a broker.
+            # Kafka gives a value set on the resource itself the source 1 for a topic and 2 for a
+            # broker.
             own_source = 1 if resource.resource_type == TOPIC else 2
             wanted = resource.configuration_keys or list(values)
             results.append(

@@ -1,4 +1,4 @@
-"""A command line beside a cluster that only answers, for `millrace reassign`."""
+"""A command line beside a scripted cluster, for the tests of `millrace reassign`."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ Ran = tuple[int, list[str], list[str]]
 
 
 class Desk:
-    """A user at a command line, in a new folder."""
+    """A user who runs commands in a new folder, against a scripted cluster."""
 
     def __init__(self, cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster = cluster
@@ -49,7 +49,7 @@ class Desk:
 
 @contextmanager
 def desk_beside_four(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """Yield a desk beside four brokers with two topics."""
+    """Yield a desk beside a cluster of four brokers with two topics."""
     cluster = FakeCluster(dict.fromkeys((1, 2, 3, 4)))
     cluster.topic("logs", [1, 2], [2, 3], [3, 1], [1, 3])
     cluster.topic("other", [1])

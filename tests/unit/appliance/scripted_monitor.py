@@ -1,4 +1,4 @@
-"""A monitor's API whose answers are scripted."""
+"""An HTTP server in place of the monitor, which gives the scripted answers of a test."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from tests.unit.appliance.test_commands import config
 
 @contextlib.contextmanager
 def answering(home: Path, answer: Callable[[str], dict[str, Any]]) -> Iterator[None]:
-    """Run a monitor that answers each path with `answer`, and write its address into the mill at
+    """Run a monitor that answers each path with `answer`, and register its address in the mill at
     `home`."""
 
     class Handler(BaseHTTPRequestHandler):

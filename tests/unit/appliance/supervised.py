@@ -27,7 +27,7 @@ def supervisor(*parts: Part, seed: int = 1) -> Supervisor:
 
 
 def deeds(effects: list[Effect]) -> list[Effect]:
-    """Return the effects, without the notes among them."""
+    """Return the effects without the notes, which are only messages for the log."""
     return [effect for effect in effects if not isinstance(effect, Note)]
 
 

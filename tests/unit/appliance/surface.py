@@ -1,6 +1,6 @@
-"""Lists the public surface: everything that users and their programs name.
+"""Lists the public surface: every name that users and their programs depend on.
 
-The list holds commands with their options, keys of the configuration, fields of the API, names of
+These are commands with their options, keys of the configuration, fields of the API, names of
 Prometheus metrics, keys of Redis, and columns of MySQL.
 """
 
@@ -33,8 +33,8 @@ _DEFINITION = MetricDefinition(
 
 
 def surface(client: TestClient) -> list[str]:
-    """Return all names of the surface, one per line. `client` asks a monitor with a scripted
-    mill."""
+    """Return all names of the surface, one per line. `client` reads the API of a monitor with a
+    scripted mill."""
     lines = [
         *commands(), *config_keys(), *api_fields(client), *names_in_code(), *mysql_columns()
     ]  # fmt: skip
@@ -81,8 +81,8 @@ def config_keys() -> Iterator[str]:
 
 
 def api_fields(client: TestClient) -> Iterator[str]:
-    """Yield every route of the API with its parameters and, if the answer has a row, with the row's
-    fields."""
+    """Yield every route of the API with its parameters. If the answer has rows, also yield the
+    fields of a row."""
     for path, methods in client.get("/api/openapi.json").json()["paths"].items():
         yield f"api {path}"
         for one in methods["get"].get("parameters", ()):
@@ -96,7 +96,7 @@ def api_fields(client: TestClient) -> Iterator[str]:
 
 
 def names_in_code() -> Iterator[str]:
-    """Yield names that appear in the code as text: Prometheus metrics, schemas, Redis keys."""
+    """Yield the names that stand in string literals: Prometheus metrics, schemas and Redis keys."""
     for name in tree.files():
         room = name.split("/")[0]
         if room in ("tests", "bench") or not name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""`alerts`: the open alerts, a test of the webhook, and the same rules for Prometheus."""
+"""`alerts`: list the open alerts, test the webhook, and print the rules for Prometheus."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ ALERT = {
 
 
 def monitor(home: Path, rows: list[dict[str, Any]]) -> AbstractContextManager[None]:
-    """Run a monitor that has these open alerts and answers no other question."""
+    """Run a monitor that has these open alerts and serves no other path."""
 
     def answer(path: str) -> dict[str, Any]:
         assert path == "/api/v1/alerts"

@@ -1,5 +1,4 @@
-"""Commands that only read ask a running mill for its addresses, not the edited configuration
-file."""
+"""Commands that only read use the addresses of the running mill, not those of the edited file."""
 
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ def answer(path: str) -> dict[str, Any]:
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Simulate a mill that was started with the current file."""
+    """Make it appear that a mill runs which was started with the current file."""
     ours = find_home({"MILLRACE_HOME": str(home)})
     ours.run.mkdir(parents=True)
     ours.started_config.write_text(ours.config_file.read_text())
@@ -41,8 +40,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 def test_the_monitor_is_asked_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], edited: str
 ) -> None:
-    """These commands once failed: with the faults of a half-written file, or at an edited address
-    that does not exist."""
+    """The saved file has a fault or another address. The commands must still find the running
+    monitor."""
     with answering(tmp_path, answer):
         runs(monkeypatch, tmp_path)
         config(tmp_path, edited.format(port=free_port()))

@@ -1,5 +1,5 @@
-"""Backups copy real files in rounds: which files change between the rounds, and what the copy of a
-log contains."""
+"""Backups copy real files in rounds. A round copies what has changed, and only whole batches of a
+log."""
 
 import shutil
 import stat
@@ -22,7 +22,7 @@ def batch(offset: int, leader_epoch: int = 0, text: bytes = b"a line") -> bytes:
 
 
 class Folders:
-    """A data folder and its copy."""
+    """A data folder, its copy, and the copier between them."""
 
     def __init__(self, home: Path) -> None:
         self.source, self.target = home / "data", home / "copy"
@@ -38,7 +38,7 @@ class Folders:
         return file
 
     def check(self) -> None:
-        """Check that the copy equals the folder."""
+        """Check that the copy has the same files, contents and permissions as the folder."""
         assert self._files(self.target) == self._files(self.source)
 
     def _files(self, folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -79,7 +79,7 @@ def test_what_was_changed_removed_and_added_is_so_in_the_copy(folders: Folders) 
 
 def test_a_log_is_extended_from_its_last_whole_batch(folders: Folders) -> None:
     first, second = batch(0), batch(1)
-    # The rest of the second is still on its way, and the file is longer than its batches.
+    # Only a part of the second batch is written. The file is longer, because it is preallocated.
     log = folders.write(NAME, first + second[:40] + bytes(AHEAD_BYTES))
     folders.copier.round()
     assert whole_batches(folders.target / NAME, WholeBatches(0, 0)) == WholeBatches(len(first), 0)
@@ -92,7 +92,8 @@ def test_a_log_is_extended_from_its_last_whole_batch(folders: Folders) -> None:
 def test_a_log_that_a_follower_has_cut_is_copied_from_its_beginning(folders: Folders) -> None:
     log = folders.write(NAME, batch(0) + batch(1, text=b"never acknowledged"))
     folders.copier.round()
-    # As long as before, in the same file, and longer by one batch.
+    # A follower truncated the log and appended other batches in the same file. The second batch has
+    # its old length, so only its content shows the change.
     log.write_bytes(
         batch(0) + batch(1, leader_epoch=1, text=b"leads to other wo!") + batch(2, leader_epoch=1)
     )
@@ -114,7 +115,7 @@ def test_a_round_that_is_not_over_in_time_says_so_and_the_next_goes_on(folders: 
         folders.write(f"broker-1/t-{number}/00000000000000000000.log", batch(0))
     with pytest.raises(TooSlow):
         folders.copier.round(deadline=time.monotonic())
-    # What was half copied may be gone when the next round looks.
+    # The partition that was half copied may be deleted before the next round.
     shutil.rmtree(folders.source / "broker-1" / "t-0")
     folders.copier.round(deadline=time.monotonic() + 60)
     folders.copier.prune()

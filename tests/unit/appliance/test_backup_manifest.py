@@ -42,7 +42,7 @@ def test_no_flipped_bit_is_believed() -> None:
         damaged = bytearray(whole)
         damaged[position] ^= 0x04
         try:
-            # Blanks between the words may be others.
+            # The flipped bit may have hit white space between tokens, which changes nothing.
             assert decode(bytes(damaged)) == MANIFEST
         except BadBackup as error:
             assert "manifest.json" in str(error)

@@ -84,7 +84,7 @@ def test_what_has_not_changed_is_left_alone() -> None:
         OLD._replace(inode=8),
         OLD._replace(device=2),
         OLD._replace(mtime_ns=OLD.mtime_ns + 1),
-        # Its rights, or its name.
+        # A change of permissions or of the name changes only `ctime_ns`.
         OLD._replace(ctime_ns=OLD.ctime_ns + 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""Backup and restore of a stopped mill, and the refusals. No server runs here."""
+"""Backup and restore of a stopped mill, and why each is refused. No server runs here."""
 
 import os
 import signal
@@ -43,12 +43,12 @@ def mill_in(folder: Path, text: str = TEXT) -> Mill:
 
 
 def ignored(what: str, done: int, of: int) -> None:
-    """Ignore the progress of a copy."""
+    """A progress callback that does nothing."""
 
 
 @pytest.fixture
 def mill(tmp_path: Path) -> Mill:
-    """A mill that has run and is stopped."""
+    """Return a mill that has run and is stopped."""
     found = mill_in(tmp_path / "old")
     initialise(found.home, 1)
     for path, data in {
@@ -141,8 +141,8 @@ def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
 
 
 def test_what_a_check_of_the_file_left_is_no_mill(backup: Path, new: Mill) -> None:
-    """`config check` and a refused `up` store which expressions Spark has accepted. These files
-    alone are not a mill."""
+    """`config check` and a refused `up` store the expressions that Spark has accepted. Such a file
+    alone is not a mill, so it must not block a restore."""
     new.home.data.mkdir()
     (new.home.data / "checked-expressions").write_text("a hash")
     restore(new, backup, new.home.data, ignored)
@@ -204,8 +204,8 @@ def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Pa
 
 
 def restore_until_copied(new: Mill, backup: Path) -> int:
-    """Return the id of a process that restores a mill, once it has stopped behind the first
-    file."""
+    """Fork a process that restores a mill and stops after its first file. Return its id once it has
+    stopped."""
     reader, writer = os.pipe()
 
     def stop_here(what: str, done: int, of: int) -> None:
@@ -224,8 +224,8 @@ def restore_until_copied(new: Mill, backup: Path) -> int:
 
 
 def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
-    """The half-restored folder is not a mill. Otherwise `up` would create an empty mill beside
-    it."""
+    """The half-restored folder has another name than `data`, so it is not taken for a mill. `up`
+    must refuse until the restore is repeated, because it would create an empty mill."""
     data, staging = new.home.data, new.home.data.with_name("data.restoring")
     pid = restore_until_copied(new, backup)
     try:
@@ -271,7 +271,8 @@ def test_on_a_full_disk_nothing_is_left(
 
 
 def test_what_is_being_made_or_stopped_is_not_backed_up(mill: Mill, tmp_path: Path) -> None:
-    """The supervisor has the lock and does not answer, because it is starting or stopping."""
+    """A supervisor that is starting or stopping holds the lock but does not answer. A backup must
+    refuse."""
     lock = take_lock(mill.home)
     try:
         with pytest.raises(NoSupervisor):

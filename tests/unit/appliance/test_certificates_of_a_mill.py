@@ -1,4 +1,4 @@
-"""`millrace cert`: the CA of a mill, and its brokers' certificates as the brokers take them."""
+"""`millrace cert`: the CA of a mill, and certificates that its brokers can load."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 def taken_by_its_broker(home: Home, broker: str, name: str) -> None:
-    """Load the certificate as the broker does when it starts. Raises ConfigError."""
+    """Load the certificate as the broker does at its start. Raises ConfigError."""
     folder = home.part_secrets(broker)
     files = TlsFiles(
         certificate=str(folder / "tls.pem"),
@@ -105,8 +105,8 @@ def test_pitfall_24_they_do_not_end_together(home: Home) -> None:
 
 
 def test_a_ca_without_its_key_is_not_replaced_in_silence(home: Home) -> None:
-    """The user removed the key, which is good practice. Another CA would invalidate the files of
-    all clients."""
+    """Removing the CA's key is good practice. `renew` must refuse instead of creating a new CA,
+    which would invalidate the files of all clients."""
     renew(home, BROKERS, (), NOW)
     (home.secrets / "ca" / "ca.key").unlink()
     with pytest.raises(CertificateFault, match=r"ca\.key is not here, and only it can sign"):
@@ -159,7 +159,7 @@ def opened(home: Home, tls: str = "", names: str = "mill.example.org, localhost"
 
 
 def changed_by(home: Home, mill: Mill, now: datetime = NOW) -> set[str]:
-    """Return the files that a start writes, below the folder `data`."""
+    """Return the files that a start of the mill writes, as paths below the folder `data`."""
     return {str(path.relative_to(home.data)) for path in make_needed(home, mill.config, now)}
 
 
@@ -239,11 +239,11 @@ def test_another_ca_reaches_all_files(home: Home) -> None:
 
 
 class Killed(BaseException):
-    """Raised to end the process between two files."""
+    """Stands for the end of the process between two files."""
 
 
 class KilledWriter:
-    """A writer that writes a given number of files and then ends the process."""
+    """Writes a given number of files and then raises `Killed`."""
 
     def __init__(self, files: int) -> None:
         self.left = files
@@ -256,8 +256,8 @@ class KilledWriter:
 
 
 def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test also kills a renewal with another CA. Afterwards every broker uses the CA that
-    clients have."""
+    """The first start is killed at each step, and so is a renewal. After the next start, every
+    broker must use the CA that clients have."""
     mill = opened(home)
     for is_renewal in (False, True):
         for steps in range(13):
@@ -281,7 +281,7 @@ def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.Monke
 
 
 def test_a_key_without_the_certificate_of_its_ca(home: Home) -> None:
-    """The CA's certificate is read from the copy for clients. Without a copy the command refuses,
+    """`renew` reads the CA's certificate from the copy for clients. Without that copy it refuses,
     because a new CA would invalidate the clients' files."""
     mill = opened(home)
     make_needed(home, mill.config, NOW)
@@ -323,7 +323,7 @@ def test_renewed_files_as_json(home: Home, capsys: pytest.CaptureFixture[str]) -
 
 
 def own_files(home: Home, *names: str, days: int = 90) -> Mill:
-    """Give the mill a key and a certificate of the user, signed by another CA."""
+    """Return a mill with a key and a certificate of the user, which another CA has signed."""
     mill = opened(home, ", tls: {certificate: own.pem, key: own.key, ca: own-ca.pem}", *names)
     authority = new_authority("theirs", NOW - timedelta(days=100))
     leaf = new_leaf(

@@ -1,4 +1,4 @@
-"""The parts of a running mill that a changed configuration affects."""
+"""Decide which parts of a running mill restart because the configuration has changed."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def mill(home: Path, text: str) -> Mill:
         ("compression: gzip", "compression: none", Differences(("collector",))),
         ("trigger: 100ms", "trigger: 200ms", Differences(("stream",))),
         ("num.partitions: 3", "num.partitions: 4", Differences(BROKERS, in_turn=BROKERS)),
-        # The stream takes metrics over while it runs.
+        # The running stream applies changed metrics itself, so no part restarts.
         ("key: status, measure: count", "key: method, measure: count", Differences()),
         ("  redis: {}", "  redis: null", Differences(("stream", "monitor"), (), ("redis",))),
         (

@@ -1,4 +1,4 @@
-"""Options of `topic`, `group`, `produce` and `consume` that are checked without asking a broker."""
+"""Options of `topic`, `group`, `produce` and `consume` that are checked without a broker."""
 
 from pathlib import Path
 

@@ -29,6 +29,6 @@ def test_of_no_rows_a_person_is_told_and_a_program_gets_heads(
     assert capsys.readouterr() == ("", "no rows\n")
     emit("rows/1", [], OutputFormat.CSV, heads=heads, nothing="no rows")
     assert capsys.readouterr() == ("topic,partition\n", "")
-    # What is wrong says already why there is nothing.
+    # The error already explains why there are no rows, so the text "no rows" is left out.
     emit("rows/1", [], OutputFormat.TABLE, heads=heads, nothing="no rows", errors=["it is away"])
     assert capsys.readouterr() == ("", "millrace: it is away\n")

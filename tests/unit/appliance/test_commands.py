@@ -1,4 +1,4 @@
-"""The output of commands, the checks before a start, the demo, and the readings."""
+"""The output of commands, the checks before a start, the demo, and readings of metrics."""
 
 import contextlib
 import io
@@ -136,7 +136,7 @@ def test_a_table_in_a_pipe_is_plain_and_whole() -> None:
     rows = [["x" * 200, "7"], ["[b]", "12"], ["y" * 60, "3"]]
     lines = plain_table(["NAME", "N"], rows, frozenset({1})).splitlines()
     assert lines[0] == f"NAME{' ' * 56}   N"
-    # One long key moves its own value, and not those of all others.
+    # One long key moves only the value in its own row. The other values stay aligned.
     assert lines[1] == f"{'x' * 200}   7"
     assert lines[2] == f"[b]{' ' * 57}  12"
 
@@ -233,7 +233,7 @@ def test_rows_of_a_view_read_like_redis() -> None:
 
 @contextlib.contextmanager
 def a_stream() -> Iterator[tuple[StreamState, int]]:
-    """Serve the state of a stream. Return the port."""
+    """Serve the status of a stream. Yield the state and the port."""
     state = StreamState("stream", [], 100)
     serving = StatusThread(StatusSettings(port=0), state)
     serving.start()
@@ -292,8 +292,8 @@ def test_one_of_something_is_one() -> None:
 
 @pytest.mark.parametrize("arguments", [["config", "show"], ["--help"]])
 def test_a_closed_pipe_is_code_141_and_no_complaint(tmp_path: Path, arguments: list[str]) -> None:
-    """This happens for example with `| head -1`. The library that parses arguments would exit with
-    code 1."""
+    """A pipe is closed early for example by `| head -1`. The library that parses arguments would
+    exit with code 1."""
     config(tmp_path, "")
     theirs, ours = os.pipe()
     os.close(theirs)

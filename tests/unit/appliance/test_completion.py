@@ -1,4 +1,4 @@
-"""The completion script, run by bash: the words that it offers, and the time that it takes."""
+"""The completion script, run by bash: the words that it offers, and the CPU time that it takes."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(home: Path, *words: str) -> tuple[list[str], float]:
-    """Return the completions of the last word, and the processor time that bash took."""
+    """Return the completions of the last word, and the CPU time that bash used."""
     quoted = " ".join(f"'{word}'" for word in ("millrace", *words))
     code = (
         f". {home}/completion.sh; COMP_WORDS=({quoted}); COMP_CWORD={len(words)};"

@@ -1,4 +1,4 @@
-"""The compose file and the Dockerfile keep what the design promises of containers."""
+"""The compose file and the Dockerfile have the properties that the documentation promises."""
 
 import re
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_every_part_is_watched_started_again_and_keeps_its_data(name: str) -> No
     service = RUNNING[name]
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"]["test"]
-    # start_interval needs an engine newer than many machines have.
+    # `start_interval` needs a Docker engine that is newer than those on many machines.
     assert "start_interval" not in service["healthcheck"]
     named = {entry.split(":")[0] for entry in service["volumes"]} & set(COMPOSE["volumes"])
     assert name in named
@@ -93,12 +93,13 @@ def test_everybody_waits_for_init_and_for_what_it_needs() -> None:
 
 
 def test_brokers_are_stopped_one_after_the_other_and_after_those_that_use_them() -> None:
-    """Compose stops a service before the services on which it depends, and stops independent
-    services at the same time."""
+    """Compose stops dependent services before the service that they depend on, but stops
+    independent services at the same time. So the brokers must depend on each other."""
     for name in ("collector", "stream"):
         assert SERVICES[name]["depends_on"]["broker-3"] == {"condition": "service_started"}
     for later, earlier in (("broker-3", "broker-2"), ("broker-2", "broker-1")):
-        # Not healthy: none of them is before two have found each other.
+        # The condition is not "healthy", because a broker is healthy only after two have found each
+        # other.
         assert SERVICES[later]["depends_on"] == {earlier: {"condition": "service_started"}}
 
 
@@ -161,7 +162,8 @@ def test_the_build_gets_code_and_pins_only() -> None:
 
 
 def test_the_images_copy_only_what_a_fresh_clone_has() -> None:
-    """COPY fails if its source is missing, and `.cache` exists only after `make setup`."""
+    """COPY fails if its source is missing. A fresh clone has no `.cache`, because `make setup`
+    creates it."""
     commands = re.findall(r"^COPY (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     from_the_context = [one.split()[:-1] for one in commands if not one.startswith("--from=")]
     sources = {source for one in from_the_context for source in one}

@@ -62,7 +62,8 @@ TABLE = [
         "mill.yaml:1:17: network.open: found [kafka]",
         "the brokers of cluster.bootstrap_servers are not this mill's",
     ),
-    # what is written, how the one fault begins, a word that must stand in the rest
+    # The text of the file, the beginning of its only fault, and a word from the rest of the
+    # message.
     ("stream: {trigr: 100ms}", "mill.yaml:1:10: stream.trigr: found", "did you mean trigger?"),
     ("colector: {}", "mill.yaml:1:1: colector: found", "did you mean collector?"),
     ("cluster: {brokers: many}", "mill.yaml:1:20: cluster.brokers: found 'many'", "whole number"),
@@ -251,7 +252,8 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 def test_a_section_with_faults_causes_no_others() -> None:
-    """The topics of `stream.from` cannot be checked while the collector's inputs have faults."""
+    """While the collector's inputs have faults, their topics are unknown. So the missing topic in
+    `stream.from` must not be reported as a second fault."""
     found = faults_of(
         "collector: {inputs: [{paths: x, topic: mine}]}\n"
         "stream: {from: {a: {topic: mine, format: raw}}}\n"

@@ -1,4 +1,4 @@
-"""Environment variables over the file, references inside it, and the output of `config show`."""
+"""Environment variables that override the file, references in the file, and `config show`."""
 
 from pathlib import Path
 

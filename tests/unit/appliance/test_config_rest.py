@@ -1,4 +1,5 @@
-"""The questions to Spark when the file has other faults, and how Spark's faults are reported."""
+"""Spark still checks expressions if the file has other faults. Its faults are reported like
+others."""
 
 import json
 from pathlib import Path

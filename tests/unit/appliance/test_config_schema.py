@@ -1,4 +1,4 @@
-"""The JSON Schema of the configuration file: it is committed, valid, and agrees with `config
+"""The JSON Schema of the configuration file is committed and valid, and agrees with `config
 check`."""
 
 import json
@@ -29,7 +29,7 @@ OF_ANOTHER_KIND = (
     "bool_type", "bool_parsing", "tuple_type", "dict_type", "model_type", "model_attributes_type",
     "none_required", "literal_error", "too_short", "too_long",
 )  # fmt: skip
-"""What pydantic says of a value of another kind, or of an unknown key."""
+"""The types of pydantic's errors for a value of a wrong type, and for an unknown key."""
 
 
 def faults_of(given: object) -> list[str]:
@@ -46,7 +46,7 @@ def _as_loaded(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def kinds_of(given: dict[str, Any]) -> set[str]:
-    """Return the kinds of faults that pydantic alone finds."""
+    """Return the types of the faults that pydantic alone finds."""
     try:
         MillConfig.model_validate(_as_loaded(given))
     except ValidationError as error:
@@ -99,7 +99,7 @@ FORMS = [
     "sinks: {redis: null, mysql: {}}",
     "ports: {redis: 6500}",
     "cluster: {bootstrap_servers: 'k:9092', settings: {whatever.they.have: 1}}",
-    # Wrong, each in one way.
+    # Each of these files has one fault.
     "collectr: {}",
     "collector: {inputs: [{paths: [a], topic: t, multiline: jav}]}",
     "collector: {inputs: [{paths: [a], topic: t, multiline: {indnt: true}}]}",
@@ -132,10 +132,10 @@ def test_a_reference_can_stand_for_a_value_of_any_kind() -> None:
 
 
 def test_every_wrong_value_in_every_place() -> None:
-    """The schema refuses values of a wrong type, and nothing that the check accepts.
+    """The schema rejects every value of a wrong type, and no value that the check accepts.
 
-    The check also parses texts (globs, zones, expressions), but the schema does not. pydantic
-    accepts `true` as the number 1, but the schema does not.
+    The check also parses strings such as globs, zones and expressions. The schema does not, so it
+    can accept more. pydantic accepts `true` as the number 1, but the schema does not.
     """
     told: list[str] = []
     for path in PLACES:

@@ -1,5 +1,5 @@
-"""Fault messages contain no words of a library. The test sets every key of the file to every kind
-of wrong value."""
+"""No fault message contains the words of a library. The test sets every key of the file to every
+kind of wrong value."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ WRONG: tuple[Any, ...] = (
     {1: 2}, [1, 2, 3, 4], "9" * 400, float("nan"),
 )  # fmt: skip
 
-# What pydantic, or Python, would say.
+# Words from the messages of pydantic and Python.
 FOREIGN = re.compile(
     r"tuple|should|at least \d+ items?\b|valid (string|integer|number|dict|list|tuple|boolean)"
     r"|instance of|validation|pydantic|unable to|dictionary|NoneType|Error\b|function-|constrained"
@@ -42,7 +42,8 @@ ports: {}
 
 
 def places(node: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield every place in the file, and every further key that a mapping there can have."""
+    """Yield the path of every value in the file, and of every other key that its mappings can
+    have."""
     if path:
         yield path
     if isinstance(node, dict):
@@ -54,7 +55,7 @@ def places(node: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def with_value(path: tuple[Any, ...], value: object) -> dict[str, Any]:
-    """Return the file with a wrong value in one place."""
+    """Return the file with a wrong value at one path."""
     root: dict[str, Any] = yaml.safe_load(BASE)
     node: Any = root
     for step in path[:-1]:
@@ -66,7 +67,7 @@ def with_value(path: tuple[Any, ...], value: object) -> dict[str, Any]:
 
 
 def complaints(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the key of each fault, and the value that was expected there."""
+    """Yield for each fault its key, and the value that its message expects."""
     try:
         MillConfig.model_validate(given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""`stop` and `restart` refuse a broker whose replicas are needed, as the brokers report them."""
+"""`stop` and `restart` refuse if the brokers report that the broker's replicas are needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TWO_NEEDED = ReplicaReport(
 
 
 def told(offset: int, count: int, *, controls: bool = False, **needs: int) -> dict[str, Any]:
-    """Return a broker's details with this number of partitions out of sync."""
+    """Return the details of a broker's status with this number of partitions out of sync."""
     return {
         "metadata_offset": offset,
         "is_controller": controls,
@@ -53,7 +53,8 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
     answers["broker-2"] = told(7, 0, controls=True)
     monkeypatch.setattr(asked, "statuses", lambda addresses: answers)
     assert readiness(ADDRESSES) == Readiness(0, "", "broker-2")
-    # A former controller does not know yet that another one is active.
+    # A former controller reports that it is still active. With two reports, the controller is
+    # unknown.
     answers["broker-3"] = told(9, 5, controls=True)
     assert readiness(ADDRESSES) == Readiness(5, "", None)
     answers["broker-1"] = {"cluster_waits_for": [3]}
@@ -63,7 +64,7 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Mill:
-    """Scripted answers of the supervisor and the brokers, one for each request."""
+    """The scripted status of the supervisor and the brokers, one report for each request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
         self.parts = [
@@ -104,7 +105,7 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
         "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
         "first, or use --force"
     )
-    # The check does not ask the broker that is away, and that broker may be restarted.
+    # The check asks only the brokers that run. The broker that is down may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
     refuse_needed_broker(home, "broker-3", "restarted")
     refuse_needed_broker(home, "stream", "stopped")

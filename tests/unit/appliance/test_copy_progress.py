@@ -1,4 +1,4 @@
-"""Rates and times of copies, by measured sizes."""
+"""Rates and remaining times of copies, estimated from measured sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ MB = 1_000_000
 
 
 def steady(count: int, copied: int, written: int, *, to_go: int = 1_000 * MB) -> CopyEstimate:
-    """Return the estimate after so many seconds, with these bytes a second."""
+    """Return the estimate after `count` seconds in which these bytes per second were copied and
+    written."""
     progress = CopyProgress()
     for second in range(count):
         sample = CopySample(float(second), to_go + second * (written - copied), second * written)
@@ -48,7 +49,8 @@ def test_writes_that_are_faster_than_the_copy_for_a_minute_are_endless() -> None
 
 
 def test_a_copy_that_stands_without_writes_is_not_called_endless() -> None:
-    """Its broker is away, or its disk is full. A higher rate would not help."""
+    """The copy makes no progress because its broker is down or its disk is full. A higher rate
+    would not help, so the copy must not count as endless."""
     found = steady(200, 0, 0)
     assert (found.rate, found.eta_s, found.is_endless) == (0, None, False)
 

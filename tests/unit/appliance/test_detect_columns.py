@@ -1,4 +1,4 @@
-"""Types and times of the columns that are proposed, and the metrics over them."""
+"""The proposed types and times of columns, and the proposed metrics."""
 
 import json
 import random
@@ -26,7 +26,7 @@ FORMATS = load_formats()
         (["1", "-7", "999999"], "int"),
         (["1", "1000000"], "bigint"),
         (["9223372036854775807"], "bigint"),
-        # What does not fit 64 bits is a number for no one.
+        # No SQL type holds whole numbers above 64 bits exactly, so the column is a string.
         (["1", "9223372036854775808"], "string"),
         (["1", "1.5"], "double"),
         (["1e5", ".5", "3."], "double"),
@@ -93,7 +93,7 @@ def test_columns_of_json() -> None:
         "app_top_http_path",
         "app_took_ms",
     ]
-    # A value of a metric has twelve places at most; of a number with more, none would be counted.
+    # A metric's values have at most twelve decimal places. A value with more would not be counted.
     assert found.proposal.metrics[2]["value"] == "round(took_ms, 6)"
     assert found.proposal.metrics[2]["measure"] == "percentile"
 

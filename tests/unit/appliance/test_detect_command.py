@@ -152,7 +152,7 @@ def test_a_running_mill_needs_no_restart_for_it(
     ("text", "word"),
     [
         (SHIPPED, "the running mill takes it over within seconds"),
-        # Without metrics there is no stream that could take one over.
+        # Without metrics no stream runs, so nothing could apply the new metric.
         ("stream: {}\n", "stream.metrics cannot change while the mill runs"),
     ],
 )
@@ -188,7 +188,7 @@ def test_what_was_changed_by_hand_is_not_undone(
     assert code == 3
     assert any("changed since" in line and "stream.from.shop" in line for line in err)
     assert (home / FILE).read_text() == changed
-    # Put back, it can be undone after all.
+    # After the user has restored the lines, `--undo` works again.
     (home / FILE).write_text(changed.replace("format: logback}", "format: log4j}"))
     assert run(monkeypatch, home, "detect", "--undo", "shop", "--yes")[0] == 0
     assert (home / FILE).read_text() == SHIPPED
@@ -255,7 +255,7 @@ def test_the_faults_of_a_file_are_told_before_anything(
         ("watched/odd/a.log", ["watched/shop/**", "watched/odd/**"]),
         ("watched/shop/a.log", ["watched/shop/**"]),
         ("watched/a.log", ["watched/shop/**", "watched/a.log"]),
-        # The file of an input that is there is not read twice.
+        # An existing input already reads this file, so no path is added for it.
         ("watched/text/a.log", ["watched/shop/**"]),
     ],
 )

@@ -107,7 +107,7 @@ def test_only_the_additions_are_new_and_go_again(text: str) -> None:
     assert stream["from"]["shop"] == PROPOSAL.stream
     assert stream["metrics"][-2:] == list(PROPOSAL.metrics)
     assert collector["inputs"][-1] == PROPOSAL.collector
-    # Each line of the file before is there, in its order.
+    # Every line of the original file is still there, in the original order.
     kept = iter(edited.text.splitlines())
     if "{" not in text or text in (SHIPPED, BLOCK):
         assert all(line in kept for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Formats of files of many kinds, and no format for noise."""
+"""Detects the format of many kinds of files, and detects no format in noise."""
 
 import time
 from pathlib import Path
@@ -143,7 +143,8 @@ def test_what_the_collector_needs_is_proposed(
     found = detected(tmp_path, file)
     assert found.proposal is not None
     assert found.proposal.collector.get(key) == value
-    # A strange encoding's text is read as such.
+    # Text in an unusual encoding is decoded with that encoding, so it has no replacement
+    # characters.
     assert not any("\ufffd" in (text or "") for row in found.rows for text in row.values())
 
 
@@ -177,7 +178,7 @@ def test_a_last_line_without_its_end_is_told(tmp_path: Path, name: str, is_told:
     (file,) = (one for one in FILES if one.name == name)
     found = detected(tmp_path, file)
     assert any("no line end" in note for note in found.notes) == is_told
-    # The line is read all the same.
+    # The last line without a line end is counted too.
     assert found.lines == 120
 
 
@@ -189,8 +190,7 @@ def test_only_the_first_lines_are_read(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_lines_take_less_than_four_seconds() -> None:
-    """The goal is two seconds. The test allows twice that, because the machine can have other
-    work."""
+    """The goal is two seconds. The test allows four, because the machine can have other work."""
     lines = made_lines(count=10_000)
     for kind in ("combined", "json", "regex"):
         began = time.process_time()

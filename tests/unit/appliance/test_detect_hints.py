@@ -1,4 +1,4 @@
-"""`status` names files that are not counted, with the command that adds them."""
+"""`status` names files that are not read or not parsed, with the command that adds an input."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_files_without_an_input() -> None:
         " `./millrace detect /mill/watched/odd/a.log` proposes an input"
     ]
     assert list(unmatched_hints({"unmatched": [], "unmatched_total": 0})) == []
-    # A collector of a version before this one says nothing of them.
+    # A collector of an older version does not report unmatched files.
     assert list(unmatched_hints({})) == []
 
 

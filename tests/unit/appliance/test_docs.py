@@ -1,4 +1,4 @@
-"""The commands in the documentation exist and behave as described."""
+"""The commands and options in the documentation exist."""
 
 import os
 import re
@@ -82,7 +82,8 @@ def test_what_cannot_be_typed_is_found_out() -> None:
 
 
 TYPED_MIN = 50
-"""Commands that the pages have typed."""
+"""The least number of commands that the pages must quote. Fewer would mean that the search is
+broken."""
 
 
 def groups_of_commands() -> dict[str, list[str]]:
@@ -123,7 +124,7 @@ LINKED_FROM = [*PAGES, CODE / "CONTRIBUTING.md", CODE / "SECURITY.md", CODE / "t
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, built by GitHub's rules."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found: dict[str, int] = {}
     anchors = set()

@@ -1,4 +1,4 @@
-"""`stream dry-run`: the records that it tries, their keys, and its end.
+"""`stream dry-run`: which records of a file it sends, with which keys, and how it ends.
 
 A small Python process plays the stream here. `tests/interop/test_stream_check` tests what the real
 stream counts.
@@ -46,7 +46,8 @@ EVENTS = ["# Time: 1\nSELECT 1;", "# Time: 2\nSELECT 2\n FROM t;"]
 
 
 class Room:
-    """A process in place of the stream. It runs `code` with the arguments of the stream."""
+    """A double of the stream's process. It runs `code` with the arguments that the stream would
+    get."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -83,7 +84,8 @@ def tried(
 def samples(
     monkeypatch: pytest.MonkeyPatch, home: Path, file: Path, *options: str
 ) -> list[tuple[str, str, list[str]]]:
-    """Return the input, the key and the records of a file that the stream gets."""
+    """Return the arguments for each sample: the input, the key, and the records that the stream
+    gets."""
     code, out, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file, *options)
     assert code == 0, err
     (said,) = out

@@ -1,4 +1,4 @@
-"""`dump-log`: the files it accepts, and its messages about the others."""
+"""`dump-log`: the files that it accepts, and its messages about all others."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LOG = f"{0:020}.log"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a log folder that also contains a file which the mill did not write."""
+    """Return a log folder that also contains a file that the broker did not write."""
     made = tmp_path / "t-0"
     made.mkdir()
     (made / LOG).write_bytes(batch(b"v", key=b"k"))
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_that_is_named_otherwise_is_refused_and_not_passed_over(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    """If the tool skipped the file, it could say `nothing is wrong` about a file that it did not
+    """If the tool skipped the file, it could report `nothing is wrong` for a file that it had not
     read."""
     paths = [str(folder / LOG), str(folder / "copy.log")]
     code, out, err = run(monkeypatch, tmp_path, "dump-log", *paths, *options)

@@ -1,4 +1,4 @@
-"""Damaged log files: the tool finds every damage, and reports none in whole files."""
+"""Damaged log files: the tool finds every damage, and reports no damage in undamaged files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tests.unit.storage.kit import DIRECTORY_ID, NOW, TOPIC_ID, append, batch, b
 
 TP = TopicPartition("dumped", 0)
 TRANSACTIONAL = {5: True, 6: False, 7: False}
-"""Producer id -> whether its transactions are committed."""
+"""Producer id -> True if its transactions are committed, False if they are aborted."""
 
 ENTRY_BYTES = {".index": 8, ".timeindex": 12}
 FAST, LONG = 16, 600
 
 
 def make_folder(home: Path) -> Path:
-    """A partition of several segments with transactions, leader epochs and all its indexes."""
+    """Return a partition of several segments with transactions, leader epochs and all its
+    indexes."""
     chance = random.Random("dump damage")
     config = broker_config(
         {"log.segment.bytes": 6_000, "log.index.interval.bytes": 256}, log_dir=str(home / "data")
@@ -104,8 +105,8 @@ def torn(folder: Path, chance: random.Random) -> str:
 
 
 def cut(folder: Path, chance: random.Random) -> str:
-    """Truncate a file at any byte. Truncate a sparse index only within an entry, because any number
-    of entries is valid."""
+    """Truncate a file at a random byte. Truncate a sparse index only within an entry, because an
+    index with fewer entries is valid."""
     path = chance.choice(of_kind(folder, ".log", ".index", ".timeindex", ".txnindex", ".snapshot"))
     data = path.read_bytes()
     size = ENTRY_BYTES.get(path.suffix, 0)
@@ -116,7 +117,8 @@ def cut(folder: Path, chance: random.Random) -> str:
 
 
 def swapped(folder: Path, chance: random.Random) -> str:
-    """Swap the names of two files of the same kind, or the places of two batches."""
+    """Exchange the contents of two files of the same kind, or the places of two batches in a
+    log."""
     suffix = chance.choice((".log", ".index", ".timeindex", ".txnindex", ".snapshot", "batches"))
     if suffix == "batches":
         path = chance.choice(of_kind(folder, ".log")[:-1])
@@ -147,8 +149,8 @@ def damage(whole: Path, folder: Path, count: int) -> None:
 def test_an_entry_that_names_the_second_batch_of_a_time_is_found(
     whole: Path, tmp_path: Path
 ) -> None:
-    """A marker has the timestamp of the batch before it. Without this check, a search for that
-    timestamp would miss the batch."""
+    """A marker has the timestamp of the batch before it. If the time index named the marker, a
+    search for that timestamp would miss the batch."""
     tried = 0
     for path in of_kind(whole, ".timeindex"):
         base = int(path.stem)

@@ -1,4 +1,4 @@
-"""The control records of the metadata quorum, as Kafka's dump tool prints them."""
+"""The metadata quorum's control records are printed as Kafka's dump tool prints them."""
 
 import base64
 from uuid import UUID
@@ -35,7 +35,7 @@ SHOWN = (
 
 
 def test_records_of_the_quorum() -> None:
-    """The output is the same with a decoder and without, because control batches need none."""
+    """Control batches need no decoder, so the output is the same with a decoder and without one."""
     voter = VoterEntry(voter_id=1, voter_directory_id=DIRECTORY, min_supported_version=1)
     voter.max_supported_version = 1
     voter.endpoints = [VoterEndpoint(name="BROKER", host="h", port=9)]

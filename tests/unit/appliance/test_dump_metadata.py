@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: whole ones are printed, and every damage in the others is found."""
+"""Snapshots of the metadata: undamaged ones are printed, and every damage in others is found."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HEADING = "Snapshot end offset: 120, epoch: 4"
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """Return the newest of two snapshots, in a folder whose log begins below it."""
+    """Return the newest of two snapshots. The log in its folder begins at an earlier offset."""
     folder = tmp_path / METADATA
     folder.mkdir()
     (folder / file_name(BOOTSTRAP)).write_bytes(build_snapshot(BOOTSTRAP, THREE_VOTERS, []))
@@ -27,7 +27,8 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def told(path: Path) -> list[str]:
-    """Return the findings in the folder of a file, and those in the file alone."""
+    """Return the findings of a check of the folder. A check of the file alone must find the
+    same."""
     in_folder = [str(one) for one in check_folder(path.parent).findings]
     assert [str(one) for one in check_files([path]).findings] == in_folder
     return in_folder
@@ -70,14 +71,15 @@ def test_a_snapshot_under_the_name_of_another_is_found(snapshot: Path) -> None:
 
 
 def test_a_log_that_no_snapshot_reaches_is_found(snapshot: Path) -> None:
-    """The replay of the metadata begins with the newest snapshot and continues with the log."""
+    """The replay of the metadata begins with the newest snapshot and continues with the log. So a
+    log that begins after the end of that snapshot has a gap before it."""
     snapshot.unlink()
     [found] = check_folder(snapshot.parent).findings
     assert found.what == "the log begins at offset 120, the newest snapshot ends at 0"
     (snapshot.parent / file_name(BOOTSTRAP)).unlink()
     [found] = check_folder(snapshot.parent).findings
     assert found.what == "the log begins at offset 120, and there is no snapshot"
-    # Before there were snapshots a log began with its first record.
+    # The log of an old version has no snapshot and begins at offset 0. That is no damage.
     (snapshot.parent / f"{120:020}.log").rename(snapshot.parent / f"{0:020}.log")
     assert check_folder(snapshot.parent).findings == []
 

@@ -1,6 +1,6 @@
 """`dump-log` reports a batch with a valid checksum and unreadable records, and continues.
 
-A broker stores such a batch (decision 0015), so both dump commands must get past it.
+A broker stores such a batch (decision 0015), so both dump commands must continue after it.
 """
 
 import random
@@ -53,7 +53,7 @@ KAFKA_PRINTS: tuple[list[str], ...] = (
 def unopened(
     payload: bytes, codec: int = Codec.GZIP, *, attributes: int = 0, **header: int
 ) -> bytes:
-    """Return a batch at offset 1 whose checksum is right and whose content is not records."""
+    """Return a batch at offset 1 with a valid checksum whose payload is not a list of records."""
     plain = read_header(build_batch([NewRecord(b"k", b"v", 0)]))
     changed: BatchHeader = plain._replace(
         **{"attributes": codec | attributes, "base_offset": 1, **header}
@@ -144,7 +144,7 @@ def test_whatever_is_wrong_inside_is_a_finding(
 def test_no_payload_ends_the_dump(
     log: Path, capfd: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
-    """The payloads are random bytes or random records, under every codec and attribute."""
+    """The payloads are random bytes or random records, with every codec and attribute."""
     chance: random.Random = seeded("dump unopened")
     for _ in range(40):
         attributes = chance.choice((0, 0x08, CONTROL, TRANSACTIONAL, CONTROL | TRANSACTIONAL))

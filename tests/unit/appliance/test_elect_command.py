@@ -1,5 +1,5 @@
-"""`millrace elect-leader`: preferred leaders without a question, unclean elections after a survey
-of the replicas."""
+"""`millrace elect-leader`: it elects preferred leaders at once, and unclean leaders only after it
+has shown which records may be lost."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_preferred_leaders(
 
 
 def leaderless(cluster: FakeCluster) -> None:
-    """Return a partition whose only complete replica is on broker 3, which is away."""
+    """Take away the leader of `logs-0`: its only in-sync replica is on broker 3, which is down."""
     cluster.partitions[TopicPartition("logs", 0)] = FakePartition([3, 2], [3], NO_NODE)
 
 
@@ -67,7 +67,7 @@ def test_an_unclean_election_says_first_what_may_be_lost(
     assert cluster.partitions[TopicPartition("logs", 0)].leader == NO_NODE
     assert elect(cluster, monkeypatch, tmp_path, *unclean, "--yes")[0] == 0
     assert cluster.partitions[TopicPartition("logs", 0)].leader == 2
-    # Partitions that have a leader are not asked about.
+    # A partition that has a leader takes no part in an unclean election, so there is no question.
     assert elect(cluster, monkeypatch, tmp_path, *unclean) == (
         0,
         [],
@@ -80,8 +80,8 @@ def test_an_unclean_election_says_first_what_may_be_lost(
 def test_a_replica_that_a_reassignment_adds_leads_last(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The controller elects in this order, and the user consents to the broker that will be
-    elected."""
+    """The controller elects in the order of the replicas, but takes an added replica last. The
+    message must name the broker that will be elected, because the user consents to it."""
     cluster.partitions[TopicPartition("logs", 0)] = FakePartition(
         [2, 1, 3], [3], NO_NODE, adding=[2], removing=[3]
     )

@@ -1,4 +1,4 @@
-"""Missing Python packages are named with the extra that brings them."""
+"""If a Python package is missing, the message names the extra that installs it."""
 
 import tomllib
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The file system of a watched folder, and the network file systems among them."""
+"""Finds the file system of a watched folder, and recognises network file systems."""
 
 from pathlib import Path
 

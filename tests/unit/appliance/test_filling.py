@@ -1,4 +1,4 @@
-"""`doctor` forecasts when a disk is full, from the monitor's history of its free space."""
+"""`doctor` forecasts when a disk will be full, from the monitor's history of its free space."""
 
 from typing import Any
 

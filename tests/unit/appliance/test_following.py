@@ -1,5 +1,5 @@
-"""The changed configuration of a running mill: the changes applied, and the messages about the
-rest."""
+"""The running mill follows its configuration file: it applies some changes and reports the
+others."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ MORE = SHIPPED.replace("\nsinks:", f"{METRIC}\nsinks:", 1)
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A mill as its supervisor sees it, started with the shipped file."""
+    """Return the home of a mill that was started with the shipped file."""
     edited = tmp_path / "configs" / "millrace.yaml"
     copy = tmp_path / "data" / "run" / "millrace.yaml"
     for path in (edited, copy):
@@ -39,7 +39,7 @@ class Clock:
 
 
 def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
-    """Save the file, and let the follower read it after its modification time has settled."""
+    """Save the file, and let the follower read it once its modification time has settled."""
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
@@ -84,7 +84,7 @@ def test_nothing_is_taken_over_but_what_was_checked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(*arguments: Any) -> Any:
-        """Check the configuration that was read, while the file is saved once more."""
+        """Check the configuration that was read, and save another one during the check."""
         try:
             return load_bytes(*arguments)
         finally:
@@ -107,7 +107,7 @@ def test_a_mended_file_ends_the_problem(home: Home) -> None:
 
 
 CUT = SHIPPED[: SHIPPED.index("    - {name: bytes_by_status")] + "\nsinks: {redis: {}, mysql: {}}\n"
-"""The file of an editor that is killed while it saves: three of the metrics are missing."""
+"""The file after an editor was killed during a save: three of the metrics are missing."""
 
 
 def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(home: Home) -> None:

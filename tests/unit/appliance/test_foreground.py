@@ -1,5 +1,5 @@
-"""A mill in the foreground: when the command ends the mill stops, and when the mill stops the
-command ends."""
+"""A mill in the foreground: it stops when the command ends, and the command ends when the mill
+stops."""
 
 import signal
 import socket
@@ -16,7 +16,7 @@ from appliance.output import CommandError, Exit
 
 
 class Stage:
-    """A mill that runs or does not run. The test records what is done to it."""
+    """A simulated mill that runs or does not run. It records the commands that it gets."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
@@ -133,5 +133,5 @@ def test_parts_do_not_hear_of_the_service_manager() -> None:
     environ = {NOTIFY_VARIABLE: "/nowhere", "PATH": "/bin"}
     tell = service_manager(environ)
     assert environ == {"PATH": "/bin"}
-    # A manager that is gone is no reason to fail.
+    # If the service manager's socket does not exist, the call does not fail.
     tell("READY=1")

@@ -57,7 +57,7 @@ def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
 def test_a_database_without_tables_is_no_database_that_gives_no_answer(
     monkeypatch: pytest.MonkeyPatch, refusal: Exception, level: CheckLevel, found: str
 ) -> None:
-    """MySQL runs before the stream starts for the first time, but has no tables yet."""
+    """MySQL runs before the stream's first start, but the stream has not created its tables yet."""
 
     def ask(*_: object) -> None:
         raise refusal

@@ -80,7 +80,7 @@ def test_in_the_collector_s_own_container_all_is_read_once(
     (home / "data" / "collector").mkdir(parents=True)
     monkeypatch.setattr("appliance.cli.collector_commands.REACH_TIMEOUT_MS", 200)
     code, _, err = run(monkeypatch, home, "collector", "once")
-    # It went on to the brokers, of which none is there.
+    # The command was allowed and then tried to reach the brokers, but no broker runs.
     assert code == Exit.UNREACHABLE
     assert "nothing was read, because no broker answers" in err[-1]
 
@@ -108,7 +108,7 @@ def test_a_port_that_a_container_publishes_is_freed_by_compose(
 
 
 def test_no_other_command_needs_spark_to_be_loaded() -> None:
-    """The image of `cli` has no Spark, so a module that imports Spark would fail with a
+    """The image of `cli` has no Spark, so a command that imports Spark would end with a
     traceback."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'py4j']));"

@@ -89,7 +89,8 @@ def test_a_data_folder_lends_its_cluster_id_to_lost_secrets(home: Home) -> None:
     )
     initialise(home, 1)
     assert read_secret(home, "broker-1/cluster_id") == "AAAAAAAAQACAAAAAAAAAAA"
-    # A folder's own id stands in the folder alone: a wiped one must not get it back.
+    # Only the data folder has its directory id. If the secrets had it too, a wiped folder would get
+    # its old id back.
     assert not (home.part_secrets("broker-1") / "directory_id").exists()
 
 

@@ -1,4 +1,4 @@
-"""`--json`: every command that prints accepts it, and its output is then data."""
+"""Every command that prints results accepts `--json`, and then prints data."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ OF_ANOTHER_FORM = {
 
 
 def data(lines: list[str], schema: str) -> Any:
-    """Return the data of the only JSON envelope."""
+    """Check the only JSON line and its schema. Return its data."""
     [line] = lines
     envelope = json.loads(line)
     assert envelope["schema"] == schema

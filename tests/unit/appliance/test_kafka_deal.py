@@ -1,4 +1,5 @@
-"""Kafka's own algorithm to assign replicas, compared with the examples in Kafka's sources."""
+"""Kafka's algorithm for the assignment of replicas, compared with the examples in Kafka's
+sources."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`kafka-features`: Kafka's words and exit codes, beside a cluster that only answers."""
+"""`kafka-features` prints Kafka's messages and exit codes, beside a scripted cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's command lines that fail before a broker is asked: options that exclude each other, and
+"""Command lines of Kafka's tools that fail before a request: options that exclude each other, and
 invalid values."""
 
 import struct
@@ -57,8 +57,8 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 def test_options_of_another_action(
     options: str, option: str, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the option was silently ignored, the output would look like the answer to another
-    question."""
+    """If the tool ignored the option silently, the user would take the output for an answer to
+    it."""
     assert topics.main((*SERVER, *options.split())) == 2
     expected = f'Option "[{option}]" can\'t be used with option "[{other}]"'
     assert capsys.readouterr().err.splitlines()[0] == expected
@@ -217,12 +217,13 @@ def test_passwords_in_kafkas_spelling(value: str, password: str, iterations: int
 def test_pitfall_23_a_failed_command_does_not_repeat_the_password(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Kafka's tool prints its arguments when it fails."""
+    """Kafka's tool prints its arguments when it fails. Ours must not, because they contain the
+    password."""
     for value in (
         "SCRAM-SHA-512=[iterations=9,password=a canary]",
         "SCRAM-SHA-512[password=canary]",
         "SCRAM-SHA-1=[password=canary]",
-        # A comma ends a value that has no brackets.
+        # Without brackets, a comma ends the value.
         "SCRAM-SHA-512=password=a,canary",
         "SCRAM-SHA-512=password=a,canary=b",
         "SCRAM-SHA-512=[password=a\ncanary],b",

@@ -144,7 +144,7 @@ def test_times_are_read() -> None:
     for wrong in ("soon", "9223372036854775808"):
         with pytest.raises(CommandError, match="a duration ago"):
             moment_ms(wrong)
-    # Negative ones would be taken for the ends of a log.
+    # A time before 1970 becomes 0, because ListOffsets takes -1 and -2 for the ends of a log.
     assert moment_ms("1d", now_ms=86_399_998) == 0
     assert duration_ms("P1DT2H3M4.5S") == 93_784_500
     assert duration_ms("-PT1S") == -1000
@@ -199,7 +199,8 @@ def test_problems_of_partitions() -> None:
 
 
 def test_replicas_that_a_reassignment_adds_are_no_problem() -> None:
-    """KIP-352: they are not in sync yet, and the minimum does not count them."""
+    """KIP-352: an added replica is not in sync yet. The partition is not under-replicated because
+    of it."""
     moving = PartitionDetails(0, 1, 0, (1, 2, 3), (1,), (), (), (), (2, 3), ())
     for flag in ("under_replicated", "under_min_isr"):
         problem = PartitionFilter(**{flag: True})

@@ -1,4 +1,4 @@
-"""`kafka-reassign-partitions`: the output and the exit codes of Kafka's tool, with a scripted
+"""`kafka-reassign-partitions` has the output and the exit codes of Kafka's tool, beside a scripted
 cluster."""
 
 import json
@@ -26,7 +26,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 class Tool:
-    """The command and its files, with the arguments that a user types."""
+    """The command with its plan file, and the arguments that a user types."""
 
     def __init__(
         self, cluster: FakeCluster, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -45,7 +45,7 @@ class Tool:
         self._plan.write_text(json.dumps({"version": 1, "partitions": rows}))
 
     def folders(self, *folders: str) -> None:
-        """Set the folders (`log_dirs`) of the plan's only partition."""
+        """Set the log folders (`log_dirs`) of the only partition in the plan."""
         plan = json.loads(self._plan.read_text())
         plan["partitions"][0]["log_dirs"] = folders
         self._plan.write_text(json.dumps(plan))
@@ -93,7 +93,7 @@ def test_from_the_start_to_the_end(tool: Tool, cluster: FakeCluster) -> None:
         0,
         ["Current partition reassignments:", "t-0: replicas: 3,2,1. adding: 3. removing: 1."],
     )
-    # As in Kafka, an unfinished plan is no failure.
+    # The exit code of an unfinished plan is 0, as with Kafka's tool.
     assert tool.run("verify") == (
         0,
         [
@@ -309,7 +309,8 @@ def test_trap_15_a_rate_that_copies_nothing_is_refused(
 
 
 def test_a_throttle_is_set_as_kafka_sets_it(tool: Tool, cluster: FakeCluster) -> None:
-    """The replicas of today send, the new ones receive; what moves already stays in the lists."""
+    """Current replicas are listed as throttled leaders, and added replicas as throttled followers.
+    Moves that already run stay in the lists."""
     tool.plan(t=[[3, 2], [2, 3]])
     assert tool.run("execute", "--throttle", "1000")[1][4:] == [
         "Save this to use as the --reassignment-json-file option during rollback",
@@ -331,7 +332,7 @@ def test_a_throttle_is_set_as_kafka_sets_it(tool: Tool, cluster: FakeCluster) ->
         "2": rates,
         "3": rates,
     }
-    # Another plan beside it: the first one stays in the lists, and the rate changes.
+    # A second plan is added: the topics of the first plan stay in the lists, and the rate changes.
     tool.plan(u=[[2]])
     assert tool.run("execute", "--additional", "--throttle", "5000")[0] == 0
     assert cluster.settings[TOPIC, "t"] == {leaders: "0:1,0:2", followers: "0:3"}

@@ -1,5 +1,5 @@
-"""The mill names the windows that a shorter `keep` would delete before it applies it, even while
-MySQL is away."""
+"""Before the mill applies a shorter `keep`, it names the windows that this would delete. It does so
+even while MySQL is down."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.unit.appliance.test_commands import config, run
 
 
 def text(keep: str, port: int) -> str:
-    """Return a configuration with an external MySQL that is away."""
+    """Return a configuration with an external MySQL that cannot be reached."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"

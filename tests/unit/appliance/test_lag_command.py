@@ -31,10 +31,10 @@ def monitor(
     kafka_ago_ms: int | None = 0,
     looked_ago_ms: int = 0,
 ) -> AbstractContextManager[None]:
-    """Run a monitor with these rows of lag and these totals of groups. Its last cycle was a moment
-    ago.
+    """Run a monitor that answers with these lag rows and these groups.
 
-    The brokers answered `kafka_ago_ms` before that, or never if it is None.
+    The monitor's last cycle ended `looked_ago_ms` ago. The brokers answered `kafka_ago_ms` before
+    that. If `kafka_ago_ms` is None, they never answered.
     """
     ts_ms = round(time.time() * 1000) - looked_ago_ms
     faults = [{"source": "broker 1", "text": text} for text in errors or []]
@@ -131,8 +131,8 @@ def test_moments_in_milliseconds_are_for_programs(
 def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a group has no rows per partition, so it would look like a group that has nothing to
-    read."""
+    """Such a group has no row per partition. Without a check it would look like a group without
+    lag."""
     unread = row("b", None) | {"partitions": 1}
     waits = row("c", None) | {"partitions": None}
     by_partition = [{"group": "a", "topic": "t", "partition": 0, "lag": 1}]

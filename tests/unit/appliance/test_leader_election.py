@@ -1,5 +1,4 @@
-"""`kafka-leader-election`: the combinations of options, and the valid content of a file of
-partitions."""
+"""`kafka-leader-election`: which options can be combined, and which partition files are valid."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`logs`: the lines of all parts in the order of their times, in every format that a part uses."""
+"""`logs` merges the lines of all parts by time, and reads the time formats of all parts."""
 
 import json
 import time
@@ -25,7 +25,8 @@ LINES = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Write logs of servers that use local time, two hours ahead of UTC, as the machine does."""
+    """Write the logs. The machine's time zone is two hours ahead of UTC, and the servers log local
+    time."""
     folder = tmp_path / "data" / "logs"
     folder.mkdir(parents=True)
     for name, lines in LINES.items():

@@ -1,4 +1,4 @@
-"""Commands report a full disk or a stopped mill, and never print a traceback."""
+"""On a full disk or beside a stopped mill, commands print a message and never a traceback."""
 
 import os
 import socket
@@ -25,7 +25,8 @@ METRIC = (
 
 
 def with_no_room(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that can write to pipes but not to files, as on a full disk."""
+    """Run a command under a file size limit of 0, so that writes to files fail as on a full
+    disk."""
     command = 'ulimit -f 0; exec "$@"'
     return subprocess.run(
         ["bash", "-c", command, "-", sys.executable, "-m", "appliance", *arguments],
@@ -118,7 +119,7 @@ OF_BROKERS = (
     ("stream", "recount", "m"),
 )
 AT_ONCE_S = 8.0
-"""Less than what any of them waits for brokers of a mill that runs."""
+"""Less than any of these commands waits for the brokers of a running mill."""
 
 
 @pytest.mark.parametrize("arguments", OF_BROKERS)
@@ -162,7 +163,7 @@ def test_brokers_elsewhere_are_not_started_by_make_up(
 
 
 def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
-    """A `logs --follow` that began before the mill started would otherwise show nothing at all."""
+    """The logs do not exist before the mill's first start. `logs --follow` must find them later."""
     config(tmp_path, METRIC)
     logs = tmp_path / "data" / "logs"
     with subprocess.Popen(

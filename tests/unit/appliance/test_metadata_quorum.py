@@ -1,4 +1,5 @@
-"""`kafka-metadata-quorum add-controller` and `remove-controller`, up to the request."""
+"""`kafka-metadata-quorum add-controller` and `remove-controller`: checks before the request is
+sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that once printed something untrue."""
+"""Commands must not claim anything untrue. Each test repeats a case in which one did."""
 
 import json
 import socket
@@ -168,7 +168,8 @@ def test_a_demo_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.M
 def running(
     monkeypatch: pytest.MonkeyPatch, home: Path, states: dict[str, str]
 ) -> list[dict[str, object]]:
-    """Return a mill that runs with the current file, and the list of requests to its supervisor."""
+    """Pretend that a mill runs with the current file. Return the list of requests to its
+    supervisor."""
     ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
     initialise(ours.home, 1)
     ours.home.run.mkdir(parents=True)
@@ -201,7 +202,7 @@ def test_up_of_a_mill_that_runs_says_what_the_file_would_change(
     assert code == 0
     assert [one["command"] for one in asked] == ["look"]
     assert any("monitor restarts with `./millrace up --apply`" in line for line in err)
-    # What is said to run is what runs, not what the file says.
+    # The message shows the address of the running monitor, not the address in the changed file.
     assert any("http://127.0.0.1:8090" in line for line in err)
     assert "the mill runs already" in err
 
@@ -306,7 +307,7 @@ def test_a_container_s_collector_says_whose_positions_are_meant(
 def test_a_spark_master_that_is_away_is_named_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
-    """Spark itself needs 70 s to report this, and does not name the address."""
+    """Spark itself needs 70 s to report an unreachable master, and does not name its address."""
     port = free_port()
     metric = "{name: m, from: a, measure: count}"
     source = "a: {topic: logs.access, format: raw}"

@@ -1,5 +1,5 @@
-"""The smallest plan of moves (P8): it moves as few replicas as possible, keeps leaders, and a
-second plan is empty."""
+"""The smallest plan of moves (P8): it moves as few replicas as possible and keeps leaders. A second
+plan after it has no moves."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def is_level(values: Sequence[int]) -> bool:
 
 
 def fewest(partitions: Sequence[PlacedPartition], brokers: Sequence[int]) -> int:
-    """The least number of moves that levels one topic without racks (P8)."""
+    """Return the least number of moves that levels one topic without racks (P8)."""
     found = loads(partitions, brokers)
     floor, rest = divmod(sum(found), len(brokers))
     ceiling = floor + (rest > 0)

@@ -1,7 +1,8 @@
-"""Every code block of README.md and docs/: its YAML is checked, its commands can be typed.
+"""Every code block of README.md and docs/ is checked: YAML as configuration, commands by their
+syntax.
 
-`tests/interop/test_page_plans.py` lets Spark check the YAML, and
-`tests/e2e/test_page_commands.py` types the commands.
+`tests/interop/test_page_plans.py` lets Spark check the YAML, and `tests/e2e/test_page_commands.py`
+runs the commands.
 """
 
 import re
@@ -80,7 +81,7 @@ def test_a_reason_that_names_a_test_names_one_that_is_there() -> None:
 
 
 def faults_of(text: str) -> str:
-    """Return the faults of a page with one YAML block."""
+    """Return the faults of a page that has this text as its only YAML block."""
     block = Block("docs/page.md", 1, "yaml", text)
     try:
         config = with_writers(placed(read_piece(text, block.place), block.page))

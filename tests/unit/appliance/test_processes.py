@@ -1,5 +1,5 @@
-"""Processes are identified beyond doubt, used ports are shown with their process, and logs stay
-within their limits."""
+"""Processes are identified reliably, a used port is shown with its process, and logs stay within
+their limits."""
 
 import asyncio
 import json
@@ -110,7 +110,7 @@ def test_a_log_is_cut_in_place_and_kept_aside(tmp_path: Path) -> None:
         assert not rotate(path, bytes_max=100)
         os.write(descriptor, b"b")
         assert rotate(path, bytes_max=100, old_files=2)
-        # The part goes on with the descriptor it has.
+        # Rotation copies the log and truncates it, because the part keeps its open descriptor.
         os.write(descriptor, b"later\n")
         assert path.read_bytes() == b"later\n"
         assert numbered(path, 1).read_bytes() == b"a" * 100 + b"b"
@@ -165,13 +165,13 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     ]
     assert last_words(log) == "metric top_paths has changed: new name"
     assert last_words(["Killed", ""]) == "Killed"
-    # A killed process logs no reason, and its earlier lines are not the reason.
+    # A process that was killed logs no reason. An earlier warning must not be shown as the reason.
     told = [
         "Killed",
         "2026-11-21T04:00:00.200Z WARNING broker-2 the event loop was late lag_ms=364",
     ]
     assert last_words(told) is None
-    # Spark's warnings have a name of their own.
+    # Spark logs warnings as WARN, not WARNING. They are not errors either.
     assert last_words(["2026-11-27T08:22:41.861Z WARN spark MacAddressUtil: no address"]) is None
     assert last_words(["Warning: Java versions > Java 11 can only operate in restricted"]) is None
     assert last_words([]) is None
@@ -179,7 +179,7 @@ def test_a_parts_last_words_are_its_last_error() -> None:
 
 @contextmanager
 def files_of(bytes_max: int) -> Iterator[None]:
-    """Limit the size of files, because a write beyond the limit fails as on a full disk."""
+    """Limit the size of files, so that a write beyond the limit fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
     try:

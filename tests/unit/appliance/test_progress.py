@@ -1,4 +1,5 @@
-"""Progress lines: when they are printed, in place on a terminal and as separate lines elsewhere."""
+"""Progress lines: a terminal shows one line that is overwritten, other outputs get separate
+lines."""
 
 import io
 import sys
@@ -37,7 +38,7 @@ def test_in_a_pipe_a_line_after_two_seconds_and_every_five(
         clock.now_s += 0.1
     line.end()
     assert pipe.getvalue().splitlines() == ["at work (2 s)", "at work (7 s)", "at work (12 s)"]
-    # What a text costs is paid only when it is shown.
+    # The text is computed only when it is printed, because computing it can be expensive.
     assert len(asked) == 3
 
 

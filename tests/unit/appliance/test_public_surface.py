@@ -1,8 +1,8 @@
-"""The public surface equals public_surface.txt, so every change of it is seen.
+"""The public surface equals public_surface.txt, so no change of it goes unnoticed.
 
     MILLRACE_WRITE_SURFACE=1 pytest tests/unit/appliance/test_public_surface.py
 
-writes the file. If a line disappears, users must change something: say in changelog.d what.
+writes the file. If a line disappears, a user must change something. Say in changelog.d what.
 """
 
 import os
@@ -37,7 +37,8 @@ def test_no_public_name_changes_unseen(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_name_is_in_the_file() -> None:
-    """Without this test a list that had lost one of its sources would always pass."""
+    """The file would equal the list even if the list had lost one of its sources. So this test
+    names an entry of each source."""
     known = FILE.read_text().splitlines()
     for line in (
         "command millrace lag --watch",

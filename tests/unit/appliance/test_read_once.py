@@ -1,5 +1,5 @@
-"""The mill starts with the file that was read and checked, even if the file was saved again
-since."""
+"""The mill starts with the file that was read and checked, even if another file was saved after
+that."""
 
 import hashlib
 from pathlib import Path
@@ -25,8 +25,7 @@ SAVED_MEANWHILE = CHECKED.replace("topic: a", "topic: b")
 
 
 class Supervisors:
-    """A double of the supervisor's process. Its lock counts as locked after the process was
-    created."""
+    """A double of the supervisor's process, which only records how it was started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[list[str]] = []
@@ -41,7 +40,7 @@ class Supervisors:
 
     @property
     def digest(self) -> str:
-        """Return the digest that the supervisor got with its configuration."""
+        """Return the digest of the configuration that the supervisor got as an argument."""
         [command] = self.commands
         return command[-1]
 
@@ -60,7 +59,7 @@ def test_up_starts_what_it_has_checked(tmp_path: Path, monkeypatch: pytest.Monke
     assert any("(topic a)" in line for line in err)
     assert home.started_config.read_text() == CHECKED
     assert supervisors.digest == digest_of(CHECKED.encode())
-    # The supervisor finds that another file was saved, and looks at it.
+    # The supervisor sees that the saved file has another digest, and reads it.
     supervised = Home(tmp_path, home.started_config, edited=home.config_file)
     following = ConfigFollower(supervised, supervisors.digest)
     following.read()
@@ -90,8 +89,8 @@ def test_a_restart_starts_what_was_checked_before_anything_stopped(
 def test_a_part_knows_which_file_its_settings_are_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """If the part got the digest of the newer file, it would believe that it had applied that
-    file."""
+    """A part must get the digest of the file that it was started with. With the digest of the newer
+    file, it would report that it had applied that file."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     config(tmp_path, CHECKED)
     mill, _ = load_mill()

@@ -1,4 +1,4 @@
-"""The command line reads a metric while Redis hangs, so it soon asks MySQL."""
+"""If Redis hangs, the command line soon reads a metric from MySQL."""
 
 import pytest
 

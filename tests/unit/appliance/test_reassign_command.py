@@ -1,4 +1,4 @@
-"""`millrace reassign` from the plan to the end, with a scripted cluster."""
+"""`millrace reassign` from the plan to the end of the moves, beside a scripted cluster."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_a_broker_is_added_from_the_plan_to_the_end(desk: Desk) -> None:
     assert (code, err[-1]) == (0, "3 of 3 partitions are done")
     assert desk.reassign("list") == (0, [], ["no partition moves"])
     assert sum(4 in members for members in desk.cluster.replicas("logs")) == 2
-    # The way back restores what was there.
+    # Executing the rollback file restores the original replicas.
     assert desk.reassign("execute", "--plan", str(desk.back), "--yes", "--detach")[0] == 0
     desk.cluster.complete()
     assert desk.cluster.replicas("logs") == [[1, 2], [2, 3], [3, 1], [1, 3]]
@@ -127,7 +127,7 @@ def test_trap_35_a_cordoned_broker_is_no_target(desk: Desk) -> None:
     code, _, err = desk.execute()
     assert code == Exit.FAILED
     assert "logs-0: broker 4 is cordoned" in err[-1]
-    # The replica that is there already may stay.
+    # A cordoned broker keeps a replica that it already has.
     desk.cluster.partitions[TopicPartition("logs", 0)] = FakePartition([4, 2], [4, 2], 4)
     desk.write(logs=[[4, 1]])
     assert desk.execute("--detach")[0] == 0
@@ -196,7 +196,8 @@ def test_a_second_plan_says_which_moves_it_replaces(desk: Desk) -> None:
     desk.back.unlink()
     code, _, err = desk.execute("--detach")
     assert code == 0
-    # The way back leads to the replicas that have the records.
+    # The rollback file names the replicas that have the records, not the targets of the replaced
+    # move.
     assert targets(desk.back) == [[2, 1]]
     assert "logs-0 moves to 4,2 now; the plan replaces that move" in err
     assert desk.cluster.partitions[TopicPartition("logs", 0)].adding == [3]
@@ -228,7 +229,7 @@ def test_a_plan_that_continues_needs_room_for_the_missing_bytes_only(desk: Desk)
     desk.write(logs=[[4, 2]], other=[[4]])
     desk.cluster.sizes = {(moved, 1): 100 * MIB, (moved, 2): 100 * MIB}
     desk.execute("--detach")
-    # Nearly all of the copy is on the disk already.
+    # Broker 4 already has nearly all of the copy, so little more disk space is needed.
     desk.cluster.sizes[moved, 4] = 90 * MIB
     desk.cluster.free = (1 << 30) + 20 * MIB
     desk.write(logs=[[4, 2], [2, 4]])
@@ -298,7 +299,8 @@ def test_the_moves_are_followed_to_their_end(desk: Desk, monkeypatch: pytest.Mon
 
     def completing(request: Any) -> Any:
         lists.append(request)
-        # The first one is asked before the start. A broker that is behind knows of no move yet.
+        # The command lists moves once before the start. The second list is empty, as from a broker
+        # that has not replayed the start yet. The command must not take that for the end.
         if len(lists) == 2:
             return ListPartitionReassignmentsResponse()
         if len(lists) == 4:
@@ -369,7 +371,7 @@ def test_trap_5_a_cancel_says_the_order_and_the_minimum(desk: Desk) -> None:
     desk.cluster.min_isr = 2
     desk.write(logs=[[4, 1]])
     desk.execute("--detach")
-    # Broker 2 was first in line behind 1, and has fallen behind.
+    # Broker 2 is the second replica, and is no longer in sync.
     desk.cluster.partitions[TopicPartition("logs", 0)].in_sync = [1]
     code, out, err = desk.reassign("cancel", "--all", "--yes", "--json")
     assert code == 0

@@ -1,4 +1,4 @@
-"""The throttle of `millrace reassign`, and how far copies are."""
+"""The throttle of `millrace reassign`, and the measured progress of copies."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def throttles(cluster: FakeCluster) -> dict[str, dict[str, str]]:
-    """Return what is set, by name of a topic or broker."""
+    """Return the altered settings by the name of the topic or broker."""
     return {name: own for (_, name), own in sorted(cluster.settings.items()) if own}
 
 
@@ -32,7 +32,8 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 
 
 def test_a_throttle_lasts_until_nothing_moves(desk: Desk) -> None:
-    """Trap 14 (CruiseControl#1511): a rate holds for all moves, so the first end is too early."""
+    """Trap 14 (CruiseControl#1511): all moves share one rate. So the rate must stay until the last
+    move has ended."""
     desk.write(logs=[[4, 2]])
     code, _, err = desk.execute("--throttle", "10MiB", "--detach")
     assert code == 0
@@ -117,7 +118,8 @@ def test_how_far_copies_are_is_said_by_measured_figures() -> None:
 def test_copies_are_measured_while_they_are_followed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is to go is the sum over the copies, and the rate what they have grown by."""
+    """`to_go` is the sum of the missing bytes over all copies. The rate comes from the growth of
+    their sizes."""
     monkeypatch.setattr(reassign, "POLL_S", 0.01)
     monkeypatch.setattr(reassign, "SAMPLE_S", 0.0)
     desk.write(logs=[[4, 2]])

@@ -1,4 +1,4 @@
-"""Kafka's JSON files for reassignments: reading, writing, and every fault."""
+"""Kafka's JSON files for reassignments: how they are read and written, and every fault in them."""
 
 from pathlib import Path
 

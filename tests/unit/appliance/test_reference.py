@@ -1,4 +1,4 @@
-"""The reference pages: they are generated from the code, complete, and their examples pass the
+"""The reference pages are generated from the code and complete, and their examples pass the
 check."""
 
 import re
@@ -56,7 +56,7 @@ KINDS = sorted({fact.kind for fact in facts()})
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_row_is_found(kind: str) -> None:
-    """The test removes the row of one fact of each kind from its page."""
+    """Remove one row of this kind from its page, so that the search must report it."""
     fact = next(one for one in facts() if one.kind == kind)
     assert fact in undocumented({**PAGES, fact.page: without_row(PAGES[fact.page], fact)})
 
@@ -76,7 +76,7 @@ def test_each_kind_of_name_is_a_fact() -> None:
 
 
 def undescribed(model: type[BaseModel]) -> list[str]:
-    """The keys of a model without a description or an example."""
+    """Return the keys of a model that lack a description or an example."""
     return [
         name
         for name, field in model.model_fields.items()
@@ -117,7 +117,7 @@ def test_every_format_has_a_section_with_a_line() -> None:
 
 
 def anchors_of(page: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, built by GitHub's rules."""
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
@@ -159,7 +159,7 @@ LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
 def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
-    """Return a configuration file in which one key has a value, with the other keys that it
+    """Return a configuration file in which one key has the value, together with the keys that it
     needs."""
     given = {key: value}
     inputs = {"access": ACCESS, "json": {"topic": "logs.json", "format": "json"}}

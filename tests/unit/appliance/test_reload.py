@@ -1,5 +1,5 @@
-"""`config reload` returns when the collector uses the saved file, no matter which process noticed
-it first."""
+"""`config reload` returns when the collector uses the saved file. It does not matter whether the
+command or the supervisor noticed the file first."""
 
 import hashlib
 from pathlib import Path
@@ -18,8 +18,8 @@ NEW = hashlib.sha256(TEXT.encode()).hexdigest()
 
 
 class Scene:
-    """A mill that was started with this file. Its collector applies the file at the third request
-    for its status."""
+    """A mill that was started with this file. Its collector reports the new file from the third
+    status request on."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
         self.asked = 0

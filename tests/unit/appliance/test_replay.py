@@ -1,4 +1,4 @@
-"""Replay of dead letters: edits by hand, and the size of one transaction."""
+"""Replay of dead letters: which edits by hand are accepted, and the size of one transaction."""
 
 import json
 

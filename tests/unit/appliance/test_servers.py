@@ -1,4 +1,4 @@
-"""MySQL and Redis: their configuration, and no password among their arguments."""
+"""The configuration of MySQL and Redis, and their arguments, which contain no password."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The systemd unit: its text, the verdict of systemd, and the path of the file."""
+"""The systemd unit: its text, systemd's own check of it, and the path of its file."""
 
 import json
 import os

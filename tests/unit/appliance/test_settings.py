@@ -1,5 +1,5 @@
-"""Each part gets settings that its own model accepts, that are complete, and that contain no
-unnecessary secrets."""
+"""Each part gets complete settings that its own model accepts, and no secret that it does not
+need."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) ->
 
 
 def as_sent(of: Mill, part: str) -> dict[str, object]:
-    """Return the settings that arrive on the descriptor."""
+    """Return the settings as the part reads them from its descriptor."""
     settings: dict[str, object] = json.loads(encode_settings(settings_for(of, part)))
     return settings
 
@@ -140,7 +140,7 @@ def test_without_containers_everything_is_on_loopback(tmp_path: Path) -> None:
 def test_pitfall_41_clients_outside_are_given_an_address_of_ipv4_not_a_name(
     tmp_path: Path, in_containers: bool
 ) -> None:
-    """librdkafka may try `localhost` by IPv6 first, where no broker listens."""
+    """librdkafka may try `localhost` by IPv6 first. No broker listens there."""
     listeners: Any = as_sent(mill(tmp_path, in_containers=in_containers), "broker-1")["listeners"]
     assert ip_address(listeners["HOST"]["advertised_host"]) == ip_address("127.0.0.1")
 

@@ -99,7 +99,8 @@ def test_estimates_are_told_and_explained(
     error: float | None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Case 20: `show` printed an estimate of 19,406 for 20,000 visitors as if it were exact."""
+    """Case 20: `show` must not print an estimate, such as 19,406 for 20,000 visitors, as if it were
+    exact."""
     found = {key: Value(text, Decimal(text), told) for key, (text, told) in values.items()}
     reading = MetricReading(name, "all", "", "Redis", found)
     _print_reading(definition(name), reading, 50, as_json=True, clear=False)

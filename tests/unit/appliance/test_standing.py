@@ -1,4 +1,4 @@
-"""`broker describe` and `kafka-metadata-quorum` print the state that a cluster reports."""
+"""`broker describe` and `kafka-metadata-quorum` print the state that the brokers report."""
 
 from dataclasses import replace
 

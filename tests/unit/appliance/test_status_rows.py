@@ -1,4 +1,5 @@
-"""`status` reports a part without progress, even if the part reports itself healthy."""
+"""`status` shows a part as stuck if the monitor finds no progress, even if the part reports
+healthy."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def row_of(part: str) -> dict[str, object]:
     ("part", "code", "state"),
     [
         ("monitor", "part-stuck", "degraded"),
-        # Others say themselves that they are away; twice would be noise.
+        # The other parts report this problem themselves, so the monitor's row does not repeat it.
         ("monitor", "brokers-away", "healthy"),
         ("stream", "poison", "degraded"),
         ("redis", "part-stuck", "healthy"),
@@ -40,7 +41,7 @@ STUCK = "stream has finished nothing for 80 s"
 
 
 def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bool = True) -> None:
-    """Return a running mill whose stream reports itself healthy, but whose monitor finds it
+    """Make a mill appear to run. Its stream reports itself healthy, but its monitor finds it
     stuck."""
     problem = Problem("part-stuck", STUCK)
     details = {"stuck_parts": {"stream": STUCK}} if tells_which else {}

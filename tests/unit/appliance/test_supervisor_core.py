@@ -1,4 +1,5 @@
-"""The decisions of the supervisor: single events, and then thousands of random histories."""
+"""The decisions of the supervisor, first for single events and then in thousands of random
+histories."""
 
 import heapq
 import os
@@ -31,7 +32,7 @@ def test_a_part_starts_is_asked_and_is_healthy() -> None:
     assert mill.next_deadline_ms == one_part.PROBE_STARTING_MS
     assert deeds(mill.on_started("a", 7, 1)) == []
     assert mill.tick(one_part.PROBE_STARTING_MS) == [ProbePart("a")]
-    # Asked once, however long the answer takes.
+    # The supervisor sends no second probe while the first one has no result.
     assert mill.tick(one_part.PROBE_STARTING_MS + 50) == []
     mill.on_probe("a", ProbeResult.OK, "", 400)
     assert mill.is_healthy
@@ -53,7 +54,7 @@ def test_a_dead_dependency_does_not_stop_what_runs() -> None:
     mill.on_probe("collector", ProbeResult.OK, "", 1)
     mill.on_exit("broker", -9, 5)
     assert state_of(mill, "collector") is PartPhase.HEALTHY
-    # Nor does it keep a crashed dependent from starting again.
+    # A crashed dependent starts again as well, although its dependency is down.
     mill.on_exit("collector", 1, 6)
     assert Start("collector") in mill.tick(6 + one_part.BACK_OFF_MS_MIN * 2)
 
@@ -236,8 +237,8 @@ def test_a_late_answer_about_a_dead_process_changes_nothing() -> None:
 
 @dataclass
 class World:
-    """Processes that crash, hang and start slowly at random. The laws are checked after every
-    event."""
+    """Processes that crash, hang and start slowly at random. Every event is followed by a check of
+    the laws."""
 
     chance: random.Random
     mill: Supervisor
@@ -345,8 +346,8 @@ SEEDS = range(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_lives_keep_the_laws(seed: int) -> None:
-    """First processes fail at random, then they work: every part that may run becomes healthy, and
-    a stop stops all."""
+    """In the first phase processes fail at random. In the second phase they work, so every part
+    that may run must become healthy. Then a stop must end all of them."""
     print(f"replay with MILLRACE_SEED={seed}")
     chance = random.Random(seed)
     parts = [

@@ -1,4 +1,4 @@
-"""The supervisor's driver: its lock, and logs on a full disk."""
+"""The supervisor's driver: its lock, and how it logs on a full disk."""
 
 import asyncio
 import os

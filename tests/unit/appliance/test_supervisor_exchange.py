@@ -1,4 +1,4 @@
-"""The supervisor changes to another configuration: parts that end, wait, or restart in turns."""
+"""The supervisor applies another configuration: which parts end, wait, or restart in turns."""
 
 import dataclasses
 
@@ -54,7 +54,7 @@ def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
     assert state_of(mill, "n") is PartPhase.WAITING
     assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
     assert list(mill.parts) == ["n"]
-    # The supervisor ignores the result of a later probe of it.
+    # A late result of a probe of the removed part is ignored.
     assert mill.on_probe("a", ProbeResult.OK, "", 30) == []
 
 
@@ -97,8 +97,8 @@ def cluster(*others: Part) -> Supervisor:
 
 
 def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
-    """Let a part that was asked to stop end, start again and become healthy. Return the effects of
-    its end."""
+    """Let a part that was asked to stop end, start again and become healthy. Return the effects
+    that follow."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
     return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))
@@ -111,8 +111,8 @@ def turn(
     count: int | None = 0,
     controller: str | None = None,
 ) -> list[Effect]:
-    """Report this number of partitions out of sync to the check that the effects ask for. Return
-    the next effects."""
+    """Report `count` partitions out of sync to the check that the effects request. Return the next
+    effects."""
     ready = Readiness(count, "the status of b3", controller)
     (look,) = (one for one in effects if isinstance(one, AskReplicas))
     assert look.parts == ("b1", "b2", "b3")
@@ -163,7 +163,7 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
     assert state_of(mill, "b1") is PartPhase.FAILED
     assert deeds(mill.tick(1_000_000)) == [ProbePart("b2"), ProbePart("b3")]
-    # The next change goes to all brokers, first to the broker that is down.
+    # The next change restarts all brokers, beginning with the broker that is down.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
     looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 1_000_020))
@@ -176,7 +176,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
         mill.on_probe("b2", ProbeResult.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
-    # A broker that dies starts with its new settings, and the others wait for it.
+    # A broker that dies starts with its new settings. The other brokers wait until it is healthy.
     mill.on_exit("b3", -9, 25)
     assert state_of(mill, "b3") is PartPhase.STARTING
     assert comes_back(mill, "b1", 30) == []
@@ -196,7 +196,7 @@ def test_other_parts_do_not_wait_while_brokers_take_turns() -> None:
     assert deeds(mill.on_exit("monitor", 0, 30)) == []
     assert deeds(mill.on_exit("collector", 0, 40)) == [Start("monitor")]
     assert deeds(mill.on_probe("monitor", ProbeResult.OK, "", 50)) == [Start("collector")]
-    # The first broker is still on its way back.
+    # Broker b1 has not become healthy yet. The other parts did not wait for it.
     assert state_of(mill, "b1") is PartPhase.STARTING
 
 
@@ -239,7 +239,8 @@ def notes(effects: list[Effect]) -> list[str]:
 
 
 def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
-    """A restarted broker is healthy before it has fetched all records that it missed."""
+    """A restarted broker is healthy before it has fetched all the records that it missed. So health
+    is not enough for the next restart."""
     mill = cluster()
     turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     looked = comes_back(mill, "b1", 20)
@@ -249,7 +250,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert mill.reason_of(mill.parts["b2"]) == (
         "restarts in its turn; waits for 3 partitions that are not in sync"
     )
-    # No broker is asked again at once, and the deadline is not missed.
+    # The supervisor waits LOOK_EVERY_MS before it asks the brokers again.
     assert deeds(mill.tick(31)) == []
     assert mill.next_deadline_ms == 30 + LOOK_EVERY_MS
     looked = deeds(mill.tick(30 + LOOK_EVERY_MS))
@@ -284,8 +285,8 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
 
 
 def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
-    """Request a restart of three brokers while two partitions never get in sync. Return the effects
-    of the last answer, and its time."""
+    """Restart three brokers in turns while two partitions never get in sync, until the supervisor
+    gives up. Return the effects of the last report, and its time."""
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
         (look,) = (one for one in effects if isinstance(one, AskReplicas))
@@ -307,7 +308,7 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     )
     assert mill.is_healthy
     assert mill.reason_of(mill.parts["b1"]) == "not restarted, because its turn has not come"
-    # The exchange resumes only on request, and the supervisor asks no broker until then.
+    # After giving up, the supervisor asks no broker until the user requests the change again.
     asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, ProbePart)]
     assert asked == []
     looked = exchange(mill, BROKERS, set(), now_ms + 11 * IN_SYNC_MS)
@@ -378,7 +379,7 @@ def test_a_rolling_restart_starts_a_broker_that_has_no_process() -> None:
     assert deeds(mill.restart_in_turns(["b1", "b2", "b3"], 10)) == [Start("b2")]
     looked = deeds(mill.on_probe("b2", ProbeResult.OK, "", 20))
     assert turn(mill, looked, 30) == [Terminate("b1", False)]
-    # A broker that crashed waits for its next start, and has no process either.
+    # A broker that crashed and waits for its next start has no process to terminate.
     mill = cluster()
     mill.on_exit("b3", -9, 5)
     assert deeds(mill.restart_in_turns(["b3"], 10)) == [Start("b3")]

@@ -1,4 +1,4 @@
-"""`cluster.brokers: 3`: the settings of each broker, and the data folders that it accepts."""
+"""`cluster.brokers: 3`: the settings of each broker, and the data folders that are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
 
 
 def born(of: Mill, *ids: int) -> None:
-    """Write the files that brokers have on their disks after their cluster was created."""
+    """Write the files that the brokers' disks have after the creation of the cluster."""
     voters = VoterSet(Voter(ReplicaKey(one, Uuid(int=one))) for one in ids)
     for one in ids:
         folder = of.home.part_data(f"broker-{one}") / "__cluster_metadata-0"
@@ -164,7 +164,8 @@ def test_folders_of_three_brokers_are_refused_for_one(tmp_path: Path) -> None:
     born(of, 1, 2, 3)
     assert refusals(of) == []
     found = refusals(mill(tmp_path, "cluster: {brokers: 1}"))
-    # Each is named: that of broker 1 may have been emptied, and would be a cluster of its own.
+    # The message names the folder of each broker. If the user emptied only the folder of broker 1,
+    # that broker would create a cluster of its own.
     assert [f"broker-{number}" in check.found for number, check in enumerate(found, 1)] == [
         True
     ] * 3
@@ -183,6 +184,6 @@ def test_a_folder_before_the_birth_names_no_voter(tmp_path: Path) -> None:
     assert brokers_of(tmp_path) == ()
     metadata.mkdir()
     assert brokers_of(tmp_path) == ()
-    # Room that a log is given ahead of the writes.
+    # A log file that has only preallocated space has no records.
     (metadata / f"{0:020}.log").write_bytes(bytes(4096))
     assert brokers_of(tmp_path) == ()

@@ -1,4 +1,4 @@
-"""`top`: rates computed from two readings, shown in a pipe and on a terminal."""
+"""`top`: rates computed from two readings, and its output in a pipe and on a terminal."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ TERMINAL_S = 60.0
 
 
 def part(name: str, **values: Any) -> dict[str, Any]:
-    """Return a part in the form of `status`."""
+    """Return the row of a part as `status` has it."""
     row: dict[str, Any] = {
         "part": name,
         "state": "healthy",
@@ -46,7 +46,7 @@ def part(name: str, **values: Any) -> dict[str, Any]:
 
 
 def group(name: str, **values: Any) -> dict[str, Any]:
-    """Return a group in the form of the monitor's API."""
+    """Return the row of a group as the monitor's API has it."""
     row: dict[str, Any] = {
         "group": name,
         "status": "ok",
@@ -72,7 +72,7 @@ def test_use_of_the_processor_is_between_two_looks_at_the_same_process() -> None
     second = frame_of(3_000, rows, [], MonitorAnswer(), first)
     assert [row["cpu_share"] for row in second.parts] == [1.5, None, None]
     assert [row[4] for row in shown(second)[0]] == ["150%", "-", "-"]
-    # A descendant that ended unseen takes its time along; nothing is used less than not at all.
+    # The CPU time of a descendant that ended is lost from the sum. The share must not be negative.
     third = frame_of(4_000, [part("a", cpu_s=12.0)], [], MonitorAnswer(), second)
     assert third.parts[0]["cpu_share"] == 0.0
 
@@ -83,7 +83,7 @@ def test_rates_are_what_the_parts_say_and_unknown_where_they_do_not() -> None:
         {"part": "stream", "reachable": True, "details": {"rows_per_second": 0.0}},
         {"part": "broker-1", "reachable": True, "details": {"bytes_in_per_s": 2_000_000}},
         {"part": "broker-2", "reachable": True, "details": None},
-        # What a part said while it could be asked does not hold now.
+        # The details of an unreachable part are from an earlier time, so its rate is unknown.
         {"part": "broker-3", "reachable": False, "details": {"bytes_in_per_s": 0}},
     ]
     names = ("collector", "stream", "broker-1", "broker-2", "broker-3", "mysql")
@@ -187,7 +187,8 @@ def test_on_a_terminal_a_key_ends_it_and_leaves_the_terminal_as_it_was(
             [sys.executable, "-m", "appliance", "top"],
             cwd=CODE,
             env={**os.environ, "MILLRACE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"},
-            # Its own session, whose terminal this is: or Ctrl-C would be a key like others.
+            # The process needs its own session with this terminal as the controlling one. Otherwise
+            # Ctrl-C would send no signal.
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
             stdin=theirs,

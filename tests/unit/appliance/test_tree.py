@@ -1,4 +1,4 @@
-"""The tree of commands: its table equals the real commands, and help is fast."""
+"""The tree of commands: its table equals the real commands, and `--help` is fast."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from appliance.cli.tree import COMMANDS
 from appliance.mill.home import CODE
 
 WIDE = 80
-"""Columns of a terminal of which nothing is known."""
+"""The width of a terminal whose size is unknown, in columns."""
 
 ROOMS = (
     "pydantic",
@@ -52,7 +52,7 @@ def test_help_loads_no_room() -> None:
 
 @pytest.mark.parametrize("command", ["status", "logs"])
 def test_what_needs_no_configuration_loads_none_of_it(tmp_path: Path, command: str) -> None:
-    rooms = [name for name in ROOMS if name != "pydantic"]  # typer itself asks for that
+    rooms = [name for name in ROOMS if name != "pydantic"]  # typer itself imports pydantic
     code = (
         f"import sys; from appliance.cli.app import main; main([{command!r}]);"
         f"print([name for name in {rooms} if name in sys.modules])"
@@ -87,7 +87,8 @@ def test_a_group_s_help_is_like_that_of_every_command(
     assert main([name, "--help"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"Usage: millrace {name} [OPTIONS] COMMAND [ARGS]...")
-    # Completion of a group alone would complete nothing that is typed.
+    # A group offers no option for completion, because the script completes only `millrace` as a
+    # whole.
     assert "completion" not in said
     assert {character for character in said if ord(character) > 127} <= {"…"}
 

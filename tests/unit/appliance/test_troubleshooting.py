@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes the program's messages and names every problem that a part can
+"""docs/troubleshooting.md quotes messages that exist, and names every problem that a part can
 report."""
 
 import re
@@ -13,13 +13,14 @@ PAGE = (CODE / "docs" / "troubleshooting.md").read_text()
 MESSAGES_MIN = 20
 CODES_MIN = 20
 
-# Where a part names a problem: the code is the first text. `{` begins what is filled in.
+# The places in the code that name a problem. The code of the problem is the first string, and `{`
+# begins a part that is filled in.
 NAMED = (
     r'Problem\(\s*f?"([a-z_{][^"\s]*)"',
     r'\.waiting\(\s*f?"([a-z_{][^"]*)"',
     r'code, text = f?"([a-z_{][^"]*)", (?:str\(error\)|\()',
 )
-# The collector's are added by their code, or kept by that and a place.
+# The collector adds a problem by its code (`add("…")`), or stores it under its code and a place.
 KEPT = (r'\badd\("([a-z]+)"', r'problems\[f?"([a-z]+)(?=[ "])')
 
 
@@ -35,7 +36,7 @@ def quoted(cells: list[str]) -> list[str]:
 
 
 def codes() -> set[str]:
-    """Return every problem that a part can report."""
+    """Return the code of every problem that a part can report."""
     found = {state.POISON, state.QUERY_ENDED}
     for path in sources():
         text = path.read_text()

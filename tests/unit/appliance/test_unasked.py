@@ -1,4 +1,4 @@
-"""A container for a part that is not configured: it is healthy, reports why it is idle, and can be
+"""The container of a part that is not configured: it is healthy, says why it is idle, and can be
 stopped."""
 
 import signal

@@ -1,4 +1,4 @@
-"""`millrace upgrade` and `upgrade finalize`, beside a cluster that only answers."""
+"""`millrace upgrade` and `upgrade finalize`, beside a scripted cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
 
 
 class Supervisor:
-    """Answers as a supervisor, and notes what it was asked."""
+    """A double of the supervisor that records each request."""
 
     def __init__(self, parts: list[str], *, is_released: bool = False) -> None:
         self.parts = parts
@@ -135,7 +135,7 @@ def test_a_lone_broker_takes_no_turns(
 def test_a_version_that_cannot_run_at_the_level_restarts_nothing(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int, way: str
 ) -> None:
-    """A downgrade after finalising, and an upgrade over two versions."""
+    """The cases are a downgrade after finalising, and an upgrade that skips a version."""
     config(tmp_path, "")
     cluster.level = level
     mill = supervised(monkeypatch, BROKERS)

@@ -1,5 +1,5 @@
-"""Passwords of users: their sources, and those that are refused before the user is asked
-anything."""
+"""Passwords of users: where they are read from, and which are rejected before any other
+question."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 def test_standard_input_that_is_not_utf_8(monkeypatch: pytest.MonkeyPatch, errors: str) -> None:
-    """The locale decides how Python decodes standard input."""
+    """The locale decides how Python decodes standard input. The message must be the same for
+    all."""
     piped = io.TextIOWrapper(io.BytesIO(b"\xff" * 20 + b"\n"), encoding="utf-8", errors=errors)
     monkeypatch.setattr(sys, "stdin", piped)
     with pytest.raises(CommandError, match="standard input: found no UTF-8, expected a text file"):

@@ -1,4 +1,5 @@
-"""How long a start may take, and the progress that is reported. The test plays the supervisor."""
+"""How long `up` waits for a start, and the progress that it reports. The test plays the
+supervisor."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ def part(name: str, state: str, reason: str = "") -> dict[str, Any]:
 
 
 class Clock:
-    """A clock that advances by each sleep."""
+    """A clock that a sleep advances."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -44,7 +45,8 @@ def home(clock: Clock) -> Home:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
-    """Give these answers of the supervisor one after the other, and then repeat the last one."""
+    """Return these parts in the supervisor's status, one list per request. The last list is
+    repeated."""
     left = list(looks)
 
     def snapshot(home: Home) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
 def test_what_no_waiting_mends_is_not_waited_for(
     home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With damaged logs `up` once waited for 300 s without naming the reason."""
+    """Waiting cannot repair damaged logs. So `up` must give up early and name the reason."""
     play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
     began_s = clock.now_s
     with pytest.raises(StartFailed, match="counted up to 20, but the broker has it only up to 9"):
@@ -65,8 +67,8 @@ def test_what_no_waiting_mends_is_not_waited_for(
 
 
 def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that start together report fewer lines until they know which records all of them
-    have."""
+    """Brokers that start together report fewer records until they know which records all of them
+    have. So `up` must not give up."""
     most = int(lifecycle.IN_VAIN_S / lifecycle.POLL_S) - 1
     lost, away = part("stream", "starting", LOST), part("stream", "starting", "broker-away: no")
     looks = [[lost]] * most + [[away]] + [[lost]] * most

@@ -1,4 +1,4 @@
-"""The table that compares the mill with its peer, and rounds in which a run was disturbed."""
+"""The table that compares our broker with its peer, and rounds that other load disturbed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def loads(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
-    """Set the machine's other load for each of the next runs."""
+    """Set the other load that each of the next runs will measure."""
     left = list(values)
 
     class FakeWatch:

@@ -1,4 +1,4 @@
-"""The figures of acknowledgements during a copy."""
+"""The figures of a producer's acknowledgements while a broker copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.librdkafka import Lost
 
 
 def lines(count: int, took_s: float, longest_s: float) -> list[Line]:
-    """Return lines with the same time, except for one."""
+    """Return lines that all took `took_s`, except for a last line that took `longest_s`."""
     return [Line(0.0, took_s)] * (count - 1) + [Line(0.0, longest_s)]
 
 

@@ -1,4 +1,4 @@
-"""The command line of the benchmarks, and a benchmark that runs through it as in `make bench`."""
+"""The command line of the bench, and a part that it runs as `make bench` does."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The length of a time without an acknowledgement, and how much of it librdkafka caused."""
+"""How long a partition had no acknowledgement, and how much of this librdkafka caused."""
 
 import pytest
 
@@ -20,7 +20,8 @@ def test_a_gap_begins_at_the_signal_and_belongs_to_one_partition() -> None:
     found = longest_gap(10.0, acks, 2)
     assert (found.partition, found.began_s) == (1, 10.1)
     assert found.seconds == pytest.approx(0.4)
-    # The acknowledgements of another partition do not end a gap, and those before do not begin one.
+    # Acknowledgements of partition 1 do not end the gap of partition 0. The acknowledgement at 9.0
+    # is before `since_s`, so the gap does not begin there.
     silent_first = longest_gap(10.0, [(9.0, 0), (10.7, 1), (10.8, 0), (10.9, 1)], 2)
     assert (silent_first.partition, silent_first.began_s) == (0, 10.0)
     assert silent_first.seconds == pytest.approx(0.8)

@@ -1,4 +1,4 @@
-"""Records at a fixed rate, sent to the mock cluster inside librdkafka."""
+"""Records are sent at a fixed rate, here to the mock cluster inside librdkafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replaying client with a server that splits its answers at any byte."""
+"""The replaying client must count answers correctly, even if a server splits them at any byte."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ FRAME = struct.pack(">i", 6) + b"abcdef"
 
 @contextmanager
 def serving(answer: Callable[[socket.socket, int], None], connections: int) -> Iterator[str]:
-    """Answer each whole frame by calling `answer(socket, number)`."""
+    """Run a server that calls `answer(socket, number)` for each whole frame that it receives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve(one: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The same traffic in every format, and configuration sections that the stream accepts."""
+"""The traffic is the same in every format, and the stream accepts every configuration section."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The assignment of runs to figures when several subjects are measured in turn."""
+"""When several subjects are measured in turn, each run must be assigned to its own subject."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ ROW = Row("work", {"p50_ms": "p50 ms"})
 
 
 class Order:
-    """The order in which the subjects were measured."""
+    """Records the order in which the subjects were measured."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

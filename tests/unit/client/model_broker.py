@@ -1,8 +1,8 @@
 """A double of a partition leader that follows Kafka's rules, and of a network that loses messages
 at random.
 
-The model has the log and, per producer id, the epoch and the last five batches. It checks sequences
-by Kafka's rules, as described in the facts of the protocol.
+The model keeps the log and, for each producer id, the epoch and the last five batches. It checks
+sequence numbers by Kafka's rules.
 """
 
 import random
@@ -36,7 +36,7 @@ TOO_LATE = (
 
 @dataclass
 class _Known:
-    """The leader's state for one producer id."""
+    """The producer epoch and the last batches of one producer id, as the leader remembers them."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(
@@ -45,14 +45,15 @@ class _Known:
 
 
 class ModelPartition:
-    """The log of one partition and its producers' states."""
+    """The log of one partition, and the state of each producer that wrote to it."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
         self.known: dict[int, _Known] = {}
 
     def append(self, sent: "Sent") -> tuple[ErrorCode, int]:
-        """Return Kafka's response to one batch: error code and base offset."""
+        """Append one batch by Kafka's rules. Return the error code and the base offset of the
+        response."""
         if POISON in sent.values:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
         known = self.known.get(sent.producer_id)
@@ -81,7 +82,8 @@ class ModelPartition:
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch as it was when it was sent: later changes of ids do not affect it."""
+    """A copy of a batch at the time of its request. Later changes of its producer id do not affect
+    it."""
 
     batch: PendingBatch
     values: tuple[bytes, ...]
@@ -96,7 +98,7 @@ class Sent:
 
 
 class Connection:
-    """A connection: requests go one way, responses the other way, both in order."""
+    """A connection that delivers requests one way and responses the other way, both in order."""
 
     def __init__(self) -> None:
         self.requests: deque[list[Sent]] = deque()
@@ -104,10 +106,10 @@ class Connection:
 
 
 class World:
-    """One producer core, partitions led by one of two brokers, and random faults.
+    """One producer core, partitions that are led by one of two brokers, and random faults.
 
-    The two brokers share their logs, as replicas do. The broker that does not lead refuses requests
-    that it has not handled yet, but its earlier responses can still arrive.
+    The two brokers share their logs, as replicas do. A broker that stops leading refuses the
+    requests that it has not handled yet. Responses that it sent before can still arrive.
     """
 
     def __init__(self, core: ProducerCore, rng: random.Random, fault_rate: float) -> None:
@@ -127,7 +129,7 @@ class World:
         self.core.append(tp, NewRecord(None, content or value, 0), value, self.now_ms)
 
     def step(self) -> None:
-        """Let one random event happen."""
+        """Perform one random event."""
         connection = self.leading if self.rng.random() < 0.8 else self.other
         actions = [
             self.send,
@@ -140,7 +142,7 @@ class World:
         self.rng.choice(actions)()
 
     def settle(self, steps_max: int = 20_000) -> None:
-        """Run without further faults. Every batch must get a result."""
+        """Run without further faults until every batch has a result."""
         self.fault_rate = 0.0
         for _ in range(steps_max):
             if self.core.is_empty:
@@ -165,7 +167,7 @@ class World:
             connection.requests.append([Sent.of(batch) for batch in batches])
 
     def handle(self, connection: Connection) -> None:
-        """Let the broker handle the next request of the connection."""
+        """Let the broker handle the next request on the connection."""
         if not connection.requests:
             return
         answer = []
@@ -193,8 +195,8 @@ class World:
                 self.perform(self.core.on_delivered(sent.batch, base_offset, -1))
 
     def lose(self, connection: Connection) -> None:
-        """Drop all open requests. Handled ones get no response, and the others are never
-        handled."""
+        """Drop all open requests of the connection. The responses of handled requests are lost, and
+        the other requests are never handled."""
         for answer in connection.answers:
             for sent, _, _ in answer:
                 self.core.on_connection_lost(sent.batch, self.now_ms)
@@ -205,7 +207,7 @@ class World:
         connection.requests.clear()
 
     def move(self) -> None:
-        """Let the other broker lead from now on."""
+        """Make the other broker the leader."""
         self.leading, self.other = self.other, self.leading
 
     def pass_time(self) -> None:

@@ -1,4 +1,4 @@
-"""A double of the network: a server on the loopback that speaks real frames and follows a script.
+"""A double of a broker: a server on the loopback that exchanges real frames and follows a script.
 
     async with ScriptedServer(answer) as server: ...
 
@@ -27,7 +27,7 @@ ALL_VERSIONS: dict[int, range] = {int(key): key.valid_versions for key in ApiKey
 
 
 class Do(Enum):
-    """The actions that are possible instead of an answer."""
+    """What a script can demand instead of a response."""
 
     HANG = 1
     CLOSE = 2
@@ -39,7 +39,7 @@ CLOSE = Do.CLOSE
 
 @dataclass
 class Received:
-    """One received request."""
+    """One request that the server has received."""
 
     api_key: int
     version: int
@@ -56,7 +56,8 @@ Script = Callable[[Received], Answer | Awaitable[Answer]]
 
 
 class ScriptedServer:
-    """Keeps what it received in `received`, counts connections in `connection_count`."""
+    """A server that answers by a script. It keeps the requests in `received` and counts
+    connections."""
 
     def __init__(
         self, script: Script, *, versions: Mapping[int, range] | None = ALL_VERSIONS
@@ -158,7 +159,7 @@ def api_versions(versions: Mapping[int, range]) -> ApiVersionsResponse:
 def metadata(
     nodes: Mapping[int, int], topics: Mapping[str, Mapping[int, tuple[int, int]]] | None = None
 ) -> MetadataResponse:
-    """Return a Metadata response. Nodes map ids to ports, and topics map names to {partition:
+    """Return a Metadata response. `nodes` maps ids to ports. `topics` maps names to {partition:
     (leader id, leader epoch)}."""
     return MetadataResponse(
         brokers=[

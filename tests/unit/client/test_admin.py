@@ -1,4 +1,4 @@
-"""Administration and committed offsets with a scripted broker: retriable and fatal errors."""
+"""Admin requests and committed offsets with a scripted broker: retriable and fatal errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -61,8 +61,8 @@ TP = TopicPartition("t", 0)
 
 
 class Broker:
-    """Node 1, which coordinates every group. Each request of an API takes the next of its
-    `answers`."""
+    """Node 1, the coordinator of every group. It gives each request the next of the `answers` for
+    its API."""
 
     def __init__(self) -> None:
         self.answers: dict[ApiKey, list[Answer]] = {}
@@ -118,7 +118,8 @@ def test_a_topic_that_exists_is_an_error_unless_it_may_be_ours() -> None:
         broker.answers[ApiKey.CREATE_TOPICS] = [created(exists)]
         with pytest.raises(ApiError, match="t0"):
             await Admin(cluster).create_topics([TopicSpec("t0")])
-        # The first attempt may have made it before its answer was lost.
+        # The first attempt may have created the topic before its response was lost. So
+        # TOPIC_ALREADY_EXISTS is no error for the second attempt.
         broker.answers[ApiKey.CREATE_TOPICS] = [CLOSE, created(exists)]
         await Admin(cluster).create_topics([TopicSpec("t0")])
         assert broker.asked.count(ApiKey.CREATE_TOPICS) == 3

@@ -1,4 +1,4 @@
-"""The bytes that group members exchange, compared with those of other clients."""
+"""The bytes of subscriptions and assignments are the same as those of other clients."""
 
 import struct
 import warnings
@@ -78,7 +78,8 @@ def test_older_members_say_what_they_own_in_their_user_data() -> None:
         encoded = struct.pack(">h", version) + message.encode(version)
         found = decode_subscription("old", encoded)
         assert (found.owned, found.generation_id) == (OWNED, 5)
-    # What stands in the fields counts for more, and the generation may stand alone.
+    # The field `owned_partitions` takes precedence over user data. User data can hold only a
+    # generation.
     message = ConsumerProtocolSubscription(topics=["a"], user_data=encode_generation(9))
     message.owned_partitions = decode_message(encode_subscription((), OWNED, 1)).owned_partitions
     found = decode_subscription("old", struct.pack(">h", 1) + message.encode(1))
@@ -103,7 +104,8 @@ def test_a_newer_subscription_is_read_as_far_as_it_is_known() -> None:
 
 
 def test_sticky_data_is_java_s() -> None:
-    # topic count, "a", its partitions, generation: no version in front.
+    # The expected bytes are the topic count, topic "a", its partitions, and the generation. Java's
+    # sticky data has no version.
     by_hand = struct.pack(">ih1sii", 1, 1, b"a", 1, 4) + struct.pack(">i", 3)
     assert encode_sticky_data([TopicPartition("a", 4)], 3) == by_hand
     assert decode_sticky_data(by_hand) == ([TopicPartition("a", 4)], 3)
@@ -125,7 +127,7 @@ def test_no_bytes_of_a_peer_break_the_leader() -> None:
                 decode(data)
             except WireError:
                 continue
-    # Sizes and counts below zero say nothing either, however often they are announced.
+    # Negative sizes and counts are ignored too, no matter how many entries the data announces.
     going_back = struct.pack(">ihih", 2**31 - 1, 0, 0, -6)
     for data in (
         going_back,

@@ -1,4 +1,5 @@
-"""Assignors: equal to Java's where this matters, otherwise balanced and sticky."""
+"""Assignors give the same result as Java's where members must agree. Elsewhere they are balanced
+and sticky."""
 
 import random
 from collections import Counter
@@ -41,8 +42,8 @@ def random_group(rng: random.Random) -> tuple[list[MemberSubscription], Counts]:
 
 
 def check(members: Sequence[MemberSubscription], counts: Counts, given: Assignment) -> None:
-    """Check that every member is there, that no member gets unwanted topics, and nothing is given
-    twice."""
+    """Check that every member has an entry, that it gets only topics it subscribed to, and that no
+    partition has two owners."""
     assert set(given) == {m.member_id for m in members}
     wants = {m.member_id: frozenset(m.topics) for m in members}
     for member_id, partitions in given.items():
@@ -141,7 +142,7 @@ def test_equal_wishes_are_shared_evenly_and_with_the_fewest_moves(assignor: Assi
         counts = {"t": rng.randrange(1, 20), "u": rng.randrange(0, 5)}
         members = [member(f"m{index}", "t", "u") for index in range(rng.randrange(1, 7))]
         before = assignor.assign(members, counts)
-        # Some leave, some come.
+        # Some members leave the group, and others join.
         stayed = [m for m in owning(members, before, 1) if rng.random() < 0.8]
         joined = [member(f"n{index}", "t", "u") for index in range(rng.randrange(0, 3))]
         if not stayed + joined:
@@ -153,7 +154,8 @@ def test_equal_wishes_are_shared_evenly_and_with_the_fewest_moves(assignor: Assi
         most = -(-total // len(after))
         at_most = [most] * (total % len(after) or len(after)) + [total // len(after)] * len(after)
         kept = sum(len(set(m.owned) & set(after[m.member_id])) for m in stayed)
-        # No member could keep more than its share, and the larger shares go to the owners of most.
+        # No member can keep more partitions than its share. The members that owned the most get the
+        # larger shares.
         owned = sorted((len(m.owned) for m in stayed), reverse=True)
         assert kept == sum(min(n, share) for n, share in zip(owned, at_most, strict=False))
 
@@ -180,7 +182,7 @@ def test_of_two_claims_the_later_generation_counts() -> None:
     new = member("new", "t", owned=tuple(tps("t", 1)), generation_id=4)
     given = ASSIGNORS["sticky"].assign([old, new], {"t": 2})
     assert given == {"old": tps("t", 0), "new": tps("t", 1)}
-    # Claims of the same generation contradict each other, so neither is believed.
+    # Two claims of the same generation contradict each other, so the assignor ignores both.
     twin = member("new", "t", owned=tuple(tps("t", 0, 1)), generation_id=3)
     given = ASSIGNORS["sticky"].assign([old, twin], {"t": 2})
     assert Counter(map(len, given.values())) == {1: 2}

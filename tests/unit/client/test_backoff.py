@@ -1,4 +1,4 @@
-"""Backoff times grow, have a maximum, and are random."""
+"""Backoff times are random, grow with each failure, and have a maximum."""
 
 import asyncio
 import random

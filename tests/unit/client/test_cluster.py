@@ -1,4 +1,4 @@
-"""The cluster's client with scripted servers: it finds brokers, leaders and coordinators."""
+"""The client's `Cluster` with scripted servers: how it finds brokers, leaders and coordinators."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,8 +49,8 @@ def with_cluster(
 
 
 class Script1:
-    """A cluster of one server with the id 1. `topics` and the error codes can be changed while it
-    runs."""
+    """The script of a cluster of one server with id 1. A test can change `topics` and the error
+    codes at any time."""
 
     def __init__(self) -> None:
         self.server: ScriptedServer | None = None
@@ -134,7 +134,7 @@ def test_start_waits_until_a_server_comes() -> None:
         starting = asyncio.create_task(cluster.start())
         while not cluster._bootstrap[0].is_backing_off:
             await asyncio.sleep(0)
-        # One attempt has failed, and it goes on trying.
+        # The first attempt has failed, but `start` keeps trying.
         assert not starting.done()
         server = ScriptedServer(lambda request: metadata({1: 1}))
         await server.start(port)
@@ -311,7 +311,8 @@ def test_a_lost_answer_is_not_asked_for_twice() -> None:
 def test_when_all_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:
     async def test(cluster: Cluster, server: ScriptedServer) -> None:
         await cluster.start(10_000)
-        # Metadata names a node whose port is dead; the bootstrap server itself still answers.
+        # Metadata names a node whose port is dead. The next request must go to the bootstrap
+        # server.
         await cluster.metadata(["t"], refresh=True)
         assert cluster.current.leader(TP) == 1
 

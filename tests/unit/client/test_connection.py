@@ -71,7 +71,8 @@ def connected(
 
 
 def group_named_by_request(request: Received) -> Answer:
-    """Answer with the correlation id in the content, so that responses can be told apart."""
+    """Return a group named after the request's correlation id, so that a test can tell responses
+    apart."""
     return ListGroupsResponse(groups=[ListedGroup(group_id=str(request.correlation_id))])
 
 

@@ -25,7 +25,8 @@ def consuming(
     leaders: Leaders | None = None,
     **settings: Any,
 ) -> None:
-    """Two partitions with the records b"0" to b"9" each, led by two nodes."""
+    """Run a test on a consumer of two partitions with the records b"0" to b"9", led by two
+    nodes."""
     leaders = leaders or Leaders()
 
     async def run() -> None:
@@ -277,8 +278,9 @@ def test_a_transaction_s_membership_is_the_one_its_records_were_read_under() -> 
         assert consumer.membership == GroupMembership(1, "me")
         await consumer.getone()
         assert consumer.membership == GroupMembership(2, "me")
-        # Out of the group, like a member that did not poll in time: its requests must be refused,
-        # and the coordinator must not take it for a client that never was a member.
+        # A member that did not poll in time is out of the group, but its transaction still names
+        # its last membership. So the coordinator refuses it, and does not take it for a client
+        # without a group.
         core.member_id, core.generation_id = "", -1
         assert consumer.membership == GroupMembership(2, "me")
         await consumer.unsubscribe()

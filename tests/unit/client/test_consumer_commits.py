@@ -1,5 +1,5 @@
-"""Commits by the application and in the background: they run one after the other, and none moves
-backwards."""
+"""Commits by the application and in the background run one after the other, and none moves an
+offset backwards."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -66,7 +66,8 @@ class CommittingLeaders(Leaders):
 def committing(
     test: Callable[[Consumer, CommittingLeaders], Awaitable[None]], **settings: Any
 ) -> None:
-    """Run a test with a group that commits, on two partitions of ten records each."""
+    """Run a test on a consumer of a group that commits offsets, with two partitions of ten records
+    each."""
 
     leaders = CommittingLeaders()
     consuming(lambda consumer, _: test(consumer, leaders), leaders, **{"group_id": "g"} | settings)
@@ -96,8 +97,8 @@ def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
 
 
 def test_the_background_commits_what_is_worked_off_when_its_turn_comes() -> None:
-    """Records can be processed while the commit waits for an earlier one, and the commit covers
-    them too."""
+    """While the background commit waits for an earlier commit, the application can process more
+    records. The background commit must then include those."""
 
     async def test(consumer: Consumer, leaders: CommittingLeaders) -> None:
         consumer.assign([ZERO])
@@ -127,7 +128,8 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
         consumer._offsets.is_subscribed = True
         await consumer.adopt({ZERO})
         consumer.seek(ZERO, 10)
-        # No heartbeat tells it before.
+        # The member must learn of its removal from the refused commit, so no heartbeat is sent
+        # before.
         core._heartbeat_at_ms = consumer._cluster.now_ms() + 3_600_000
         member = GroupMemberDriver(consumer._cluster, core, consumer)
         consumer._member = member

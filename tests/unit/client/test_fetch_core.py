@@ -1,4 +1,4 @@
-"""The records that a consumer gets from one partition's response."""
+"""The records that a consumer gets from one partition of a Fetch response."""
 
 import struct
 
@@ -30,7 +30,7 @@ def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytearray:
 
 
 def marker(offset: int, producer_id: int, kind: int) -> bytearray:
-    """Return a control batch as a transaction coordinator writes it."""
+    """Return a control batch with a marker, as a transaction coordinator writes it."""
     record = NewRecord(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), 0)
     raw = build_batch(
         [record],

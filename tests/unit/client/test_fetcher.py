@@ -1,4 +1,4 @@
-"""The fetcher's driver with scripted leaders: moves, waits, seeks, failures."""
+"""The fetcher's driver with scripted leaders: leader changes, waits, seeks and failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,8 +52,8 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Leaders:
-    """Two nodes with ten records in each of two partitions. `leader_ids` maps partitions to
-    leaders."""
+    """Two nodes and two partitions with ten records each. `leader_ids` maps each partition to its
+    leader."""
 
     def __init__(self) -> None:
         self.servers: dict[int, ScriptedServer] = {}
@@ -369,7 +369,8 @@ def test_partitions_come_and_go_while_it_reads() -> None:
         waiting = asyncio.create_task(fetcher.poll(5_000))
         await asyncio.sleep(0)
         fetcher.add({ONE: 8})
-        # A woken fetch returns its records, and the next one asks for the added partition.
+        # Adding a partition wakes the waiting poll, which returns no records. The next Fetch names
+        # the added partition.
         assert await waiting == []
         batches = await read(fetcher, 2)
         assert [r.offset for batch in batches for r in batch.records] == [8, 9]
@@ -402,7 +403,7 @@ def test_a_short_poll_looks_offsets_up_all_the_same() -> None:
             while fetcher.position(ZERO) < 0:
                 await fetcher.poll(0)
                 await asyncio.sleep(0.001)
-        # The connections were not given up for it.
+        # Short polls must not close connections on which ListOffsets is still unanswered.
         assert leaders.servers[1].connection_count + leaders.servers[2].connection_count <= 3
 
     reading(test)

@@ -204,7 +204,7 @@ def test_what_a_forgotten_member_owned_is_lost(code: ErrorCode) -> None:
     assert (step.partitions, step.is_lost) == (frozenset({ZERO}), True)
     core.revoked(step)
     request = take(core, Join, 3_000).request
-    # A wrong generation leaves the member its name.
+    # After ILLEGAL_GENERATION the member keeps its member id.
     assert request.member_id == ("" if code == ErrorCode.UNKNOWN_MEMBER_ID else "me")
     assert decode_subscription("me", request.protocols[0].metadata).owned == ()
 

@@ -1,9 +1,9 @@
 """Several members and a coordinator that follows Kafka's rules, on a network that loses messages.
 
-The coordinator is a double with the states, generations and error codes of the facts of the
-protocol. It has no timers: members expire at random instead. After every event the test checks that
-within one generation no partition is owned by two current members. At the end, once nothing fails
-any more, every partition must be owned.
+The coordinator is a double with Kafka's states, generations and error codes. It has no timers:
+members expire at random instead. After every event, no partition may have two owners among the
+members of the current generation. At the end, once faults have stopped, every partition must have
+an owner.
 """
 
 import random
@@ -42,8 +42,8 @@ EVERYTHING = frozenset(TopicPartition("t", index) for index in range(PARTITIONS)
 
 
 class Coordinator:
-    """One group: the members that joined the next round, and the members that synced in this
-    one."""
+    """One group. `joined` has the members that have joined the next generation, and `syncing` those
+    that wait for their assignment."""
 
     def __init__(self) -> None:
         self.state = "Empty"
@@ -78,7 +78,8 @@ class Coordinator:
         self.syncing.clear()
 
     def complete(self) -> None:
-        """End the rebalance timeout: members that have not joined are removed."""
+        """Perform what the end of the rebalance timeout does: remove members that have not
+        joined."""
         if self.state != "PreparingRebalance" or not self.joined:
             return
         self.members = {id_: self.members[id_] for id_ in self.joined}
@@ -145,7 +146,7 @@ class Coordinator:
 
 
 class Peer:
-    """One member: its core, and its only pending request."""
+    """One group member with its core and its only pending request."""
 
     def __init__(self, coordinator: Coordinator, assignor: str, rng: random.Random) -> None:
         settings = GroupSettings("g", (ASSIGNORS[assignor],), retry_backoff_ms=(10, 50))
@@ -158,7 +159,7 @@ class Peer:
         self.reads: frozenset[TopicPartition] = frozenset()
 
     def answer(self, asked: Join | Sync, message: Any) -> None:
-        # What was asked on a connection that broke meanwhile is answered into the void.
+        # The response to a request on a connection that has since broken is dropped.
         if self.asked is asked:
             self.inbox.append(message)
 
@@ -253,7 +254,7 @@ def test_nothing_is_owned_twice_and_in_the_end_all_is_owned(assignor: str) -> No
             for peer in peers:
                 peer.act(now_ms)
             if moment % 20 == 19:
-                # By now every member has joined the rebalance.
+                # Every member has joined the rebalance by now.
                 coordinator.complete()
             check(coordinator, peers)
         owned = [tp for peer in peers for tp in peer.reads]

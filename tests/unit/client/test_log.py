@@ -1,4 +1,4 @@
-"""Log lines: one event gives one line, whatever characters the values have."""
+"""Log lines: every event gives exactly one line, no matter which characters its values have."""
 
 import io
 import logging

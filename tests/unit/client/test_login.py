@@ -1,5 +1,5 @@
-"""Our client logs in: it accepts only a server that proves its identity, and logs in again before
-its session ends."""
+"""Our client accepts only a server that proves its identity, and reauthenticates before its session
+ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def credential(iterations: int = 4_096) -> ScramCredential:
 
 
 class LoginServer:
-    """A server that answers the login of one user, and every request after it."""
+    """The script of a server that lets one user log in and then answers every request."""
 
     def __init__(self) -> None:
         self.life_ms = 0
@@ -87,7 +87,7 @@ Talk = Callable[[Callable[[], Awaitable[Connection]]], Awaitable[None]]
 
 
 def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
-    """Run a test with a client whose connections all use the same login."""
+    """Run a test with a client whose connections all share the same login."""
 
     async def main() -> None:
         one = ClientLogin(LoginSettings("shop", password), random.Random(1))
@@ -109,7 +109,7 @@ def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
 
 
 def refusal(server: LoginServer, password: str = "secret") -> str:
-    """Return the error text of a connection that fails."""
+    """Return the error text of a connection whose login is refused."""
 
     async def talk(connect: Callable[[], Awaitable[Connection]]) -> None:
         with pytest.raises(LoginRefused) as caught:

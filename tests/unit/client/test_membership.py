@@ -1,4 +1,5 @@
-"""A group member's driver with a scripted coordinator: the requests on each connection."""
+"""A group member's driver with a scripted coordinator: on which connection it sends each
+request."""
 
 import asyncio
 from collections.abc import Collection
@@ -25,7 +26,8 @@ from tests.unit.client.scripted_server import Answer, Received, ScriptedServer, 
 
 
 class GroupCoordinatorNode:
-    """A coordinator whose group never completes a rebalance: a JoinGroup with a member id waits."""
+    """A coordinator that never completes a rebalance. A JoinGroup with a member id gets no
+    response."""
 
     def __init__(self) -> None:
         self.server = ScriptedServer(self.answer)
@@ -52,7 +54,7 @@ class GroupCoordinatorNode:
 
 
 class Reading:
-    """The consumer's part that owns partitions, played by the test."""
+    """A double of the consumer, which must get no partitions in these tests."""
 
     async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")

@@ -1,5 +1,5 @@
-"""The client's view of a cluster: how it ages, is merged, forgets, and never goes back to older
-data."""
+"""The client's metadata cache: how it ages, merges responses, forgets topics, and ignores older
+leader epochs."""
 
 import uuid
 
@@ -29,7 +29,7 @@ def test_leaders_and_reasons_for_none() -> None:
     cache = a_cache(t={0: (1, 5), 1: (-1, 6), 2: (9, 7)})
     assert cache.current.leader(TP) == 1
     assert cache.current.leader(TopicPartition("t", 1)) is None
-    # A leader that is not among the brokers cannot be asked.
+    # Node 9 leads the partition but is not among the brokers. So no address of it is known.
     assert cache.current.leader(TopicPartition("t", 2)) is None
     assert cache.current.error_of(TopicPartition("t", 1)) == ErrorCode.LEADER_NOT_AVAILABLE
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -90,7 +90,7 @@ def test_age_and_knowledge() -> None:
     cache.apply(metadata(NODES, {"u": {0: (1, 1)}}), None, 2000)
     assert cache.is_known(None)
     assert cache.is_fresh(None, 2500)
-    # An answer about all topics that lacks one means that it is gone.
+    # The response covers all topics and lacks topic t, so t was deleted.
     assert not cache.is_known(("t",))
 
 

@@ -1,4 +1,5 @@
-"""Keys go to the same partitions as with Java's producer. Records without a key stay together."""
+"""Keys go to the same partitions as with Java's producer. Records without a key share a partition
+for a while."""
 
 import random
 
@@ -7,7 +8,7 @@ import pytest
 from protocol.client.partitioner import StickyPartitioner, murmur2, partition_for_key
 from tests.harness.seed import seeded
 
-# The vectors of Java's own test of Utils.murmur2.
+# The vectors of the test of `Utils.murmur2` in Kafka's Java client.
 VECTORS = [
     (b"21", -973932308),
     (b"foobar", -790332482),

@@ -1,4 +1,4 @@
-"""The producer's driver with scripted leaders: requests, retries, moves, ends."""
+"""The producer's driver with scripted leaders: requests, retries, leader changes, and closing."""
 
 import asyncio
 from collections import defaultdict
@@ -36,8 +36,8 @@ from tests.unit.client.scripted_server import (
 
 
 class Leaders:
-    """Two nodes that share logs. Each Produce request takes the next of `faults`. None means no
-    fault."""
+    """Two nodes that share their logs. Each Produce request takes the next of `faults`; None means
+    success."""
 
     def __init__(self) -> None:
         self.servers: dict[int, ScriptedServer] = {}

@@ -40,7 +40,7 @@ def put(core: ProducerCore, value: bytes, tp: TopicPartition = TP, now_ms: int =
 
 
 def put_alone(core: ProducerCore, value: bytes) -> PendingBatch:
-    """Put a record into a batch that gets no other record."""
+    """Append a record to a batch of its own."""
     batch = put(core, value)
     batch.closed = True
     return batch
@@ -171,7 +171,7 @@ def test_settings_that_contradict_each_other() -> None:
     for required_acks, max_in_flight in ((1, 5), (-1, 6), (-1, 0)):
         with pytest.raises(ValueError, match="max_in_flight"):
             ProducerSettings(required_acks=required_acks, max_in_flight=max_in_flight)
-    # More requests than a connection has room for, whatever is said of idempotence.
+    # A connection can have at most 128 requests in flight, with idempotence or without.
     with pytest.raises(ValueError, match="expected 1 to 128"):
         ProducerSettings(idempotent=False, max_in_flight=129)
     with pytest.raises(ValueError, match="required_acks"):
@@ -233,8 +233,8 @@ def test_a_lost_connection_repeats_everything_one_by_one() -> None:
 
 
 def test_no_sixth_batch_pushes_an_unanswered_one_out_of_the_leader_s_memory() -> None:
-    """The first batch waits for a former leader, while the new leader acknowledges the batches
-    behind it."""
+    """The leader remembers only the last five batches. The first batch got no response from the
+    former leader, so a sixth batch must wait until it has one."""
     core = a_confirmed_core()
     batches = [put_alone(core, b"%d" % index) for index in range(7)]
     assert drain_all(core) == batches[:5]
@@ -262,7 +262,8 @@ def test_nothing_is_in_flight_beside_a_batch_that_is_tried_again() -> None:
     first, second = put_alone(core, b"a"), put_alone(core, b"b")
     drain_all(core)
     refuse(core, first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    # The second is confirmed all the same: the first was in the log already.
+    # The second batch is still in flight and can be acknowledged, because the first was in the log
+    # before its refusal. So the retry of the first must wait.
     assert drain_all(core, 200) == []
     core.on_delivered(second, 2, -1)
     put_alone(core, b"c")
@@ -292,7 +293,7 @@ def test_a_gap_in_the_log_restarts_the_sequence_under_a_raised_epoch() -> None:
     drain_all(core)
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refuse(core, first, code) == [SequenceRestarted(TP, code)]
-    # Something is still in flight under the old epoch.
+    # The second batch is still in flight with the old producer epoch, so nothing may be sent yet.
     assert drain_all(core, 200) == []
     assert refuse(core, second, code) == []
     assert drain_all(core, 200) == [first]

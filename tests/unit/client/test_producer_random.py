@@ -1,8 +1,8 @@
 """The producer's core with a leader that follows Kafka's rules and a network with faults.
 
-Whatever is refused, lost or repeated: every record must be in the log once, in the order in which
-it was sent, and its caller must learn the right offset. The test runs random steps from a seed.
-Then the faults end, and every batch must complete.
+Requests are refused, lost or repeated at random, from a seed. Every record must be in the log once,
+in the order in which it was sent, and its caller must get the right offset. Then the faults end,
+and every batch must complete.
 """
 
 import os
@@ -84,7 +84,8 @@ def test_everything_once_and_in_order(run_number: int) -> None:
 
 @pytest.mark.parametrize("run_number", range(RUNS))
 def test_refused_records_fail_alone(run_number: int) -> None:
-    """A record that is too large fails. The other records of its batch are sent without it."""
+    """Only the record that is too large fails. The other records of its batch are sent without
+    it."""
     seed = FIRST_SEED + run_number
     print(f"MILLRACE_SEED={seed}")
     world, sent = run(seed, poison_rate=0.05)
@@ -111,8 +112,8 @@ def test_sequences_wrap_around(run_number: int) -> None:
 
 @pytest.mark.parametrize("run_number", range(RUNS))
 def test_with_a_delivery_timeout_nothing_is_doubled_or_reordered(run_number: int) -> None:
-    """A record that timed out may be in the log or not. All others are in the log, and none is
-    there twice."""
+    """The log may contain a record that timed out. It must contain every other record, and no
+    record twice."""
     seed = FIRST_SEED + run_number
     print(f"MILLRACE_SEED={seed}")
     world, sent = run(seed, delivery_timeout_ms=60)

@@ -1,4 +1,4 @@
-"""The list of running reassignments, requested from a scripted broker."""
+"""List and alter reassignments with a scripted broker."""
 
 from appliance.kafka.topics import with_reassignments
 from protocol.client.cluster import Cluster
@@ -55,7 +55,8 @@ def test_topics_get_the_replicas_that_move() -> None:
     async def test(cluster: Cluster, broker: Broker) -> None:
         broker.answers[LIST] = [moving(), moving()]
         one = PartitionDetails(0, 1, 5, (3, 1, 2), (1, 2), (), (), ())
-        # The reassignment of the second one is over since the topics were asked for.
+        # `later` was described after the reassignment had ended. The listed reassignment must be
+        # ignored, because it does not fit the replicas any more.
         later = PartitionDetails(0, 1, 6, (3, 1), (1, 3), (), (), ())
         for details, adding, removing in ((one, (3,), (2,)), (later, (), ())):
             topic = TopicDetails("t", ZERO_UUID, False, (details,))

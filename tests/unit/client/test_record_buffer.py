@@ -1,4 +1,4 @@
-"""The consumer returns fetched records in order, and partitions take turns."""
+"""The consumer returns fetched records in order, and takes from each partition in turn."""
 
 from protocol.client.fetch_core import FetchedBatch
 from protocol.client.record_buffer import RecordBuffer
@@ -40,7 +40,7 @@ def test_what_is_put_back_is_next_again() -> None:
         taken = buffer.take(lambda tp: tp == ZERO, count)
         assert taken is not None
         buffer.put_back(ZERO, taken[1][1:])
-    # Of the second take nothing was put back.
+    # The second `take` got one record and put nothing back.
     assert offsets(buffer, 9, ONE) == (ZERO, [4])
     buffer.put_back(ZERO, [])
     assert offsets(buffer, 9, ONE) is None

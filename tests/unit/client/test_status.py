@@ -1,4 +1,4 @@
-"""The status object: the round trip, and the refusal of other objects."""
+"""The status object survives a round trip through JSON, and other objects are rejected."""
 
 import json
 import re

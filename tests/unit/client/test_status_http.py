@@ -1,4 +1,4 @@
-"""The status server over real sockets: every path, and every limit."""
+"""The status server over real sockets: the answer to every path, and every limit."""
 
 import asyncio
 import threading

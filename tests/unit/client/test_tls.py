@@ -30,12 +30,13 @@ def refusal(
     server: ssl.SSLContext | None,
     client: TlsSettings,
 ) -> str:
-    """Return the error message of a client with this context that cannot connect to a silent
-    server."""
+    """Return the client's error message when it fails to connect. `server` is the TLS context of
+    the server, or None for a server without TLS."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if server is None:
-            # As a broker without TLS does, when it has read the size of the frame.
+            # A broker without TLS reads the size of a frame, finds it invalid, and closes the
+            # connection.
             await reader.read(4)
             writer.close()
         else:
@@ -76,7 +77,7 @@ def test_a_broker_of_another_ca_is_refused(
 def test_pitfall_28_a_broker_of_another_name_is_refused(
     authority: TestAuthority, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """The client connects to an IP address, and the certificate has only a host name."""
+    """The client connects to an IP address, but the certificate names only a host."""
     server = server_context(authority, ("localhost",))
     said = refusal(new_loop, server, TlsSettings(ca=str(authority.file)))
     assert "the broker's certificate is refused: IP address mismatch" in said

@@ -1,5 +1,4 @@
-"""The calls that a transactional producer allows in each state, and the effect of each error
-code."""
+"""Which calls a transactional producer allows in each state, and the effect of each error code."""
 
 import random
 
@@ -200,7 +199,7 @@ def test_in_a_transaction_the_producer_never_raises_its_epoch_by_itself(code: Er
     assert effect.error.code == code
     assert (core.producer_id, core.producer_epoch) == (7, 3)
     assert core.is_empty
-    # Under the epoch that the abort brings, sequences start again.
+    # After the abort, the producer epoch is raised and sequence numbers start at 0 again.
     core.set_producer_id(7, 4)
     core.append(ZERO, NewRecord(None, b"y", 0), None, 10)
     (batch,) = core.drain([ZERO], 10, 1 << 20)

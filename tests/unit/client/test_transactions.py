@@ -59,8 +59,8 @@ ZERO = TopicPartition("t", 0)
 
 
 class CoordinatorNode:
-    """One node that leads t-0 and coordinates everything. It first returns the `faults` of an
-    API."""
+    """One node that leads t-0 and coordinates everything. Requests of an API first get its
+    `faults`."""
 
     def __init__(self) -> None:
         self.faults: dict[ApiKey, list[ErrorCode | Do]] = {}
@@ -226,7 +226,8 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_commit: bool) -> None:
-    """The lost EndTxn can still arrive, but the producer has a new epoch by then (KIP-890)."""
+    """The lost EndTxn can still arrive. By then the producer has a raised epoch (KIP-890), so the
+    broker fences the old request."""
 
     async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()
@@ -264,7 +265,8 @@ def test_an_offset_whose_answer_did_not_come_cannot_be_committed_by_the_next_one
 
 
 def test_a_commit_that_was_answered_is_not_asked_for_again_while_the_epoch_is_raised() -> None:
-    """EndTxn with the old epoch would be fenced after the epoch was raised."""
+    """The broker answered EndTxn, but raising the epoch failed. A second EndTxn with the old epoch
+    could be fenced."""
 
     async def test(producer: Producer, coordinating: CoordinatorNode) -> None:
         await producer.init_transactions()

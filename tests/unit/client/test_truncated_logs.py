@@ -1,5 +1,5 @@
-"""A new leader has truncated records that a consumer already has (KIP-320): the consumer goes
-back."""
+"""A new leader has truncated records that a consumer already has (KIP-320). The consumer must
+notice this and go back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,13 +27,13 @@ TP = TopicPartition("t", 0)
 
 
 class Log:
-    """The log of one leader. `move` starts the next epoch, which can have another log."""
+    """The log of one leader. `move` starts the next leader epoch, which can have other records."""
 
     def __init__(self) -> None:
         self.port = 0
         self.epoch = 4
         self.epochs = [(4, 0)]
-        """Leader epochs with the offset at which each begins."""
+        """Each leader epoch with its first offset."""
         self.end = 5
         self.asked: list[tuple[int, int, int]] = []
         """For each served Fetch: offset, current epoch, epoch to validate."""
@@ -106,7 +106,8 @@ async def values(fetcher: Fetcher, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("end", [3, 8], ids=["shorter", "longer"])
 def test_a_reader_without_a_policy_hears_where_the_logs_part(end: int) -> None:
-    """If the new log is longer, no other error shows that offsets 3 and 4 have changed."""
+    """If the new log is longer, only the leader epoch shows that the records at offsets 3 and 4
+    changed."""
 
     async def test(fetcher: Fetcher, log: Log) -> None:
         await values(fetcher, 5)

@@ -9,7 +9,7 @@ from protocol.wire.records import assemble_batch, iterate_records
 
 
 def seed() -> int:
-    """Return the seed of this run's random tests. MILLRACE_SEED sets it, to replay a failure."""
+    """Return the seed for random tests. Set MILLRACE_SEED to repeat a failure."""
     return int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
@@ -22,8 +22,8 @@ def blocks_of(
 def records_of(
     pieces: list[Piece],
 ) -> list[tuple[bytes | None, bytes | None, tuple[Header, ...]]]:
-    """Return key, value and headers of each record, as the protocol's own decoder finds them in the
-    batch."""
+    """Return key, value and headers of each record in the encoded batch, decoded by the protocol's
+    own decoder."""
     records = encode(pieces)
     batch = assemble_batch(
         records.payload,

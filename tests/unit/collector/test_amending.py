@@ -1,4 +1,4 @@
-"""Amendments of stored file states: the files that they select, the refusals, and the effects."""
+"""Amend the stored states of files: which files are selected, which are refused, and the effect."""
 
 import gzip
 from pathlib import Path
@@ -17,8 +17,8 @@ def world(tmp_path: Path) -> World:
 
 
 def amend(world: World, wanted: str, what: Amendment) -> dict[str, str | None]:
-    """Amend the files of a stopped collector. Return the selected files, each with the reason
-    against it or None."""
+    """Stop the collector and amend its files. Return the selected files, each with the reason why
+    it was not amended, or None."""
     world.down()
     stored: list[Checkpoint] = [decode(name, value) for name, value in world.stored.items()]
     present = {seen.path: seen.file for seen in world.walker.scan().seen}

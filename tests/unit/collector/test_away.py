@@ -1,4 +1,4 @@
-"""Folders and file systems that disappear and come back while a collector has their files open."""
+"""Folders and file systems disappear and return while a collector has their files open."""
 
 import errno
 import os
@@ -22,7 +22,8 @@ def test_34_so_it_is_for_a_collector_that_has_it_open(world: World, away_looks: 
     world.write(20, "a")
     world.look()
     (known,) = world.registry.generations.values()
-    # A file system that is mounted again does this: the open handle belongs to the old mount.
+    # Simulate that the file system was mounted again: the device number in the known identity and
+    # in the open handle differs from that of the scanned file.
     known.file = FileId(1, known.file.inode)
     handle = world.handles.get(known.name)
     assert handle is not None
@@ -64,7 +65,7 @@ def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> 
 def test_a_handle_whose_file_system_is_gone_is_let_go(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS returns this error if the export is gone, and FUSE if its process has ended."""
+    """NFS returns ESTALE if the export no longer exists, and FUSE if its process has ended."""
     world.write(20, "a")
     world.look()
     assert len(world.handles) == 1
@@ -119,8 +120,8 @@ def test_a_file_that_waits_for_its_topic_may_lose_its_name(tmp_path: Path) -> No
 
 
 def test_a_file_that_waits_for_room_may_lose_its_name(tmp_path: Path) -> None:
-    """The test deletes a file that was created while the brokers were away and the queue was
-    full."""
+    """The file was created while the brokers were down and the outbox was full. Its lines must be
+    sent although it is deleted before it could be read."""
     world = World(tmp_path)
     world.limit = 10_000
     world.up()

@@ -28,7 +28,7 @@ def test_more_files_than_may_be_open_are_all_read_on(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_files_are_open_at_once_where_the_system_allows_it() -> None:
-    """The test runs in a separate process with the limit on file descriptors that shells set."""
+    """The test runs in a separate process with the descriptor limit of a shell (1024)."""
     program = (
         "import os, resource, sys\n"
         "from collector.descriptors import room_for\n"
@@ -102,7 +102,7 @@ def test_a_recreated_folder_gives_new_lines_only_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_known(tmp_path: Path) -> None:
-    """All files are read once. A scan that finds nothing new takes seconds, and so does a start."""
+    """All files are read once. A scan without changes, and a start, take seconds."""
     count = 100_000
     world = World(tmp_path)
     for number in range(count):

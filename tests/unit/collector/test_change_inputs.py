@@ -52,7 +52,7 @@ def test_a_file_goes_on_where_it_stood_under_another_topic(world: World) -> None
     world.look()
     world.write(5, "a")
     world.scan()
-    world.feeder.step(world.now_ms)  # read and handed out, not committed
+    world.feeder.step(world.now_ms)  # the lines are in the outbox but not committed
     world.change(section(world, "a*", topic="u"))
     world.write(5, "a")
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_a_file_at_rest_belongs_to_its_new_input_before_a_line_is_added(world: W
     world.scan()
     (known,) = world.registry.generations.values()
     world.write(1, "a")
-    world.feeder.wake([known])  # as an event does, without a scan
+    world.feeder.wake([known])  # as for a file event, without a scan
     world.read()
     assert [topic for topic, _ in world.sent] == ["t"] * 5 + ["u"]
 
@@ -89,8 +89,8 @@ def test_a_file_goes_on_by_other_rules(world: World) -> None:
 def test_a_file_whose_input_says_utf_16_too_late_is_text_from_there_on(
     world: World, is_down: bool, packed: bool
 ) -> None:
-    """In bytes, the position is behind the first byte of a line end, which has two bytes in
-    UTF-16."""
+    """As plain bytes, the position is after the first byte of the line end. A line end has two
+    bytes in UTF-16, so reading must skip the second one."""
     first, second = "eins\r\nzwei\r\n".encode("utf-16"), "dröi\r\nvier\r\n".encode("utf-16-le")
     world.append("a", gzip.compress(first) if packed else first)
     world.look()
@@ -99,7 +99,7 @@ def test_a_file_whose_input_says_utf_16_too_late_is_text_from_there_on(
         world.down()
         world.up()
     world.append("a", gzip.compress(second) if packed else second)
-    for _ in range(9):  # of which none may go on forever
+    for _ in range(9):  # reading must not loop forever
         world.scan()
         world.feeder.step(world.now_ms)
     world.commit()

@@ -1,4 +1,4 @@
-"""Turns and batches together: live lines beside a backlog, fairness, back-pressure, aborts."""
+"""Reading and batching together: live lines beside a backlog, fairness, back-pressure, aborts."""
 
 import random
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_large_old_file_does_not_delay_fresh_lines(tmp_path: Path) -> None:
     world.feeder.step(world.now_ms)
     world.commit()
     assert b"fresh" in world.lines
-    # In between came a batch that was open and one block of the old file, not all of it.
+    # Before the fresh line came only an open batch and one block of the old file.
     assert len(world.lines) - before <= 2 * (1 << 20) // 100
     world.read()
     assert len(set(world.lines)) == 4 * BACKFILL_BYTES // 100 + 1

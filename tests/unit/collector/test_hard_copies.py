@@ -1,7 +1,7 @@
-"""Copies that need more than one scan: too large to be compared in one, or not readable yet.
+"""Copies that need more than one scan, because they are too large for one or not readable yet.
 
-A copy whose original is unknown counts as a new file, so all its lines are sent again. A file about
-which no decision is made is never read.
+If the original of a copy is not found, the copy counts as a new file and all its lines are sent
+again. If no decision is ever made, the file is never read.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,10 @@ from tests.unit.collector.world import World
 
 LOOKS = 30
 LOOK_BYTES = 1000
-"""The bytes that one look compares here: a fifth of the bytes read from the original."""
+"""The bytes that one scan compares in these tests: a fifth of the bytes read from the original."""
 OPENINGS = 7
-"""The number of the next opening that fails; the numbers go past the last opening."""
+"""The openings 1 to OPENINGS - 1 fail in turn. A scenario has fewer openings, so all of them are
+covered."""
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def look_often(world: World) -> None:
 
 
 def copied_and_truncated(world: World, *names: str) -> None:
-    """Simulate copytruncate with unread lines. The file has 60 lines then."""
+    """Run copytruncate while the file has unread lines. Afterwards 60 lines were written in all."""
     world.write(5, "a")
     for name in names:
         copy(world, "a", name)
@@ -69,8 +70,7 @@ def test_15_so_it_is_if_the_copy_takes_many_looks(world: World, is_down: bool, n
 
 @pytest.mark.usefixtures("short_looks")
 def test_of_many_candidates_each_is_compared_once(world: World) -> None:
-    """Both candidates begin and end with the same bytes as the original, but only one of them is
-    its copy."""
+    """Both candidates begin and end like the original, but only b2 is its copy."""
     world.write(50, "a")
     world.look()
     copied_and_truncated(world, "b1", "b2")
@@ -78,14 +78,15 @@ def test_of_many_candidates_each_is_compared_once(world: World) -> None:
     content[2_550] ^= 1
     world.path("b1").write_bytes(content)
     look_often(world)
-    # The other one is a file of its own.
+    # The other candidate is an independent file, so its 55 lines are sent too.
     assert len(world.lines) == 60 + 55
     assert world.count("copytruncated") == 1
 
 
 @pytest.fixture
 def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let one of the next attempts to open a file fail, as without a free descriptor."""
+    """Return a function that lets the n-th attempt to open a file fail, as without a free
+    descriptor."""
 
     def set_up(number: int) -> None:
         opened = 0
@@ -139,7 +140,7 @@ def test_nor_is_one_that_is_older_than_what_was_read(
 def test_nor_is_one_beside_its_original(
     world: World, fail_at: Callable[[int], None], number: int
 ) -> None:
-    """copytruncate may not have truncated the original yet."""
+    """The copy waits, because copytruncate may not have truncated the original yet."""
     world.write(50, "a")
     world.look()
     world.handles.close_all()
@@ -158,7 +159,7 @@ def test_nor_is_one_beside_its_original(
 def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copying tool may set the permissions of the copy only when it is complete."""
+    """A copying tool may make the copy readable only when it is complete."""
     world.write(50, "a")
     world.look()
     copy(world, "a", "a.1")
@@ -186,7 +187,8 @@ def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
 def test_nor_is_one_whose_original_cannot_be_opened_at_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The content of the original is unknown. The next attempt can come before the retries end."""
+    """The original was never read, so its content is unknown. It may become readable before the
+    collector gives up waiting."""
     world.write(50, "a")
     really = handles.open_file
 

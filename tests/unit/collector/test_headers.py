@@ -1,4 +1,4 @@
-"""The headers of an input are on each record of its lines, for every kind of line, and on no other
+"""The headers of an input are on every record of its lines, whatever their kind, and on no other
 record."""
 
 from pathlib import Path
@@ -69,8 +69,8 @@ def test_headers_of_a_kilobyte_leave_a_line_less_room_in_a_small_batch(tmp_path:
 
 
 def test_headers_beyond_what_a_topic_takes_leave_the_brokers_to_refuse_it(tmp_path: Path) -> None:
-    """The refusal shows the fault to the administrator. Once the limit is raised, every line is
-    sent."""
+    """The brokers' refusal shows the fault to the administrator. Once the topic's limit is raised,
+    every line is sent."""
     world = World(tmp_path, headers={f"h{n}": "x" * 1_000 for n in range(3)})
     world.limit = 2_000
     world.up()

@@ -1,5 +1,5 @@
-"""Files that are written in place: every line is sent once, without records of NULs or reports of
-losses."""
+"""Files that are written in place: every line is sent once, no record has NULs, and no loss is
+reported."""
 
 import gzip
 import mmap
@@ -19,7 +19,8 @@ from tests.unit.collector.world import EVENTS, World
 @pytest.fixture(params=[{}, EVENTS], ids=["lines", "events"])
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(tmp_path, **request.param)
-    # Times of change are compared with the collector's own clock.
+    # The collector compares modification times of real files with its clock, so the clock must be
+    # real.
     made.now_ms = time.time_ns() // 1_000_000 + 10 * STAMP_SURE_MS
     yield made
     made.handles.close_all()
@@ -31,7 +32,7 @@ def preallocate(world: World, name: str, size: int) -> None:
 
 
 def put(world: World, name: str, offset: int, data: bytes) -> int:
-    """Write in place. Return the end of the written bytes."""
+    """Write at an offset of the file. Return the offset after the written bytes."""
     with world.path(name).open("r+b") as out:
         out.seek(offset)
         out.write(data)
@@ -40,7 +41,7 @@ def put(world: World, name: str, offset: int, data: bytes) -> int:
 
 @pytest.mark.parametrize("size", [8192, 3 << 20])
 def test_a_preallocated_file_is_written_over(world: World, size: int) -> None:
-    """Cases 02 and 03, also with more NULs than the maximum length of a line."""
+    """Cases 02 and 03. The larger file has more NULs than the maximum length of a line."""
     preallocate(world, "a", size)
     world.look()
     end = 0
@@ -258,7 +259,7 @@ def test_lines_that_were_seen_and_cut_away_are_told(world: World) -> None:
 
 
 def test_nuls_before_a_line_once_they_stood(world: World) -> None:
-    """Case 27. The collector waits no longer than necessary."""
+    """Case 27: a line after NULs is sent as soon as they have not changed for HOLE_QUIET_MS."""
     world.append("a", world.new_lines(2) + bytes(64) + world.new_lines(1))
     world.scan()
     world.read()
@@ -347,7 +348,8 @@ def test_a_long_open_line_is_replaced_by_lines(tmp_path: Path) -> None:
 
 
 def test_bytes_that_wait_are_told_from_an_open_line(world: World) -> None:
-    """The page needs this for its list of files without progress."""
+    """The page lists files that make no progress. So unread bytes must be told apart from an
+    unfinished line, which waits for its writer."""
     world.append("a", b"one\nhalf")
     world.look()
     (known,) = world.registry.generations.values()

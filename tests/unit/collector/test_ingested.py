@@ -12,7 +12,7 @@ from tests.unit.collector.world import World
 
 
 class Tidy:
-    """A world with after-ingest actions."""
+    """A world that moves or deletes files after their lines are committed."""
 
     def __init__(self, folder: Path, **keys: Any):
         self.world = World(folder, **keys)

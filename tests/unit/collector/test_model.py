@@ -1,9 +1,8 @@
 """Random programs of appends, rotations, copies and kills, compared with a model.
 
-The model: every complete line that was in a matching file during one scan is sent exactly once,
-whatever copies of the file exist and whenever the collector is killed. The lines of one generation
-are sent in order under one key. Nothing else is sent. An unfinished line at the end of a deleted
-file can be lost if the collector is killed at that moment.
+By the model, every complete line that a scan could find is sent exactly once, despite copies and
+kills. The lines of one generation are sent in order under one key. Nothing else is sent. Only an
+unfinished line of a deleted file can be lost if the collector is killed at that moment.
 """
 
 import gzip
@@ -25,25 +24,22 @@ from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import EVENTS, World
 
 PROGRAMS = 150
-MANY_PROGRAMS = 10_000
-"""The number of random programs of each kind."""
+MANY_PROGRAMS = 10_000  # random programs of each kind in the long form
 IN_ONE = 50
 ROUTED: dict[str, Any] = {
     "globs": ("*",), "exclude": ["*.off"], "topic": "t.{1}", "max_topics": 1_000,
 }  # fmt: skip
-"""Each line to the topic of the first name of its file, whatever that is called later."""
+"""Each line goes to the topic of its file's first name, even after the file was renamed."""
 KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
-STREAM_ROUNDS = 10
-"""How often the stream reports its progress while files wait for it."""
+STREAM_ROUNDS = 10  # the most reports of the stream's progress while files wait for it
 LINE_LENGTH = 99
-TRIMMED_LINES_MIN = 11  # more bytes than are hashed before a position
-WRITTEN_MEANWHILE = 0.2
-"""The share of looks during which a file grows."""
+TRIMMED_LINES_MIN = 11  # more bytes than the hash before a position covers
+WRITTEN_MEANWHILE = 0.2  # the share of `look` calls during which a file grows
 
 
 class Program:
-    """One random program. The files are named `a`, `a.1` …, `b…`."""
+    """One random program. Its files are named `a`, `a.1` …, and `b…`."""
 
     def __init__(self, folder: Path, rng: random.Random, **keys: Any):
         folder.mkdir()
@@ -63,8 +59,6 @@ class Program:
 
     def pick(self) -> str:
         return self.rng.choice(self.names() or ["a"])
-
-    # --- steps --------------------------------------------------------------------------------
 
     def append(self, name: str | None = None) -> None:
         name = name or self.pick()
@@ -91,20 +85,18 @@ class Program:
         self.append("a")
 
     def make_room(self) -> None:
-        """Make the name `a.1` free."""
         for index in range(5, 0, -1):
             if self.world.path(f"a.{index}").exists():
                 self.move(f"a.{index}", f"a.{index + 1}")
 
     def copytruncate(self) -> None:
-        """Run copytruncate. Scans can see a partial copy, and a complete copy beside its
-        original."""
+        """Run copytruncate. A scan can see a partial copy, or a whole copy beside the original."""
         if not self.world.path("a").exists():
             return
         self.make_room()
         self.look()
         if b"\n" not in self.world.path("a").read_bytes():
-            # Of which nothing was given, and so nothing is known: its copy is another file.
+            # Nothing was sent from the file, so a copy of it would count as another file.
             return
         if self.rng.random() < 0.5:
             self.append("a")
@@ -155,8 +147,7 @@ class Program:
         self.look()
 
     def mount_anew(self) -> None:
-        """Mount the file system again under another device number. It can be missing for a
-        while."""
+        """Mount the file system again under another device number, perhaps after a while."""
         if self.halves:
             return
         self.look()
@@ -177,8 +168,7 @@ class Program:
         self.look()
 
     def compress(self) -> None:
-        """Compress a rotated file. Scans can see a partial archive, and the archive beside the
-        file."""
+        """Compress a rotated file. A scan can see a partial archive, or both files."""
         names = [
             name
             for name in self.names()
@@ -190,8 +180,7 @@ class Program:
         if names and self.rng.random() < 0.5:
             self.append(name)
         data = self.world.path(name).read_bytes() if names else b""
-        # Of less than that only its name shows that an archive is a copy, so it has to be seen: of
-        # a small file, and of a larger one of which no more was read before it got its name.
+        # With fewer bytes only its name shows that an archive is a copy, so scan the file first.
         is_read_too_little = 0 < self.position(name) < JOINING_BYTES_MIN
         if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN or is_read_too_little:
             self.look()
@@ -202,7 +191,7 @@ class Program:
             self.world.path(f"{name}.gz").write_bytes(packed[:size])
             self.maybe_seen()
         if self.rng.random() < 0.3:
-            # With its handle: what was not read is in the archive alone.
+            # The kill closes the handle, so unread lines are only in the archive.
             self.kill()
         self.world.path(name).unlink()
         if self.rng.random() < 0.5:
@@ -210,8 +199,7 @@ class Program:
         self.look()
 
     def position(self, name: str) -> int:
-        """Return the position up to which the collector has read the file that has this name
-        now."""
+        """Return the position up to which the collector has read the file that has this name."""
         path = self.world.path(name)
         inode = path.stat().st_ino if path.exists() else None
         known = self.world.registry.generations.values()
@@ -221,7 +209,7 @@ class Program:
         )
 
     def maybe_seen(self) -> None:
-        """At random, let the collector scan or be killed at this moment."""
+        """At random, let the collector scan, or kill it."""
         if self.rng.random() < 0.4:
             self.world.scan()
             self.world.read()
@@ -229,7 +217,7 @@ class Program:
             self.kill()
 
     def move(self, old: str, new: str) -> None:
-        # A look before a name is taken over: else the file that had it would die unseen.
+        # Scan before a name is taken over, so that no file is lost unseen.
         if self.world.path(new).exists():
             self.look()
             self.close(new)
@@ -277,7 +265,6 @@ class Program:
         self.world.up()
 
     def look_in_part(self) -> None:
-        """Scan and read a part, without a commit."""
         self.world.scan()
         for _ in range(self.rng.randint(0, 3)):
             self.world.feeder.step(self.world.now_ms)
@@ -301,7 +288,7 @@ class Program:
         self.look()
 
     def start_over_without_a_file(self) -> None:
-        """Delete or replace a file while its lines are in a transaction that is then aborted."""
+        """Delete or replace a file while a transaction with its lines is open, then start over."""
         self.look()
         world, path = self.world, self.world.path(self.pick())
         if path.name in self.halves or not path.exists():
@@ -311,7 +298,7 @@ class Program:
         world.feeder.step(world.now_ms)
         known = world.registry.at_path(str(path))
         if known is None or world.handles.get(known.name) is None:
-            # The collector opens an empty file that can be a copy only when it knows its source.
+            # The collector opens a possible copy that is empty only when it knows the original.
             return
         way = self.rng.choice(("delete", "move", "rewrite"))
         if way == "move":
@@ -330,11 +317,11 @@ class Program:
         world.quiet()
 
     def write_over_nuls(self) -> None:
-        """Preallocate a file, write its lines in parts, and truncate it to its text at the end."""
+        """Preallocate a file, write its lines in parts, and then truncate it to their size."""
         path = self.world.path(self.pick())
         if path.name in self.halves or not path.exists():
             return
-        # Of which nothing was read may become another's copy, and then it is not told from that.
+        # Without a read byte, the collector could not tell the file from a copy of another.
         self.look()
         end = path.stat().st_size
         lines = self.world.new_lines(self.rng.randint(1, 30))
@@ -354,7 +341,7 @@ class Program:
         self.look()
 
     def leave_a_hole(self) -> None:
-        """Write NULs that stay, as a power cut leaves them."""
+        """Write NULs that stay in the file, as after a power cut."""
         name = self.pick()
         if name in self.halves or not self.world.path(name).exists():
             return
@@ -365,7 +352,7 @@ class Program:
         self.look()
 
     def rewrite_open_line(self) -> None:
-        """Replace the bytes behind the last line end by lines, which can be shorter."""
+        """Replace the unfinished last line by complete lines, which can be shorter."""
         self.look()
         halves = [name for name in self.halves if self.world.path(name).exists()]
         if not halves:
@@ -381,8 +368,7 @@ class Program:
         self.look()
 
     def trim(self) -> None:
-        """Trim the log to its last lines. They are long enough to be recognised by their hash after
-        a restart."""
+        """Trim the log to its last lines, long enough to be found by their hash after a restart."""
         name = self.pick()
         path = self.world.path(name)
         if name in self.halves or not path.exists():
@@ -418,8 +404,7 @@ class Program:
         self.unsent = []
 
     def look_while_written(self) -> None:
-        """Write lines between the turns of files, for example while an archive is being
-        compared."""
+        """Append lines between the collector's steps, for example while it compares an archive."""
         turns = self.rng.randint(1, 12) if self.world.path("a").exists() else 0
         for _ in range(turns):
             self.append("a")
@@ -428,7 +413,7 @@ class Program:
             self.world.send()
 
     def close(self, name: str) -> None:
-        """Delete the file: its unfinished line is sent as it is."""
+        """Expect the unfinished line of a deleted file, because the collector sends it."""
         half = self.halves.pop(name, None)
         if half is not None:
             self.expected.append(half)
@@ -444,7 +429,7 @@ class Program:
         for _ in range(STEPS):
             self.rng.choice(steps)()
         self.look()
-        # A copy that was waited for beside a whole original is a file of its own by then.
+        # After COPY_QUIET_MS, a copy that still has a whole original counts as an independent file.
         self.world.now_ms += COPY_QUIET_MS
         self.world.quiet()
         self.look()
@@ -454,7 +439,7 @@ class Program:
 
     @staticmethod
     def complete(lines: list[bytes]) -> list[bytes]:
-        """Return the complete lines of the file when it is deleted."""
+        """Return only the lines of full length, sorted. Unfinished lines are shorter."""
         return sorted(line for line in lines if len(line) >= LINE_LENGTH)
 
     def check_order(self) -> None:
@@ -464,9 +449,9 @@ class Program:
         for owner, key in zip(world.owners, world.keys, strict=True):
             keys[owner].add(key)
         for owner, record in world.records:
-            # An event that a rotation cut begins with lines of the file before.
+            # An event that a rotation split begins with lines of the file before.
             line = record.rpartition(b"\n")[2]
-            if not line.startswith(b"h"):  # half lines have no number
+            if not line.startswith(b"h"):  # unfinished lines have no number
                 assert int(line) > last[owner]
                 last[owner] = int(line)
         assert all(len(found) == 1 for found in keys.values())
@@ -478,7 +463,7 @@ class Program:
 def run_one(folder: Path, index: int, number: int, **keys: Any) -> Program:
     program = Program(folder / "w", random.Random(number * 1000 + index), **keys)
     with pytest.MonkeyPatch.context() as patched:
-        # A turn may come as late as where there are hundreds of files.
+        # With LIVE_TURNS = 1, a file's turn comes as late as with hundreds of files.
         patched.setattr("collector.feeder.LIVE_TURNS", program.rng.choice((1, LIVE_TURNS)))
         try:
             program.run()

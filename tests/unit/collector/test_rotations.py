@@ -1,7 +1,7 @@
 """Rotations while the collector is in the middle of a scan, a read or a comparison.
 
-The numbers are those of the scenarios of which these are variants. The tests combine by hand what a
-scan saw at different moments.
+Each test has the number of the scenario that it varies. Scans are composed by hand from what they
+would have seen at different moments.
 """
 
 import gzip
@@ -28,8 +28,8 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
 def test_15_so_it_is_if_all_of_it_happens_while_names_are_looked_at(
     world: World, is_down: bool, name: str, seen_bytes: int | None
 ) -> None:
-    """logrotate does this within a millisecond. The scan saw the copy before it was complete, or
-    afterwards."""
+    """logrotate copies and truncates within a millisecond. The scan saw the copy before it was
+    complete, or not at all, and the original after it was truncated."""
     world.write(10, "a")
     world.look()
     world.write(10, "a")
@@ -75,7 +75,7 @@ def test_17_a_copy_waits_though_its_original_is_rewritten_while_they_are_compare
 def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
     world: World, truncated: str
 ) -> None:
-    """A scan visits one file after the other, while the writer continues."""
+    """A scan visits one file after the other, while the writer keeps appending."""
     world.write(20, "a")
     world.look()
     early = world.walker.scan().seen
@@ -97,12 +97,13 @@ def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a file's turn come as late as it would with hundreds of other files."""
+    """Let a file's turn come as late as with hundreds of other files."""
     monkeypatch.setattr("collector.feeder.LIVE_TURNS", 1)
 
 
 def read_while_written(world: World, name: str, turns_before: int) -> None:
-    """Append ten lines before each turn of a file, except before the first turns."""
+    """Append ten lines before each step of the collector, except before the first `turns_before`
+    steps."""
     for turn in range(40):
         if turn >= turns_before:
             world.write(10, name)
@@ -118,7 +119,7 @@ def read_while_written(world: World, name: str, turns_before: int) -> None:
 def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_original(
     world: World, turns_before: int
 ) -> None:
-    """The archive's name also fits the new file, which grows during the comparison."""
+    """The archive's name also fits the new file `a`, which grows during the comparison."""
     world.write(100, "a")
     world.look()
     world.down()
@@ -136,7 +137,7 @@ def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_origina
 def test_36i_an_archive_is_known_though_its_original_is_read_on_past_it(
     world: World, turns_before: int
 ) -> None:
-    """The case is `gzip -k` of a file that is written all the time."""
+    """`gzip -k` compresses a file that is written all the time, so the original has more lines."""
     world.write(100, "a")
     world.look()
     world.write(10, "a")
@@ -148,8 +149,8 @@ def test_36i_an_archive_is_known_though_its_original_is_read_on_past_it(
 
 @pytest.mark.parametrize("ending", [None, "look", "deleted", "down"])
 def test_36e_a_compressed_copy_that_is_older_is_done(world: World, ending: str | None) -> None:
-    """The case is copytruncate with compression, while the writer continues between copy and
-    truncation."""
+    """copytruncate compresses the copy. The writer appends between copy and truncation, so the copy
+    is older than the original."""
     for _ in range(5):
         world.write(10, "a")
         world.look()
@@ -200,7 +201,8 @@ def test_18b_an_older_copy_is_known_though_all_was_read_in_one_go(
 
 
 def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
-    """A broker refuses lines of which only the copy is left, and the collector is killed."""
+    """A broker refuses lines that are left only in the copy, and then the collector is killed. The
+    copy must not count as done before these lines are committed."""
     world.feeder._partition_of = lambda topic, key: TopicPartition(topic, len(key) % 2)
     for _ in range(3):
         world.write(10, "a")
@@ -236,7 +238,7 @@ def test_36g_an_archive_that_only_begins_like_the_file_counts(world: World) -> N
 
 
 def test_the_next_copy_may_have_the_inode_of_the_one_before(world: World) -> None:
-    """delaycompress frees the inode of `a.1`, and file systems reuse it for the new `a.1`."""
+    """delaycompress frees the inode of `a.1`, and file systems reuse it for the next `a.1`."""
     world.write(20, "a")
     world.look()
     copy(world, "a", "a.1")
@@ -250,13 +252,14 @@ def test_the_next_copy_may_have_the_inode_of_the_one_before(world: World) -> Non
     compress(world, "a.1", keep=True)
     world.path("a.1.gz").rename(world.path("a.2.gz"))
     world.look()
-    # The same file stands for the next one: only that it was born later shows the difference.
+    # Reuse the same file as the next copy, with a birth time that differs from the stored one. Only
+    # that shows that it is another file.
     known.birth_ns -= 1
     world.handles.close(known.name)
     world.path("a.1").write_bytes(world.path("a").read_bytes())
     truncate(world, "a")
     world.write(3, "a")
-    world.feeder.wake([known])  # as an event does, before any scan
+    world.feeder.wake([known])  # as for a file event, before any scan
     world.read()
     world.look()
     world.quiet()
@@ -290,7 +293,8 @@ def test_a_file_rewritten_and_deleted_before_a_look_is_done_with(world: World, c
 
 
 def test_lines_truncated_before_they_were_read_are_said_to_be_lost(world: World) -> None:
-    """A scan saw more bytes than are left, although all bytes that were sent are unchanged."""
+    """All sent lines are unchanged, but a scan saw more bytes than the file has after the
+    truncation."""
     world.write(20, "a")
     world.scan()
     truncate(world, "a")
@@ -322,7 +326,8 @@ def test_lines_copied_before_they_were_truncated_unread_are_not_lost(world: Worl
 
 
 def test_a_copy_beside_an_original_whose_turn_has_not_come_waits_for_it(world: World) -> None:
-    """Row 17, before anything can be compared. Otherwise both files would be read."""
+    """Row 17. The original was not read yet, so nothing can be compared. Without waiting, both
+    files would be read."""
     world.write(20, "a")
     world.scan_for("b")
     copy(world, "a", "a.1")

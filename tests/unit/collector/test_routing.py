@@ -1,4 +1,4 @@
-"""Topics named by a part of the path: which lines go to which topic, and files without a topic."""
+"""Topics named by a part of the path: the topic of each line, and files that get no topic."""
 
 import gzip
 from pathlib import Path
@@ -99,8 +99,8 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
 
 
 def test_files_that_wait_are_not_judged_again_at_every_look(tmp_path: Path) -> None:
-    """They are judged again only if they or the possible topics change, because there can be many
-    such files."""
+    """The collector decides about waiting files again only if they or the possible topics change,
+    because there can be many of them."""
     world = world_of(tmp_path, "w1", "w2", max_topics=1)
     world.write(20, "w1/a")
     world.look()
@@ -123,7 +123,8 @@ def test_files_that_wait_are_not_judged_again_at_every_look(tmp_path: Path) -> N
 
 
 def test_after_a_restart_the_topics_that_files_have_go_before_others(tmp_path: Path) -> None:
-    """This holds for every order of names, because a half-read file would stop otherwise."""
+    """A topic that a half-read file uses takes precedence, whatever the order of names is.
+    Otherwise the file could not be continued."""
     world = world_of(tmp_path, "w1", "w2", max_topics=1)
     world.write(20, "w2/a")
     world.look()
@@ -205,8 +206,8 @@ def test_a_changed_template_sends_what_is_read_from_then_on_elsewhere(tmp_path: 
 
 
 def test_lines_on_their_way_stay_in_the_topic_of_before(tmp_path: Path) -> None:
-    """The template changes while lines are in flight. Then a transaction is aborted, or the
-    collector is killed."""
+    """The template changes while lines are in flight. Then the transaction is aborted once, and the
+    collector is killed once."""
     world = world_of(tmp_path, "web")
     world.write(20, "web/a")
     world.look()
@@ -231,7 +232,7 @@ def test_lines_on_their_way_stay_in_the_topic_of_before(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_gone_is_no_topic(tmp_path: Path) -> None:
-    """The template belonged to a file that no scan has visited since its input was removed."""
+    """The file's input was removed, and no scan has visited the file since."""
     world = world_of(tmp_path, "web")
     gone = world.registry.inputs[0]
     routes = Routes(world.inputs, str(tmp_path))

@@ -1,8 +1,8 @@
 """Each row of the decision table is needed (decision 0007).
 
-The test removes a row by its verdict, which the collector then never gets. Other fields distinguish
-rows with the same verdict. The scenario passes with the row, as its own test shows, and fails
-without it.
+The test removes a row, so that the collector never gets its verdict. Rows with the same verdict are
+told apart by other fields. With the row the scenario passes, as its own test shows. Without the row
+it must fail.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from tests.unit.collector.world import World
 
 Judged = dict[str, object]
 Row = Callable[[Verdict, Judged], bool]
-"""A predicate that is true for the judgements of this row."""
+"""True for the decisions that this row of the table makes."""
 Scenario = Callable[[World], None]
 
 
 def moved(world: World) -> None:
-    """Row 16: the file was moved, for example to another file system."""
+    """Row 16: the file was moved to another inode, for example on another file system."""
     world.write(20, "a")
     world.look()
     world.down()

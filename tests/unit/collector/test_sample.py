@@ -1,4 +1,4 @@
-"""The sample of a file has the records that a collector would send."""
+"""The sample of a file has the same records that a collector would send."""
 
 import gzip
 import io
@@ -118,7 +118,7 @@ def test_a_file_that_is_not_read_is_named(
         (10, 1 << 20, 5, False),
         (5, 1 << 20, 5, False),
         (4, 1 << 20, 4, True),
-        # The record that reaches the limit is the last one.
+        # The record that reaches the byte limit is the last one.
         (10, 25, 2, True),
     ],
 )

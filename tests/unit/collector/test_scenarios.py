@@ -1,9 +1,9 @@
 """Scenarios of files that grow, move, shrink and are deleted, in a real folder.
 
-The numbers are those of the list in the design, and `tests/house/test_scenarios` checks that none
-is missing. Copies (14 to 19, 25, 26, 35, 36, 43) are in `test_scenarios_copies`, after-ingest
+The numbers are those of the project's list of scenarios. `tests/house/test_scenarios` checks that
+none is missing. Copies (14 to 19, 25, 26, 35, 36, 43) are in `test_scenarios_copies`, after-ingest
 actions (33) in `test_ingested`, random programs (39) in `test_model`. Number 13 is a live test.
-Number 40, two collectors and a frozen one, is a crash test.
+Number 40, with two collectors of which one is frozen, is a crash test.
 """
 
 import gzip
@@ -388,7 +388,8 @@ def test_38b_damage_in_the_middle_is_noticed_late_but_noticed(world: World) -> N
     data[middle : middle + 4000] = b"\xff" * 4000
     world.path("b.gz").write_bytes(data)
     world.look()
-    # Deflate has no check of its own: what is damaged may still decode, until the checksum fails.
+    # Deflate has no checksum per block, so damaged data may still decode. The checksum at the end
+    # of the member fails.
     assert world.lines[:1400] == plain.split(b"\n")[:1400]
     assert world.count("files_damaged") == 1
 

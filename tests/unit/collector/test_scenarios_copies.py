@@ -1,6 +1,6 @@
 """Scenarios of files that are copied, truncated and compressed, in a real folder.
 
-The numbers are those of the list in the design.
+The numbers are those of the project's list of scenarios.
 """
 
 import gzip
@@ -263,7 +263,7 @@ def test_an_edit_before_the_position_makes_a_copy_another_file(world: World) -> 
 
 
 def read_only(world: World, count: int, name: str) -> None:
-    """Read lines into memory without adding them to a transaction."""
+    """Append lines and let the collector read them, without a transaction that has them."""
     world.write(count, name)
     world.scan()
     world.feeder.step(world.now_ms)
@@ -272,7 +272,7 @@ def read_only(world: World, count: int, name: str) -> None:
 
 
 def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(world: World) -> None:
-    """Row 8b. A broker refuses lines of which only the copy is left, and the collector is
+    """Row 8b. A broker refuses lines that are left only in the copy, and then the collector is
     killed."""
     world.write(20, "a")
     world.look()
@@ -282,8 +282,8 @@ def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(wor
     world.abort(is_refused=True)
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()  # notices
-    world.scan()  # sees what copy there is
+    world.scan()  # finds that the original was truncated
+    world.scan()  # decides about the copy
     assert world.states()["a.1"] is State.ROTATED
     world.commit()
     world.kill()
@@ -293,7 +293,7 @@ def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(wor
 
 
 def test_the_copy_of_a_deleted_file_is_done_when_its_lines_are_committed(world: World) -> None:
-    """The case of row 18, as above."""
+    """Row 18, with a deleted original instead of a truncated one."""
     world.write(20, "a")
     world.look()
     read_only(world, 10, "a")
@@ -321,8 +321,8 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
     world.look()
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()  # notices
-    world.scan()  # sees what copy there is
+    world.scan()  # finds that the original was truncated
+    world.scan()  # decides about the copy
     world.feeder.step(world.now_ms)
     assert world.count("copytruncated") == 1
     if later == "trial":
@@ -345,8 +345,8 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
 def test_an_archives_name_is_read_however_often_its_original_restarted(
     world: World, lives: int
 ) -> None:
-    """The original was truncated several times at different lengths, so the archive is compared
-    with each of them."""
+    """The original was truncated several times at different lengths. The file with the archive's
+    name equals none of them, so it is read."""
     lengths = range(11, 11 + lives)
     for length in lengths:
         world.write(length, "a")
@@ -359,8 +359,8 @@ def test_an_archives_name_is_read_however_often_its_original_restarted(
 
 
 def test_43b_a_copy_that_counts_is_named_with_its_original(tmp_path: Path) -> None:
-    """Case 23: only the content shows that it is a copy, and two small files can have equal
-    contents."""
+    """Case 23: only the content shows that the file is a copy, and two small files can have equal
+    content. So its lines are sent, and the original is named."""
     world = World(tmp_path)
     world.write(10, "a")
     world.look()

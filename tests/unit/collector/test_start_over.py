@@ -1,4 +1,5 @@
-"""The state of a file after the collector has started over with open handles."""
+"""The state of files after the collector lost its transaction and started over with open
+handles."""
 
 from pathlib import Path
 
@@ -7,8 +8,8 @@ from tests.unit.collector.world import World
 
 
 def of_two_inputs(folder: Path) -> World:
-    """Return a world in which the files `b*` belong to a second input, whose records have a
-    header."""
+    """Return a world with two inputs. Files `b*` belong to the second one, and their records have
+    its header."""
     world = World(folder, headers={"input": "one"})
     first: dict[str, object] = {
         "paths": [f"{folder}/a*"],
@@ -20,7 +21,7 @@ def of_two_inputs(folder: Path) -> World:
 
 
 def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> None:
-    """The deleted name no longer shows which input it belonged to."""
+    """The file has no name any more, so its name cannot show which input it belonged to."""
     world = of_two_inputs(tmp_path)
     world.write(3, "b")
     world.look()
@@ -33,7 +34,7 @@ def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> No
 
 
 def test_a_deleted_file_stays_open_until_its_last_lines_are_committed(tmp_path: Path) -> None:
-    """If the transaction is lost, the lines must be read again."""
+    """The transaction can be lost, and then the lines must be read again."""
     world = World(tmp_path)
     world.write(3, "a")
     world.look()
@@ -50,7 +51,8 @@ def test_a_deleted_file_stays_open_until_its_last_lines_are_committed(tmp_path: 
 
 
 def test_what_is_lost_with_a_transaction_and_its_file_is_told(tmp_path: Path) -> None:
-    """The file had been closed to free a descriptor, so it cannot be read again."""
+    """The file's handle was closed to free a descriptor. So the deleted file cannot be read
+    again."""
     world = World(tmp_path)
     world.write(3, "a")
     world.look()
@@ -67,7 +69,7 @@ def test_what_is_lost_with_a_transaction_and_its_file_is_told(tmp_path: Path) ->
 def test_a_handle_of_the_copy_is_not_taken_for_one_of_the_file_that_was_copied(
     tmp_path: Path,
 ) -> None:
-    """The checkpoint does not yet say that the content continued in the copy."""
+    """The stored checkpoint does not say yet that the file's content is continued in the copy."""
     world = World(tmp_path)
     world.write(12, "a")
     world.look()

@@ -1,6 +1,6 @@
-"""Stops, kills, aborts and takeovers: every line is committed once.
+"""Stops, kills, aborts and takeovers of a collector: every line is committed once.
 
-The file also tests former faults with first lines, names and links.
+Other tests here are about byte-order marks, file names that are not text, and symbolic links.
 """
 
 import os

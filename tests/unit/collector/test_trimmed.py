@@ -1,4 +1,4 @@
-"""Logs that a script trims to their last lines: lines are sent once if the content allows it."""
+"""Logs that a script trims to their last lines. Lines are sent once if the content allows it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def in_place(world: World, name: str, kept: bytes) -> None:
-    """Trim as `tail f > t; cat t > f` does."""
+    """Trim the file in place, as `tail f > t; cat t > f` does."""
     world.path(name).write_bytes(kept)
 
 
 def by_rename(world: World, name: str, kept: bytes) -> None:
-    """Trim as `tail f > t; mv t f` does."""
+    """Trim by replacing the file, as `tail f > t; mv t f` does."""
     world.path("t").write_bytes(kept)
     world.move("t", name)
 
@@ -87,7 +87,7 @@ def test_it_is_trimmed_again_and_again(world: World, trim: Trim) -> None:
 
 @WAYS
 def test_lines_that_came_while_it_was_trimmed(world: World, trim: Trim) -> None:
-    """The collector has read these lines, but the script did not keep them."""
+    """The collector has read these lines, but the script wrote back an older copy without them."""
     world.write(50, "a")
     kept = last_lines(world, "a", 20)
     world.write(3, "a")
@@ -170,7 +170,7 @@ def test_to_all_of_its_lines(world: World) -> None:
 
 
 def test_the_last_line_is_taken_away(world: World) -> None:
-    """The case is `sed -i '$d'` of a small file."""
+    """`sed -i '$d'` on a small file deletes its last line."""
     world.write(5, "a")
     world.look()
     in_place(world, "a", world.path("a").read_bytes()[:-100])

@@ -1,4 +1,4 @@
-"""A collector on a real folder with an in-memory broker: the sent lines, and the stored
+"""A collector on a real folder with an in-memory broker, which keeps the sent lines and the stored
 positions."""
 
 import itertools
@@ -32,24 +32,28 @@ from tests.unit.collector.blocks import records_of
 BATCH_LIMIT = 1 << 20
 LOOK_MS = 100
 LOOKS_MAX = DRAIN_QUIET_MS // LOOK_MS + 10
-"""A look may ask for another one until a file without a name has stood still for long enough."""
+"""The most scans of one `look`. The collector requests scans until a deleted file has not changed
+for DRAIN_QUIET_MS."""
 EVENT_ROUNDS = 8
-"""Each of LOOK_MS: an event may wait for that of the file before, and be waited for."""
+"""The most rounds of LOOK_MS in `age`. An event can wait for an event of the file before, and so
+on."""
 INSTANCE = "i"
 HOST = "a-host"
 GLOBS = ("a*", "b*", "cur")
 FORGET_AFTER_MS = 7 * 86_400_000
 
 
-# Every other line belongs to the event before it: so each scenario is one of events, too.
+# Every line that ends with an odd digit continues the event before it. So each scenario also tests
+# events.
 EVENTS: dict[str, Any] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
 
 
 class World:
-    """A collector that reads the globs `a* b* cur` of one folder by default, as in the list of
-    scenarios.
+    """A collector that reads the globs `a* b* cur` of one folder by default, as the scenarios
+    demand.
 
-    `W n f` of that list is `write(n, f)`, LOOK is `look()`, DOWN and UP are `down()` and `up()`.
+    In the list of scenarios, `W n f` is `write(n, f)`, LOOK is `look()`, and DOWN and UP are
+    `down()` and `up()`.
     """
 
     def __init__(self, folder: Path, globs: Sequence[str] = GLOBS, **keys: object):
@@ -63,9 +67,9 @@ class World:
         self.has_events = self.inputs[0].multiline is not None
         self.keys: list[bytes | None] = []
         self.headers: list[tuple[Header, ...]] = []
-        self.owners: list[str] = []  # the generation of each
+        self.owners: list[str] = []  # the generation that each record is from
         self.stored: dict[str, bytes] = {}
-        self.sending: list[SendBatch] = []  # the transaction at hand
+        self.sending: list[SendBatch] = []  # the batches of the open transaction
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
@@ -131,13 +135,13 @@ class World:
         return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
 
     def make_topics(self) -> None:
-        """Create the topics for which files wait."""
+        """Create the topics that files wait for."""
         for topic in self.feeder.wanted_topics:
             self.made.add(topic)
             self.feeder.topic_made(topic)
 
     def tell_progress(self, lines: int) -> None:
-        """Report that the topic's consumer has read this number of lines."""
+        """Report to the collector that the topic's consumer has read this number of lines."""
         asked = self.feeder.windows.to_ask(self.now_ms)
         self.feeder.windows.asked(asked, self.now_ms)
         progress = ReadProgress(lines, len(self.lines))
@@ -148,7 +152,7 @@ class World:
         self.handles.close_all()
 
     def kill(self) -> None:
-        """Kill the collector. The next one does not know anything that was not committed."""
+        """Kill the collector. The next one knows only what was committed."""
         self.sending.clear()
         self.handles.close_all()
 
@@ -162,7 +166,7 @@ class World:
             self.feeder.release()
 
     def commit(self) -> None:
-        """Commit one transaction with everything that was taken, and the positions."""
+        """Commit one transaction with all batches that were taken and with the positions."""
         self.send(everything=True)
         records = self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
@@ -180,8 +184,8 @@ class World:
                 self.stored[name] = value
 
     def abort(self, *, is_refused: bool = False) -> None:
-        """Abort the transaction. With `is_refused` the brokers refused its lines, which are then
-        tried alone."""
+        """Abort the transaction. With `is_refused`, the brokers refused its lines. The collector
+        then retries each partition alone."""
         self.send(everything=True)
         self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
@@ -192,7 +196,7 @@ class World:
         self.positions.given_up()
 
     def start_over(self) -> None:
-        """Start over after the transaction was lost. Handles stay open."""
+        """Start over after a lost transaction. Handles stay open."""
         self.sending.clear()
         reader = self.feeder.reader
         self.registry.start_over(decode(name, value) for name, value in self.stored.items())
@@ -203,13 +207,13 @@ class World:
         self.feeder.wake(self.feeder.reader.judge(self.walker.scan(), self.now_ms))
 
     def scan_for(self, name: str) -> None:
-        """Scan, and then give a turn only to the file of this name."""
+        """Scan, and then wake only the file of this name."""
         found = self.feeder.reader.judge(self.walker.scan(), self.now_ms)
         self.feeder.wake(known for known in found if known.path == str(self.path(name)))
 
     def look(self) -> None:
-        """Scan, read to the end, and acknowledge everything. Scan again while the collector
-        requests it."""
+        """Scan, read to the end, and commit. Repeat this as long as the collector requests another
+        scan."""
         for _ in range(LOOKS_MAX):
             self.scan()
             self.read()
@@ -225,7 +229,7 @@ class World:
         self.read()
 
     def look_and_wait(self, wait_ms: int) -> None:
-        """Scan and read, wait for this time, and do it again."""
+        """Scan, read, wait for this time and read again, three times."""
         for _ in range(3):
             self.scan()
             self.read()
@@ -234,7 +238,7 @@ class World:
 
     def age(self) -> None:
         """Let time pass until open events are complete, no file waits for another, and NULs before
-        text are accepted."""
+        text are skipped."""
         self.read()
         for _ in range(EVENT_ROUNDS):
             known = self.registry.generations.values()
@@ -277,11 +281,11 @@ class World:
                 self.headers.append(headers)
                 self.owners.append(owner)
 
-    # --- what came of it ----------------------------------------------------------------------
+    # --- the results --------------------------------------------------------------------------
 
     @property
     def lines(self) -> list[bytes]:
-        """Return the lines of topic `t`, and of the topics of a template `t.…`."""
+        """Return the sent lines of topic `t` and of the topics of a template `t.…`."""
         return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
@@ -295,11 +299,11 @@ class World:
         return {g.path.rpartition("/")[2]: g.state for g in self.registry.generations.values()}
 
     def expect(self, lines: int, **counters: int) -> None:
-        """Check the number of lines, that each written line arrived once, and these counters."""
+        """Check the number of sent lines, that none was sent twice, and the given counters."""
         assert len(self.lines) == lines
         assert len(set(self.lines)) == lines
         if self.has_events:
-            counters.pop("lines_total", None)  # which counts records
+            counters.pop("lines_total", None)  # this counter counts records, not lines
         found = {name: self.count(name) for name in counters}
         assert found == counters
 

@@ -1,4 +1,4 @@
-"""The checker of histories finds every planted fault, and none in a correct history."""
+"""The checker of histories finds every planted fault, and no fault in a correct history."""
 
 import pytest
 
@@ -10,8 +10,8 @@ P1: Place = ("t", 1)
 
 
 class Story:
-    """A small history with two producers, a consumer during the run, and one at the end. Time is a
-    counter."""
+    """A small history of two producers, a consumer during the run, and consumers at the end. A
+    counter is the clock."""
 
     def __init__(self) -> None:
         self.sends = [SendLog("a"), SendLog("b")]
@@ -36,7 +36,8 @@ class Story:
         key: bytes | None = None,
         transaction: int = -1,
     ) -> int:
-        """Record a send, its acknowledgement (unless `offset` is None), and the stored record."""
+        """Record a send and the stored record. If `offset` is None, there is no acknowledgement and
+        no record."""
         log = self.sends[who]
         number = log.invoke(place, value, self.now(), key=key, transaction=transaction)
         if offset is not None:
@@ -235,8 +236,8 @@ def test_a_definite_failure_is_never_read(story: Story) -> None:
 
 
 def transactional(end: Outcome, *, visible: int) -> Story:
-    """Return two records of one transaction with this end. A read_committed consumer sees `visible`
-    of them."""
+    """Return a history with two records of one transaction that ended like this. A read_committed
+    consumer received `visible` of them."""
     one = Story()
     one.send(0, b"x", 0, transaction=7)
     one.send(0, b"y", 0, P1, transaction=7)

@@ -1,4 +1,4 @@
-"""The soak test of groups must notice a member that got another member's assignment."""
+"""The soak test of groups must notice when a member got another member's assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests that run in one worker process."""
+"""Tests that share a server run in one worker process of xdist."""
 
 import subprocess
 import sys
@@ -37,8 +37,7 @@ def test_groups_are_modules_and_those_that_share_a_mill_or_a_session_of_spark() 
 
 
 def test_a_module_runs_in_one_process_of_two(tmp_path: Path) -> None:
-    """The test asks xdist itself, because xdist's own grouping has had no effect since pytest
-    9.2."""
+    """The test runs xdist, because xdist's own grouping has no effect since pytest 9.2."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     notes = [tmp_path / f"{name}.txt" for name in ("a", "b")]
     for path in notes:

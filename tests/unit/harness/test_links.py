@@ -1,4 +1,5 @@
-"""Links with planned faults: delayed bytes wait, later they arrive, and a reset link ends."""
+"""Links with planned faults: a delay holds bytes back and releases them, a reset ends the
+connection."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from tests.harness.ports import free_port
 NAME = b"broker-1"
 HEAD = struct.pack(">ihhih", 22, 0, 0, 7, len(NAME)) + NAME
 SILENCE_S = 0.2
-"""The time that a test listens to be sure that nothing arrives."""
+"""How long a test listens before it concludes that nothing arrives."""
 
 
 def echo(server: socket.socket) -> None:
-    """Send back to each client what it sends."""
+    """Send every client's bytes back to it."""
     with suppress(OSError):
         while True:
             link, _ = server.accept()
@@ -35,8 +36,8 @@ def _echo_one(link: socket.socket) -> None:
 
 @pytest.fixture
 def links() -> Iterator[Links]:
-    """Yield links between two brokers. Broker 2 echoes. A client whose client id says so plays
-    broker 1."""
+    """Yield links between two brokers. Broker 2 is an echo server. A client with broker 1's client
+    id plays broker 1."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as server:
         threading.Thread(target=echo, args=(server,), daemon=True).start()
@@ -45,7 +46,7 @@ def links() -> Iterator[Links]:
 
 
 def dial(links: Links) -> socket.socket:
-    """Return a link from broker 1 to broker 2 whose first request was answered."""
+    """Return a connection from broker 1 to broker 2 whose first request was answered."""
     link = socket.create_connection(("127.0.0.1", links.ports[2]), 5)
     link.sendall(HEAD)
     assert hear(link, len(HEAD)) == HEAD

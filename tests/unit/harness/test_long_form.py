@@ -1,4 +1,4 @@
-"""The record of the long tests: a part of which no test ran has not passed."""
+"""The record of the long tests: a part in which no test ran has not passed."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_a_part_is_judged_by_what_ran(
     monkeypatch.setattr(test_all, "ROOT", tmp_path)
     run = run_part("part")
     assert (run.outcome, run.passed, run.skipped) == (outcome, passed, skipped)
-    # The run prints why it skipped something, also when nothing failed.
+    # The run prints the reason of each skip, even if no test failed.
     assert ("no server" in capfd.readouterr().out) == bool(skipped)
 
 

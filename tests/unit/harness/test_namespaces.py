@@ -1,4 +1,4 @@
-"""A cut between two namespaces drops packets in one direction, until it is healed."""
+"""A cut between two network namespaces drops packets in one direction until it is healed."""
 
 from __future__ import annotations
 

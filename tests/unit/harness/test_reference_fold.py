@@ -1,4 +1,5 @@
-"""Parsed lines, written by hand, in the reference fold with which the stream's fold is compared."""
+"""The reference fold, with which tests compare the stream's fold, on parsed lines written by
+hand."""
 
 from decimal import Decimal
 from typing import Any
@@ -38,8 +39,8 @@ PLAN = compile_plan(
 def judged(
     plan: FoldPlan, offset: int, *, topic: str = "logs.t", partition: int = 0, **given: Any
 ) -> list[Any]:
-    """Return a judged line. `given` has columns of the line, and a metric's verdict, value or
-    key."""
+    """Return one parsed line as a row. `given` has columns of the line, and for a metric its
+    verdict, value and keys."""
     values: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     values |= {"file": "t/t.log", "reason": None, "seconds": 100, "sample": None}
     values |= {name: value for name, value in given.items() if name in values}

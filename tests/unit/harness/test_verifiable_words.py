@@ -1,4 +1,4 @@
-"""A verification client with a blocking library: a fault in any of its threads ends it."""
+"""A verification client with a blocking library ends as soon as any of its threads fails."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_a_writer_that_fails_ends_the_client_whose_reader_would_go_on() -> None:
         text=True,
     )
     try:
-        # Not `communicate`: it ends the input, and with that the reading.
+        # `communicate` would close the client's input, which ends the reading.
         assert client.wait(DEADLINE_S) == 1
         assert client.stdout is not None
         assert "BrokenPipeError: the tool has ended" in client.stdout.read()

@@ -1,5 +1,5 @@
-"""A wait ends when the condition holds, or its error names the condition. It continues while the
-work makes progress."""
+"""A wait ends when its condition holds. After the deadline its error names the condition. Progress
+extends the deadline."""
 
 import time
 from itertools import count

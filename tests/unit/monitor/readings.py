@@ -19,7 +19,7 @@ GROUP = "millrace-stream"
 
 
 def row(partition: int, topic: str = "logs.access") -> TopicPartition:
-    """Return a partition of the test topic."""
+    """Return a partition of the topic."""
     return TopicPartition(topic, partition)
 
 
@@ -46,7 +46,8 @@ def kafka_reading(
     group_id: str = GROUP,
     timestamps: dict[tuple[TopicPartition, int], int] | None = None,
 ) -> KafkaReading:
-    """Return a reading of one node and one group with these commits."""
+    """Return a reading of a cluster with one node and one group that has these committed
+    offsets."""
     return KafkaReading(
         at_ms=at_ms,
         cluster_id="abcdefghijklmnopqrstuv",
@@ -65,7 +66,7 @@ def kafka_reading(
 
 
 def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
-    """Return the answer of a running part."""
+    """Return the answer of a part that runs and reports these details."""
     status = PartStatus(
         part=name,
         state=PartState.RUNNING,
@@ -78,12 +79,12 @@ def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
 
 
 def part_down(name: str) -> PartAnswer:
-    """Return the result for a part that does not answer."""
+    """Return the result of asking a part that does not answer."""
     return PartAnswer(name, "127.0.0.1:8092", None, "127.0.0.1:8092: Connection refused")
 
 
 def reading(now_ms: int, kafka: KafkaReading | None, parts: tuple[PartAnswer, ...] = ()) -> Reading:
-    """Return the result of a cycle. Without Kafka it has the reason."""
+    """Return the result of one polling cycle. Without Kafka, it has the brokers' error."""
     errors = () if kafka else (SourceError("brokers", "127.0.0.1:9092: refused"),)
     return Reading(now_ms, parts, kafka, errors)
 

@@ -1,8 +1,8 @@
 """A simulated mill for tests of pages: ten minutes of readings, processed by the monitor's own
 code.
 
-The readings go into `assemble` and the recorder, as from a sampler. So a page shows the same as for
-a real mill with these readings.
+The readings go into `assemble` and the recorder, as those of a sampler do. So a page shows the same
+as for a real mill with these readings.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The events of the ten minutes. Steps count from 0."""
+    """What happens during the ten minutes. Steps are numbered from 0."""
 
     burst_at: int | None = None
     burst_lines: int = 0
@@ -71,17 +71,18 @@ class Story:
     notice: str | None = None
     problem: str | None = None
     is_three: bool = False
-    """Three brokers, of which the second dies at `broker_down_from`."""
+    """There are three brokers, and the second one dies at step `broker_down_from`."""
     broker_down_from: int = STEPS + 1
     rests_from: int | None = None
-    """From this step on the slashed group gets no turn, and neither does the group never seen."""
+    """From this step on, the cycles skip the group SLASHED and the group that was never read."""
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
-    """The collector's extra counters; with dead letters there is their topic."""
+    """More counters of the collector. If one counts dead letters, their topic exists."""
     unmatched: tuple[str, ...] = ()
-    """Files in the watched folder that no input matches, as the collector names them."""
+    """Files in the watched folder that no input matches, with the names that the collector
+    reports."""
     is_older: bool = False
-    """The stream's version reports no stages."""
+    """True if the stream is of an older version that reports no stages."""
 
 
 FLOWING = Story()
@@ -104,7 +105,7 @@ FAILED = Story(
 
 
 class Mill:
-    """Passes a story to the monitor's own code, step by step."""
+    """Feeds a story to the monitor's own code, step by step."""
 
     def __init__(self, story: Story, folder: Path | None) -> None:
         self.story = story
@@ -122,7 +123,7 @@ class Mill:
         self._stages = SceneStages(STEP_MS / 1000)
 
     def run(self, steps: int = STEPS) -> Snapshot:
-        """Run all steps up to now."""
+        """Run all remaining steps, and return the last snapshot."""
         for step in range(steps + 1):
             self.take(self.reading(step))
         assert self.snapshot is not None
@@ -145,7 +146,7 @@ class Mill:
             self.recorder.take(self.snapshot, self.alerts.kept())
 
     def reading(self, step: int) -> Reading:
-        """Return the mill's reading at a step."""
+        """Return the reading of the mill at a step."""
         story, now_ms = self.story, BEGIN_MS + step * STEP_MS
         before = self._commit
         if not story.is_empty:
@@ -214,7 +215,7 @@ class Mill:
     def _timestamps(
         self, lines: list[TopicPartition], now_ms: int
     ) -> dict[tuple[TopicPartition, int], int]:
-        """Read the record at which a reader without progress waits."""
+        """Return the timestamp of the next record of a stalled reader."""
         if self.story.stands_from is None:
             return {}
         at_ms = BEGIN_MS + self.story.stands_from * STEP_MS
@@ -310,7 +311,7 @@ TOPICS = [{"topic": "logs.access", "bytes_in": 5 << 20, "bytes_out": 7 << 20,
 
 
 class ScriptedCounts(CountsReader):
-    """MySQL's scripted answers."""
+    """A double of MySQL with scripted counts."""
 
     def __init__(self) -> None:
         """Open no connection."""
@@ -355,7 +356,7 @@ class StandingStill:
 
 
 class ScriptedMessages:
-    """The scripted records of a topic."""
+    """A double that returns the scripted records of a topic."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
         row = TopicPartition(wanted.topic, partitions[0])

@@ -1,4 +1,4 @@
-"""Batches of a simulated stream, reported by the stream's own code."""
+"""Batches of a simulated stream, which the stream's own code turns into a status."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ SLOW_MYSQL_S = 0.84
 
 
 class SceneStages:
-    """The stream's stages. One step is five seconds."""
+    """The stages of a simulated stream. One step lasts `step_s` seconds."""
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
@@ -23,8 +23,8 @@ class SceneStages:
         self.last_ms = 0
 
     def told(self, step: int, now_ms: int, lines: int, behind: int) -> Mapping[str, object]:
-        """Return the report after the lines of a step are counted. None are counted while the
-        stream makes no progress."""
+        """Count the lines of a step, and return the stream's report. With `lines=0` the stream
+        makes no progress."""
         began_s = step * self._step_s
         for place in range(BATCHES_A_STEP if lines else 0):
             seconds = dict(LONG if behind > lines else SHORT)

@@ -1,6 +1,6 @@
 """`docs/compared.md` has a row for each feature of other Kafka monitors that FEATURES lists.
 
-Every page, command, key, metric and file that the table names for our monitor exists.
+Every page, command, key, metric and file that the table names for our monitor must exist.
 """
 
 import re
@@ -45,7 +45,7 @@ FEATURES = (
     "History kept",
     "Works offline",
 )
-"""The peers' features, by the words with which the rows begin."""
+"""The features of the other monitors. Each is the beginning of a row."""
 
 LINES = PAGE.read_text().partition("| Feature |")[2].partition("\n\n")[0].splitlines()
 TABLE = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES[2:]]
@@ -76,7 +76,7 @@ def test_what_a_row_names_is_there(name: str, site: Site) -> None:
         topic = "logs.access" if name.startswith("/topics") else "millrace-stream"
         answer = site.client.get(re.sub("<[a-z]+>", topic, name))
         assert answer.status_code != 404, name
-        # Without a broker there is a page all the same, and it says so.
+        # Without a broker the page exists too, and answers with 503.
         assert answer.status_code in (200, 503), name
     elif name.startswith("millrace "):
         assert _is_command(name.split()[1:]), name

@@ -1,5 +1,5 @@
-"""The site with a scripted source: complete without JavaScript, with strict headers, and with equal
-numbers everywhere."""
+"""The site with a scripted source: it is complete without JavaScript, sends strict headers, and
+shows the same numbers on all pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Script:
-    """A source that gives the same reading until the test sets another one."""
+    """A source that repeats one reading until the test sets another one."""
 
     def __init__(self, one: Reading) -> None:
         self.one = one
@@ -96,7 +96,7 @@ def client() -> Iterator[TestClient]:
 
 
 class Addresses(HTMLParser):
-    """Collects every address that a page makes a browser request, and any inline code."""
+    """Collects every address that a page lets the browser request, and all inline code."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Any name that a broker allows works in every route, and unknown values are null everywhere."""
+"""Every name that a broker allows works in every route, and unknown values are null everywhere."""
 
 import re
 from dataclasses import replace
@@ -32,8 +32,8 @@ TOPICS = (".hidden", "...", "a.b_c-D9", "-", "_", "messages", "x" * 249)
 
 
 def ask(client: TestClient, address: str) -> Response:
-    """Request a path as a browser does, because the test client unquotes a path once more than a
-    server."""
+    """Request a path as a browser does. The test client unquotes a path once more than a server, so
+    `%25` is quoted twice."""
     path, mark, query = address.partition("?")
     answer: Response = client.get(path.replace("%25", "%2525") + mark + query)
     return answer
@@ -94,7 +94,8 @@ def test_a_sum_over_topics_is_not_narrowed_to_one_in_silence() -> None:
 
 
 def rows_of(**keys: object) -> tuple[dict[str, object], dict[str, object], dict[str, object]]:
-    """Return the rows of a group, its first partition and its topic, after some readings."""
+    """Run some cycles. Return the API rows of the group, of its first partition and of its
+    topic."""
     cycles = Cycles()
     for step in range(8):
         now_ms = NOW_MS + step * 2_000

@@ -1,4 +1,4 @@
-"""Three brokers in a simulated mill: everything exists three times, and broker 2 can be down."""
+"""Three brokers in a simulated mill. Broker 2 can be down."""
 
 from dataclasses import replace
 
@@ -17,7 +17,8 @@ REFUSED = "127.0.0.1:19093: Connection refused"
 
 
 def spread(topic: TopicReading, is_down: bool) -> TopicReading:
-    """Return the topic on three brokers. If one is down, another broker leads its partitions."""
+    """Return the topic spread over three brokers. If broker 2 is down, other brokers lead its
+    partitions."""
 
     def partition(one: PartitionReading) -> PartitionReading:
         first = one.topic_partition.partition % 3
@@ -43,8 +44,8 @@ def alone(now_ms: int) -> QuorumView:
 
 
 def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
-    """Turn a reading of one broker into one of three. The metadata no longer contain a broker that
-    is down."""
+    """Turn a reading of one broker into one of three. A broker that is down is missing from the
+    metadata."""
     nodes = [NodeReading(node, f"127.0.0.1:{19_091 + node}", None) for node in (1, 2, 3)]
     if is_down:
         nodes[1] = NodeReading(DEAD, "address unknown", REFUSED, is_listed=False)
@@ -57,7 +58,7 @@ def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
 
 
 def followers_of(kafka: KafkaReading, node: int, is_down: bool) -> list[dict[str, object]]:
-    """Return the partitions that a broker leads, as in its `/status`."""
+    """Return the partitions that a broker leads, in the form of its `/status`."""
     return [
         {
             "topic": one.topic_partition.topic,
@@ -81,7 +82,8 @@ def followers_of(kafka: KafkaReading, node: int, is_down: bool) -> list[dict[str
 
 
 def brokers(kafka: KafkaReading, is_down: bool) -> tuple[PartAnswer, ...]:
-    """Return the parts broker-1 to broker-3. A broker that is down does not answer."""
+    """Return the answers of the parts broker-1 to broker-3. A broker that is down does not
+    answer."""
     return tuple(
         part_down(f"broker-{node}")
         if is_down and node == DEAD

@@ -1,4 +1,5 @@
-"""Distinct values: exact up to the limit, and above it the registers of DataSketches."""
+"""Distinct values are counted exactly up to the limit. Above it they are a sketch that DataSketches
+can read."""
 
 import datasketches
 import pytest
@@ -15,7 +16,8 @@ def names(begin: int, end: int) -> list[str]:
 
 
 def test_the_hash_is_murmur3() -> None:
-    # From the reference implementation's own test of all lengths up to 255.
+    # The verification code of the reference implementation, computed over inputs of all lengths to
+    # 255.
     octets = bytes(range(256))
     hashes = b"".join(
         half.to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""The times from which windows older than their `keep` are deleted."""
+"""From which time on windows older than their `keep` are deleted."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ DEFINITION = replace(
 def test_only_what_is_not_kept_for_ever_has_a_limit() -> None:
     assert list(limits([DEFINITION])) == [(MINUTES, 90 * DAY_S)]
     assert list(limits([replace(DEFINITION, keep_mysql_s={})])) == []
-    # Totals are never purged, whatever a configuration says of them.
+    # Totals are never purged, whatever the configuration gives as their `keep`.
     assert list(limits([replace(DEFINITION, keep_mysql_s={0: 60})])) == []
 
 
@@ -41,7 +41,7 @@ def test_a_keep_by_which_nothing_goes_begins_at_once() -> None:
 def test_a_keep_by_which_something_goes_begins_after_its_notice() -> None:
     first = judge(MINUTES, 90 * DAY_S, None, 5, NOW_S)
     assert first == Term("m", 60, 90 * DAY_S, NOW_S + NOTICE_S, 5)
-    # A restart neither restarts the notice nor ends it.
+    # A restart neither restarts nor ends the notice period.
     assert judge(MINUTES, 90 * DAY_S, first, 9, NOW_S + 60).from_s == first.from_s
 
 
@@ -77,7 +77,7 @@ def test_what_nobody_has_taken_over_yet_is_said_as_that() -> None:
 
 
 def test_no_notice_holds_for_a_metric_that_is_not_configured() -> None:
-    """Nothing of such a metric is deleted, so no notice may announce it."""
+    """Windows of such a metric are not deleted, so no notice may announce a deletion."""
     terms = {place: Term(*place, DAY_S, NOW_S + 1, 5) for place in (MINUTES, ("gone", 60))}
     assert waiting(terms, [DEFINITION], NOW_S) == (terms[MINUTES],)
     assert waiting(terms, [DEFINITION], NOW_S + 1) == ()

@@ -1,4 +1,4 @@
-"""Keys are compared by their full values, even if they look the same when shown."""
+"""Keys are compared by their full values, even if two keys look the same when shown."""
 
 import itertools
 from hashlib import sha256
@@ -65,7 +65,7 @@ def test_a_hash_is_of_the_columns_as_they_are_shown(key: Key, text: str) -> None
 
 
 def test_no_two_keys_share_a_hash() -> None:
-    # Overflow keys differ by their metric, never by their columns.
+    # The overflow keys of all metrics have the same hash, no matter how many columns they have.
     keys = [key for key in LOOKALIKES if key != other_key(2)]
     assert len({key_hash(key) for key in keys}) == len(keys)
     assert key_hash(other_key(1)) == key_hash(other_key(2))
@@ -103,7 +103,8 @@ def test_columns_for_people_are_cut_and_stay_apart() -> None:
     assert shown_columns((long,))[0] != shown_columns((other,))[0]
     assert len(cut(long)) == 512
     assert cut("y" * 512) == "y" * 512
-    # What was cut once stays as it is, so that a rebuilt view has the same fields.
+    # A text that was cut stays the same when it is cut again, so a rebuilt view has the same
+    # fields.
     assert cut(cut(long)) == cut(long)
     assert shown_columns(()) == ("*", None, None)
     assert shown_columns(other_key(3)) == ("(other)", None, None)

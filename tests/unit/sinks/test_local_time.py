@@ -1,4 +1,4 @@
-"""Windows in local time, compared with the time zone database moment by moment."""
+"""Windows in local time agree with the time zone database at every moment."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -22,7 +22,7 @@ def utc(text: str) -> int:
 
 
 def days(name: str, first: str, count: int) -> list[str]:
-    """Return the starts of local days in UTC, from the window that contains a moment on."""
+    """Return the starts (in UTC) of consecutive local days. The first day contains `first`."""
     zone = local_zone(name)
     at_s, found = utc(first), []
     for _ in range(count):
@@ -44,7 +44,7 @@ def test_a_local_day_has_23_24_or_25_hours() -> None:
 
 
 def test_a_day_without_a_midnight_begins_with_its_first_moment() -> None:
-    # In Brazil clocks went from 24:00 to 01:00 on the 4th of November 2018.
+    # In Brazil, clocks went from 00:00 to 01:00 on 4 November 2018.
     assert days("America/Sao_Paulo", "2018-11-03T12:00", 3) == [
         "11-03 03:00", "11-04 03:00", "11-05 02:00",
     ]  # fmt: skip
@@ -63,7 +63,8 @@ def test_hours_of_a_half_hour_zone() -> None:
     zone = local_zone("Asia/Kathmandu")
     assert zone.window_start(utc("2024-07-01T10:00"), HOUR_S) == utc("2024-07-01T09:15")
     zone = local_zone("Australia/Lord_Howe")
-    # Clocks go from 02:00 (+10:30) to 02:30 (+11): what is left of that hour is a window.
+    # Clocks go from 02:00 (+10:30) to 02:30 (+11), so the window of that hour has only its second
+    # half.
     assert zone.window_start(utc("2024-10-05T15:45"), HOUR_S) == utc("2024-10-05T15:30")
     assert zone.window_start(utc("2024-10-05T15:15"), HOUR_S) == utc("2024-10-05T14:30")
 
@@ -90,7 +91,8 @@ def test_every_moment_is_in_the_window_of_its_own_clock(name: str) -> None:
         for size_s in SIZES:
             start_s = table.window_start(at_s, size_s)
             assert start_s <= at_s < start_s + size_s + DAY_S
-            # A start is in its own window, and slices of a divisor lead to the same window.
+            # A start is in its own window. Slices whose size divides the window's size lead to the
+            # same window.
             assert table.window_start(start_s, size_s) == start_s
             for slice_s in (600, HOUR_S, 2 * HOUR_S):
                 if size_s % slice_s == 0:

@@ -1,4 +1,4 @@
-"""The offsets that a metric has counted, while metrics are added, removed and added again."""
+"""Which offsets a metric has counted, while metrics are added, removed and added again."""
 
 import pytest
 
@@ -9,7 +9,7 @@ LEDGER = {("logs.a", 0): 10, ("logs.a", 1): 7}
 
 
 def own(*names: str) -> dict[str, tuple[str, ...]]:
-    """Return metrics of any topic."""
+    """Return metrics that count every topic."""
     return dict.fromkeys(names, ())
 
 
@@ -37,7 +37,7 @@ def test_a_new_metric_begins_where_the_ledger_stands() -> None:
 
 
 def test_a_metric_that_leaves_ends_where_the_ledger_stands() -> None:
-    """Partition 1 was created after the metric, which counted it from its first line on."""
+    """Partition 1 is newer than the metric, so the metric counted it from its first line on."""
     ranges = [MetricRange("n", "logs.a", 0, 4, None)]
     found = change({}, own("n"), ranges, LEDGER)
     assert found.rows == (
@@ -137,7 +137,7 @@ def test_random_comings_and_goings_name_every_line_that_was_counted() -> None:
 def covered(
     ranges: list[MetricRange], ledger: dict[tuple[str, int], int], name: str
 ) -> set[tuple[str, int, int]]:
-    """Return the lines that a metric has counted according to the table."""
+    """Return the lines that the metric has counted by these ranges."""
     found = set()
     for (topic, partition), end in ledger.items():
         own = [one for one in ranges if (one.topic, one.partition) == (topic, partition)]

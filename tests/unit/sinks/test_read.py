@@ -1,5 +1,4 @@
-"""The sinks' health is read only once at a time: all callers wait for the answer of a hanging
-server."""
+"""At most one health check of a sink runs at a time. All callers wait for the same result."""
 
 import pytest
 

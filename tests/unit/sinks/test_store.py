@@ -1,4 +1,4 @@
-"""The sinks of a driver without any server: the refusals, and the messages."""
+"""A driver's sinks without any server: what they refuse, and their messages."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ BATCH = Batch("q", 0, [], [], RANGES, 9, 1_000)
 
 
 class Emptied:
-    """A connection to a database that has no tables."""
+    """A double of a connection to a database without tables."""
 
     def cursor(self, cursor: Any = None) -> "Emptied":
         return self
@@ -30,7 +30,7 @@ class Emptied:
     def __exit__(self, *_: object) -> None: ...
 
     def execute(self, sql: str, values: object = None) -> int:
-        # Every session creates the table of touched keys again.
+        # Every session creates this temporary table itself, so it never fails.
         if "TEMPORARY" in sql:
             return 0
         raise pymysql.err.ProgrammingError(NO_SUCH_TABLE, "Table 'millrace.x' doesn't exist")

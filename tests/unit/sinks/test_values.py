@@ -35,7 +35,8 @@ def test_a_sum_beyond_the_column_stays_at_its_limit() -> None:
         most = Aggregate(1, SUM_MAX.copy_sign(Decimal(sign)))
         beyond = combined((most, most))
         assert beyond == Aggregate(2, most.sum)
-        # What was added beyond it is unknown, so nothing brings the sum back below the limit.
+        # After an overflow the true sum is unknown. So a negative value must not bring the sum
+        # below the limit.
         assert combined((beyond, Aggregate(1, Decimal(-5 * sign)))).sum == most.sum
     assert len(str(SUM_MAX).replace(".", "")) == 47
 
@@ -145,7 +146,7 @@ def test_many_distinct_values_stay_within_the_promised_error() -> None:
     other = [f"visitor-{n}" for n in range(5_000, 15_000)]
     found = value_of("unique", Aggregate(0, hll=unite([hll(*half), hll(*other)])))
     assert found is not None
-    # Three standard errors of 1.6 %.
+    # The standard error is 1.6 %. Three standard errors are allowed.
     assert abs(int(found) - 15_000) < 15_000 * 0.016 * 3
 
 

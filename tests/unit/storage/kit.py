@@ -56,7 +56,8 @@ def batch(
     codec: int = 0,
     is_transactional: bool = False,
 ) -> memoryview:
-    """Return a client's batch. `producer` is its producer id, epoch and base sequence."""
+    """Return a batch as a client sends it. `producer` is its producer id, epoch and base
+    sequence."""
     stamps = timestamps or [timestamp_ms] * len(values)
     names: Sequence[bytes | None] = keys or [key] * len(values)
     rows = zip(names, values, stamps, strict=True)
@@ -74,7 +75,7 @@ def batch(
 
 
 def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
-    """Append one batch. Check its records first if this is wanted."""
+    """Append one batch. Check its records first if the log requires that."""
     header = read_header(view)
     try:
         return log.append(view, header, leader_epoch, now_ms)
@@ -94,8 +95,8 @@ def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
 
 
 class Node:
-    """The logs of a broker with one log on a disk. `reopen` starts them again, `crash` cuts the
-    power first."""
+    """The logs of a broker on a simulated disk. One partition has a log. `reopen` opens the logs
+    again. `crash` cuts the power first."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Node:
         return self.config.log_config(self.topic)
 
     def reopen(self, now_ms: int = NOW) -> OpenReport:
-        """Start again with the data on the disk, without a clean stop."""
+        """Open the logs again with the data on the disk, without a clean stop."""
         self.manager.release()
         self.manager = LogManager(self.disk, self.config, DIRECTORY_ID)
         report = self.manager.open_all(now_ms)
@@ -129,12 +130,12 @@ class Node:
         return report
 
     def restart(self, now_ms: int = NOW) -> OpenReport:
-        """Stop cleanly and start again."""
+        """Stop cleanly and open the logs again."""
         self.manager.close_clean()
         return self.reopen(now_ms)
 
     def crash(self, chance: random.Random, now_ms: int = NOW) -> OpenReport:
-        """Cut the power and start again."""
+        """Cut the power and open the logs again."""
         self.sim.crash(chance)
         return self.reopen(now_ms)
 
@@ -156,7 +157,7 @@ class Node:
         return done
 
     def truncate(self, offset: int) -> None:
-        """Keep everything below an offset."""
+        """Truncate the log to an offset."""
         truncation = self.manager.begin_truncation(self.log, offset, NOW)
         if truncation is not None:
             self.log.truncated(truncation.perform())
@@ -175,7 +176,8 @@ class Node:
 
 
 def retain(node: Node, now_ms: int) -> DroppedFiles | None:
-    """Apply retention as the broker does: the new log start is durable before files are deleted."""
+    """Apply retention as the broker does: the new log start is durable before segments are
+    deleted."""
     if not expire(node.log, now_ms):
         return None
     start_offset = node.log.log_start_offset
@@ -184,8 +186,8 @@ def retain(node: Node, now_ms: int) -> DroppedFiles | None:
 
 
 def compact(node: Node) -> None:
-    """Compact as the broker does: what a start needs to know is durable before the cleaned
-    segments."""
+    """Compact as the broker does. The checkpoints that recovery needs are durable before the
+    cleaned segments."""
     job = plan_cleaning(node.log, NOW, MAP_BYTES)
     assert job is not None, "nothing to clean"
     while not node.manager.clean(node.log, job):

@@ -1,5 +1,5 @@
-"""Compaction: which records are removed, which stay, when it is worth doing, and that readers
-notice nothing."""
+"""Compaction: which records are removed and which stay, when a log is dirty enough, and that
+readers are not disturbed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def end(node: Node, producer: int, *, is_commit: bool) -> int:
 
 
 def roll(node: Node) -> None:
-    """Close the active segment with a large record at its end."""
+    """Roll the active segment by appending large records."""
     put(node, ("filler", "f" * 560))
     put(node, ("filler", "f" * 560))
     node.flush()
@@ -95,7 +95,7 @@ def clean(node: Node, now_ms: int = NOW, map_bytes: int = MAP_BYTES) -> Cleaning
 
 
 def table(node: Node) -> dict[str, str | None]:
-    """Return the table of a reader that keeps the last value of each key."""
+    """Return the last value of each key, as a reader of the whole log keeps it."""
     found: dict[str, str | None] = {}
     for record in data_of(node):
         value = record.value
@@ -126,7 +126,7 @@ def test_the_newest_record_of_each_key_stays_at_its_offset() -> None:
     assert clean(node) is not None
     assert offsets(node) == [2, 3, 4]
     assert table(node) == {"a": "2", "b": "2", "c": "1"}
-    # Bytes, times, headers: a record that stays is the same record.
+    # A record that stays is unchanged in its bytes, timestamp and headers.
     assert all(before[one.offset] == one for one in records_of(node.log))
     first = read_header(batches_of(node.log)[0])
     assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 1)
@@ -276,13 +276,14 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
     assert table(node) == {"a": "old", "b": "committed"}
     markers = [one for one in batches_of(node.log) if read_header(one).is_control]
     assert [read_header(one).producer_id for one in markers] == [5, 6]
-    # The last batch of a producer that is remembered stays, without records, and so the marker.
+    # The producer is still known, so its last batch stays without records. So its marker stays too.
     roll(node)
     clean(node, NOW + 1)
     left = [read_header(one) for one in batches_of(node.log)]
     assert [one.record_count for one in left if one.producer_id == 5] == [0, 1]
     assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(5, 1)]
-    # Then one cleaning takes the batch, the next gives the marker its time, the last takes it too.
+    # After the producer has expired, one cleaning removes its batch, the next one sets the marker's
+    # delete horizon, and a cleaning after the horizon removes the marker.
     node.log.producer_state.expire(NOW + 2 * DAY)
     counts = []
     for later in (2, 3, 1002, 1003):
@@ -296,7 +297,8 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
 
 
 def test_a_commit_after_an_abort_in_a_clean_segment_counts() -> None:
-    """The first pass does not read the segment with the marker again."""
+    """The segment with the abort marker is clean, so the cleaner's first pass does not read it
+    again. It must not take the later commit for an abort."""
     node = node_with(delete_retention_ms="1000")
     put(node, ("K", "old"))
     put(node, ("x", "a"), producer=(5, 0, 0), is_transactional=True)
@@ -334,7 +336,7 @@ def test_the_last_sequence_of_a_producer_survives_without_its_records() -> None:
 
 
 def test_readers_cross_a_gap_at_the_end_of_a_segment() -> None:
-    """Pitfall 21: a read finds records at or after the requested offset."""
+    """Pitfall 21: a read returns the first records at or after the requested offset."""
     node = node_with()
     put(node, ("keep", "1"))
     for number in range(20):
@@ -360,7 +362,7 @@ def test_neighbours_become_one_segment() -> None:
     clean(node)
     roll(node)
     before_bytes = node.log.size_bytes
-    # They fit together once the first cleaning has made them small.
+    # The first cleaning has made the segments so small that the second one can join them.
     assert clean(node) is not None
     assert len(node.log.segments) < count / 2
     assert node.log.size_bytes < before_bytes

@@ -1,4 +1,4 @@
-"""Changed bytes on disk: the findings of a check, and the errors that count as damage."""
+"""Changed bytes on disk: what a check finds, and which errors count as damage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from broker.storage.walk import check_region
 from tests.unit.storage.kit import EVERYTHING, FOLDER, Node, batch, compact, records_of
 
 EPOCH_AT = 12
-"""The position of a batch's leader epoch."""
+"""The position of the leader epoch in a batch."""
 
 SIZES = (100, 300 * 1024, 50)
-"""The sizes of the values of three batches: the second is larger than one read."""
+"""The value sizes of three batches. The second batch is larger than one read."""
 
 
 def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:
@@ -25,7 +25,7 @@ def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:
 
 
 def with_batches() -> tuple[Node, list[int]]:
-    """Return a log, and the positions of its batches."""
+    """Return a log, and the positions of its batches in the file."""
     node = Node()
     begins = []
     for number, size_bytes in enumerate(SIZES):
@@ -80,8 +80,8 @@ def test_what_is_damage(error: Exception, expected: bool) -> None:
 
 @pytest.mark.parametrize("is_marked", [False, True])
 def test_without_its_recovery_points_a_start_takes_no_gap_for_a_torn_tail(is_marked: bool) -> None:
-    """The error asks the administrator to remove a damaged file. Then every batch is checked and
-    kept."""
+    """An error can ask the administrator to remove a damaged checkpoint file. The next start then
+    checks every batch, and must keep all of them although compaction left gaps."""
     node = Node(topic={"cleanup.policy": "compact", "segment.bytes": "300"})
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"b", b"d", b"b"]):
         node.put(batch(b"%03d" % number * 10, key=key))

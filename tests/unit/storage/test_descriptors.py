@@ -1,4 +1,4 @@
-"""A process without a free file descriptor loses no log and treats no log as damaged."""
+"""Without a free file descriptor, a process loses no log and takes no log for damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.descriptors import descriptors_left
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, TP, Node, batch, values_of
 
 OPENING = ("open", "read")
-"""The calls by which the simulated disk opens a file."""
+"""The operations with which the simulated disk opens a file."""
 
 
 def many_segments(count: int, batches_each: int = 1) -> Node:
@@ -55,8 +55,8 @@ def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path:
 
 
 def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
-    """Otherwise the log would be offline as long as the process runs, and renamed if another broker
-    leads."""
+    """A log that counts as damaged stays offline until the process ends. If another broker leads,
+    its folder is renamed."""
     node = many_segments(3)
     node.flush()
     node.manager.release()
@@ -101,7 +101,8 @@ def test_a_flush_whose_files_could_not_be_opened_is_planned_again() -> None:
             node.log.flush_target()
     node.sim.refuses = None
     assert node.flush() == node.log.log_end_offset
-    # Nothing of a refused flush counts as under way: the log may be cut.
+    # The refused flush must not count as running, because a log with a running flush cannot be
+    # truncated.
     node.truncate(2)
     assert node.log.log_end_offset == 2
 
@@ -127,7 +128,8 @@ def test_a_flush_that_was_refused_leaves_its_snapshots_to_the_next() -> None:
 
 
 def test_folders_are_out_of_the_way_though_their_folder_could_not_be_synced() -> None:
-    """The next folder that is created in the same place syncs the parent folder as well."""
+    """The removal needs no sync of the parent folder, because the next folder that is created there
+    syncs the parent as well."""
     node = many_segments(1)
     removal = node.manager.begin_removal([TP], DAMAGED_SUFFIX)
     assert removal is not None
@@ -146,7 +148,7 @@ def test_a_cut_that_could_not_open_the_log_has_not_begun() -> None:
     with pytest.raises(DiskError):
         node.manager.begin_truncation(node.log, 1, NOW)
     node.sim.refuses = None
-    # It serves on, and is cut the next time.
+    # The log continues to serve, and can be truncated later.
     node.put(batch(b"x" * 60))
     assert node.flush() == node.log.log_end_offset
     node.truncate(1)

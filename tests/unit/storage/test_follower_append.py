@@ -1,4 +1,5 @@
-"""A follower's log: the leader's bytes with gaps and markers, and power cuts."""
+"""A follower's log: it stores the leader's bytes with their gaps and markers, and survives power
+cuts."""
 
 from __future__ import annotations
 
@@ -23,13 +24,14 @@ CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, EPOCH_AT = 17, 21, 23, 12
 
 
 def fetch(leader: Log, offset: int, max_bytes: int = 1 << 20) -> memoryview:
-    """Return the bytes of one fetch response in writable memory."""
+    """Return the bytes of one Fetch response in writable memory."""
     region = leader.read(offset, max_bytes, MANY).region
     return memoryview(bytearray(region.read() if region is not None else b""))
 
 
 def follow(follower: Node, leader: Node, max_bytes: int = 1 << 20) -> None:
-    """Fetch until the follower has everything. Write the gap mark before the first gap."""
+    """Fetch until the follower has everything. Write the gap mark before the first gap is
+    appended."""
     while follower.log.log_end_offset < leader.log.log_end_offset:
         records = fetch(leader.log, follower.log.log_end_offset, max_bytes)
         try:
@@ -42,7 +44,7 @@ def follow(follower: Node, leader: Node, max_bytes: int = 1 << 20) -> None:
 
 
 def compacted(count: int = 40) -> Node:
-    """Return a leader with a compacted log in which most offsets are missing."""
+    """Return a leader whose log was compacted, so that most offsets are missing."""
     leader = Node(topic=COMPACT)
     for number in range(count):
         leader.put(
@@ -55,7 +57,7 @@ def compacted(count: int = 40) -> Node:
 
 
 def led(chance: random.Random) -> Node:
-    """Return a leader with producers, transactions and epochs."""
+    """Return a leader whose log has producers, transactions and several leader epochs."""
     leader = Node(topic={"segment.bytes": "400"})
     for number in range(60):
         epoch = number // 20
@@ -114,8 +116,8 @@ def test_gaps_above_the_recovery_point_survive_a_power_cut() -> None:
 
 
 def test_under_a_mark_what_a_power_cut_takes_of_a_closed_segment_is_missed() -> None:
-    """The end of a segment can be lost although the next segment is on the disk. This is not a gap
-    of the leader's log."""
+    """A power cut can take the end of a closed segment although the next segment is on the disk.
+    Recovery must not take this for a gap of the leader's log."""
     leader = compacted()
     expected = batches_of(leader.log)
     for seed in range(SEED, SEED + 100):
@@ -132,7 +134,7 @@ def test_under_a_mark_what_a_power_cut_takes_of_a_closed_segment_is_missed() -> 
 
 
 def test_without_its_mark_such_a_log_would_be_cut_at_the_first_gap() -> None:
-    """Guard 40: without the mark, a start would treat the gaps as a torn tail."""
+    """Guard 40: without the gap mark, recovery takes the first gap for a torn tail."""
     follower = Node(topic=COMPACT)
     follow(follower, compacted())
     end_offset = follower.log.log_end_offset
@@ -214,7 +216,7 @@ def resealed(view: bytearray) -> bytearray:
 
 
 def damaged(kind: str) -> bytearray:
-    """Return a batch at offset 0 that no log may contain."""
+    """Return a batch at offset 0 with one fault for which a log must reject it."""
     view = bytearray(batch(b"a", b"b"))
     if kind == "checksum":
         view[-1] ^= 1
@@ -252,7 +254,8 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
 
 
 def test_an_empty_log_restarts_at_the_batch_that_contains_its_start() -> None:
-    """The leader has deleted records up to the middle of a batch, but still has the whole batch."""
+    """The leader's log start is in the middle of a batch, and the leader still has the whole
+    batch."""
     leader = Node()
     leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
     leader.flush()
@@ -305,7 +308,8 @@ def test_a_write_that_fails_takes_back_producers_and_epochs() -> None:
 
 
 def test_a_follower_that_becomes_leader_knows_its_producers_retries() -> None:
-    """A producer's retry of an acknowledged batch is not appended a second time."""
+    """A producer retries a batch that the former leader acknowledged. The new leader must not
+    append the batch again."""
     leader = Node()
     leader.put(batch(b"once", timestamp_ms=NOW - 400 * 86_400_000, producer=(7, 0, 0)))
     follower = Node()
@@ -317,7 +321,7 @@ def test_a_follower_that_becomes_leader_knows_its_producers_retries() -> None:
 
 
 def leaders(view: memoryview, base_offset: int, leader_epoch: int) -> memoryview:
-    """Return the batch as its leader has written it."""
+    """Return the batch with the base offset and epoch that its leader has written."""
     ((header, _),) = iterate_batches(view)
     assert header.base_offset == 0
     out = bytearray(view)

@@ -1,5 +1,4 @@
-"""The owner of a data folder: another owner is refused with a message, and an id identifies the
-folder."""
+"""A data folder has a permanent id. The folder of another node or another cluster is refused."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: 
     LogManager(disk, broker_config(), DIRECTORY_ID).release()
     with pytest.raises(FolderError, match=named):
         LogManager(disk, broker_config(**change), DIRECTORY_ID)
-    # The refusal has let go of the lock.
+    # The refused start must have released the lock.
     LogManager(disk, broker_config(), DIRECTORY_ID).release()
 
 
 def test_a_folders_id_is_made_on_its_disk_and_stays_there() -> None:
-    """A wiped disk must not return with the id of its former data, because it would vote and count
-    as a replica."""
+    """A wiped disk must get a new directory id. With its old id it would vote and count as a
+    replica without its data."""
     disk = SimDisk()
 
     def started(disk: SimDisk) -> uuid.UUID:

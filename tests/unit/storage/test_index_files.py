@@ -1,4 +1,4 @@
-"""Index files after a power cut: a start trusts only the batches."""
+"""Index files after a power cut: recovery must derive everything from the batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = {"log.index.interval.bytes": 100, "log.segment.bytes": 1_500}
 
 
 def put_at_random_times(node: Node, chance: random.Random, count: int) -> None:
-    """Append batches with random newest timestamps within a segment, as from late senders."""
+    """Append batches whose largest timestamps are in random order, as from late senders."""
     for _ in range(count):
         node.put(batch(b"x" * 60, timestamp_ms=NOW + chance.randrange(1_000)))
         if chance.random() < 0.3:
@@ -22,7 +22,7 @@ def put_at_random_times(node: Node, chance: random.Random, count: int) -> None:
 
 
 def newest_times(node: Node) -> list[int]:
-    """Return the largest timestamp of each segment, from its batches."""
+    """Return the largest timestamp of each segment, computed from its batches."""
     return [
         max(
             (header.max_timestamp for header in BatchWalk(one.file, 0, one.size_bytes)),
@@ -49,7 +49,7 @@ def test_times_are_right_after_a_power_cut(seed: int, is_clean: bool) -> None:
 
 
 def lose_of_time_indexes_only(node: Node, chance: random.Random) -> None:
-    """Cut the power. Only unsynced data of time indexes is lost."""
+    """Cut the power so that only unsynced data of time indexes can be lost."""
     for name in node.names():
         if not name.endswith(".timeindex"):
             node.disk.open(node.path(name)).datasync()
@@ -62,10 +62,10 @@ def lose_of_time_indexes_only(node: Node, chance: random.Random) -> None:
 def test_a_lost_end_of_a_time_index_is_never_believed(
     seed: int, is_clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every entry a write of its own, of which any number may be lost.
+    # Write every entry separately, so that a power cut can take any number of them.
     monkeypatch.setattr(segment, "INDEX_WRITE_ENTRIES", 1)
     chance = random.Random(seed)
-    # A stop may have too many files open to sync them all together.
+    # A stop can have more unsynced files than it may sync together.
     monkeypatch.setattr(log_manager, "UNSYNCED_MAX", chance.choice([1, log_manager.UNSYNCED_MAX]))
     node = Node(SETTINGS)
     for _ in range(6):
@@ -74,7 +74,7 @@ def test_a_lost_end_of_a_time_index_is_never_believed(
         if chance.random() < 0.5:
             node.restart()
         else:
-            # Killed, maybe before a flush could sync what a roll has written.
+            # Kill the broker, perhaps before a flush could sync the files that a roll has written.
             put_at_random_times(node, chance, chance.randrange(20))
             node.reopen()
     put_at_random_times(node, chance, chance.randrange(20))
@@ -99,7 +99,7 @@ def test_times_are_right_after_an_index_file_could_not_be_written(seed: int, suf
     put_at_random_times(node, chance, 20)
     node.flush()
     node.manager.checkpoint().perform()
-    # Killed and started again, with everything that was written still there.
+    # Kill and restart the broker. Everything written is still in the page cache.
     node.reopen()
     believed = [one.largest_timestamp_ms for one in node.log.segments]
     assert believed == newest_times(node), f"seed {seed}"

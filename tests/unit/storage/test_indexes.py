@@ -54,7 +54,7 @@ def test_a_time_entry_is_added_only_when_it_is_newer() -> None:
 
 def test_records_older_than_a_timestamp_end_before_its_first_record() -> None:
     index = time_index((100, 5), (200, 9))
-    # At exactly 100 the record may be anywhere up to offset 5, so nothing can be skipped.
+    # A record with exactly timestamp 100 can be at any offset up to 5, so nothing can be skipped.
     assert [index.offset_before(at) for at in (50, 100, 101, 200, 201)] == [0, 0, 5, 5, 9]
 
 

@@ -1,4 +1,4 @@
-"""Leader epochs: the results of lookups and truncations."""
+"""Leader epochs of a log: the results of lookups and truncations."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_every_offset_can_be_read_from(topic: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 70, 100, 213, 500, 2000])
 def test_a_read_returns_whole_batches_and_at_least_one(max_bytes: int) -> None:
-    """Pitfall 22: the first batch is returned even if it is larger than the requested size."""
+    """Pitfall 22: the first batch is returned even if it is larger than `max_bytes`."""
     node = Node({"log.index.interval.bytes": 150})
     many(node, 40)
     everything = batches_of(node.log)
@@ -371,7 +371,8 @@ def test_a_plan_for_a_cleaning_leaves_few_transaction_indexes_in_memory() -> Non
 
 
 def test_readers_of_old_segments_do_not_take_each_others_indexes_away() -> None:
-    """A segment that is read all the time stays loaded, however many others are read once."""
+    """The indexes of a segment that is read all the time stay loaded, while many others are read
+    once."""
     node = Node({"log.index.interval.bytes": 100}, topic=SMALL)
     many(node, 60)
     bases = [segment.base_offset for segment in node.log.segments.closed()]

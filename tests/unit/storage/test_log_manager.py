@@ -1,4 +1,5 @@
-"""All logs of a broker: identity, lock, checkpoints, creation and deletion."""
+"""All logs of a broker: their identity, lock and checkpoints, and how they are created and
+deleted."""
 
 from __future__ import annotations
 
@@ -174,8 +175,8 @@ def test_a_namesake_of_a_deleted_partition_starts_empty() -> None:
 
 
 def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
-    """The first checkpoint of the new topic must not contain the deleted log. Only a failed disk
-    ends the broker."""
+    """The checkpoint before the new topic must not contain the deleted log. If it cannot be
+    written, creating the partition is refused. Only a failed disk ends the broker."""
     node = Node()
     node.put(batch(b"a"))
     node.flush()
@@ -271,8 +272,8 @@ def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
 
 
 def test_a_partition_that_comes_back_from_offline_starts_where_it_did() -> None:
-    """The checkpoint keeps its log start. Otherwise its first segments would seem missing for
-    ever."""
+    """The checkpoint keeps the log start of an offline partition. Otherwise its deleted first
+    segments would later count as missing."""
     node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
     for number in range(8):
         node.put(batch(b"%d" % number * 50))
@@ -312,7 +313,7 @@ def test_a_missing_partition_folder_is_reported_and_never_recreated() -> None:
         assert "everything below offset 2 was on the disk" in node.reopen().offline[TP]
         with pytest.raises(FolderError, match="is missing"):
             node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
-        # The evidence stays in the checkpoint.
+        # A new checkpoint must keep the offset that proves that the folder is missing.
         node.manager.checkpoint().perform()
     node.disk.make_folder(folder)
     for name, data in kept.items():
@@ -371,7 +372,7 @@ def test_many_partitions_of_one_request_wait_for_the_device_together() -> None:
     made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
     node.sim.refuses = None
     assert (set(made), refused) == (set(wanted), {})
-    # The folder of all partitions once, that of each partition once.
+    # The parent folder is synced once for all partitions, and each partition's folder once.
     assert synced.count(FOLDER) == 1
     assert len(synced) == 51
     node.sim.crash(random.Random(1))
@@ -426,7 +427,7 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
     node.sim.capacity_bytes = 0
     node.reopen()
     assert values_of(node.log) == [b"a", b"b"]
-    # No recovery point covers the recovered log, so the next start checks it again.
+    # The checkpoint could not be written, so the next start must recover the log again.
     node.reopen()
     node.sim.capacity_bytes = None
     node.manager.checkpoint().perform()
@@ -435,8 +436,8 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
 
 
 def test_aborted_transactions_that_do_not_fit_are_written_by_a_later_flush() -> None:
-    """A start finds them by reading the batches. Without space for their file they are in memory
-    all the same."""
+    """If the transaction index cannot be written, the aborted transactions are only in memory.
+    Recovery finds them again in the batches."""
     node = Node()
     node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
     node.log.append_marker(9, 0, False, 0, 0, NOW)

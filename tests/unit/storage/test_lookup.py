@@ -1,4 +1,4 @@
-"""Records found by timestamp, exactly to the record, compared with a full search."""
+"""Searches by timestamp return exactly the record that a full search finds."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_records_without_time_are_passed_over() -> None:
 
 
 def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
-    """Pitfalls 10 and 11: the search is exact to the record, and finds nothing if all records are
+    """Pitfalls 10 and 11: the search finds the exact record, and finds nothing if all records are
     older."""
     chance = seeded("any time and limit")
     node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
@@ -164,7 +164,7 @@ def test_the_newest_record_below_a_limit_costs_the_same_in_any_part_of_a_segment
 
 @pytest.mark.parametrize("length", [16 << 20, 100_000, 1_000])
 def test_a_batch_that_ends_behind_its_segment_is_damage(length: int) -> None:
-    """A response that announced more bytes than the file has would never be complete."""
+    """A response that announces more bytes than the file has would never be complete."""
     node = Node(topic={"flush.messages": str(2**63 - 1)})
     for number in range(3):
         node.put(batch(b"%d" % number * 100))
@@ -190,8 +190,8 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
 
 
 def unreadable(view: memoryview, first_byte: int) -> memoryview:
-    """Write bytes that no codec can decompress, with a right CRC, as a client can have stored
-    them."""
+    """Replace the batch from `first_byte` on by bytes that no codec can decompress. The CRC stays
+    right, because a client can have sent such a batch."""
     view[first_byte:] = b"\xff" * (len(view) - first_byte)
     pack_into(">I", view, 17, crc32c(view[21:]))
     return view
@@ -199,7 +199,7 @@ def unreadable(view: memoryview, first_byte: int) -> memoryview:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 def test_an_unreadable_batch_is_found_by_its_header(codec: Codec) -> None:
-    """Decision 0015: a search by time skips no record that can have that time."""
+    """Decision 0015: a search by time must not skip a batch that can have a record of that time."""
     node = Node()
     stamps = [NOW, NOW + 10, NOW + 20]
     node.put(batch(b"a", b"b", b"c", timestamps=stamps, codec=codec))
@@ -216,7 +216,7 @@ def test_an_unreadable_batch_is_found_by_its_header(codec: Codec) -> None:
     assert found_at(0, 7) == [(1, NOW + 10), (2, NOW + 20), last, last]
     assert found_at(3, 7) == [hidden, hidden, last, last]
     assert found_at(3, 6) == [hidden, hidden, None, hidden]
-    # A log may begin within it.
+    # The log start can be within the unreadable batch.
     within = (5, NOW + 20)
     assert found_at(5, 7) == [within, within, last, last]
     assert found_at(5, 6) == [within, within, None, within]
@@ -243,7 +243,8 @@ def test_the_records_before_the_place_that_cannot_be_read_are_known() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
-    """Damage on disk is not the client's fault, and it can affect the header as well."""
+    """The disk, not the client, has changed these bytes. So the header can be damaged as well, and
+    the search must not trust it."""
     node = Node()
     for number in range(3):
         node.put(batch(b"x" * 50, timestamp_ms=NOW + number, codec=codec))
@@ -254,7 +255,7 @@ def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
         node.log.offset_for_timestamp(NOW + 1, EVERYTHING)
     with pytest.raises(CorruptionError):
         node.log.max_timestamp_record(2)
-    # What need not be opened is passed by.
+    # The search can skip the damaged batch by its header.
     assert pair(node.log.offset_for_timestamp(NOW + 2, EVERYTHING)) == (2, NOW + 2)
 
 
@@ -270,5 +271,5 @@ def test_a_search_gets_past_no_header_that_cannot_be_read(at: int) -> None:
     for timestamp_ms in (NOW + 1, NOW + 2):
         with pytest.raises(CorruptionError):
             node.log.offset_for_timestamp(timestamp_ms, EVERYTHING)
-    # Whose largest timestamp is known is not gone through.
+    # The segment's largest timestamp is known to be lower, so the search does not read the segment.
     assert pair(node.log.offset_for_timestamp(NOW + 3, EVERYTHING)) == (3, NOW + 3)

@@ -1,4 +1,4 @@
-"""A start without `log-start-offset-checkpoint`: a log begins with its first segment."""
+"""Without `log-start-offset-checkpoint`, a log begins with its first segment."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Idempotent producers: repeated, next, refused and expired batches."""
+"""Idempotent producers: which batches count as repeated, next, refused or expired."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_a_failed_write_is_forgotten_as_if_it_had_not_been() -> None:
 
 
 def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> None:
-    """No producer sends the batch of the older epoch again, so waiting for it would be useless."""
+    """The producer will not send the batch of the older epoch again. So the first refused batch of
+    the newer epoch is awaited instead."""
     state = ProducerStateManager(1000, MANY)
     for one in (header(3), header(0, epoch=1), header(1, epoch=1), header(4)):
         state.await_first(one.producer_id, one.producer_epoch, one.base_sequence)
@@ -106,11 +107,12 @@ def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> Non
 
 
 def test_what_is_sent_behind_a_refused_batch_has_to_wait_and_has_made_no_mistake() -> None:
-    """After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would renumber its whole queue."""
+    """A batch behind a refused one gets NOT_ENOUGH_REPLICAS, because librdkafka renumbers its whole
+    queue after OUT_OF_ORDER_SEQUENCE_NUMBER."""
     state = state_with(header(0), header(1))
 
     def refuse(sequence: int) -> ErrorCode:
-        """Check the batch as a broker does for a repeated request while the log is unchanged."""
+        """Check the batch, and note its refusal as a broker does."""
         code = refusal(state, header(sequence))
         if code is ErrorCode.NOT_ENOUGH_REPLICAS:
             state.note_refused(7, 0, sequence)
@@ -185,7 +187,7 @@ def test_made_up_producers_push_out_the_silent_ones_but_no_open_transaction() ->
         state.keep()
         assert len(state.producers) <= 3
     assert list(state.producers) == [1, 7, 8]
-    # All at once, as one read of a connection may bring them.
+    # Add many producers before one call of `keep`, as one read of a connection can.
     for id_ in range(20, 30):
         state.update(header(0, producer=id_), id_, -1, NOW)
     state.keep()

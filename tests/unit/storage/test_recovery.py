@@ -1,4 +1,4 @@
-"""Opening a log after a clean stop, after a crash, and with damage in any place."""
+"""Opening a log after a clean stop, after a crash, and with damage at any place."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch() -> None:
             assert values_of(node.log) == good
             assert node.log.size_bytes == start
             assert len(node.sim.contents(node.segment_path())) == start
-            # Zeros behind the last batch are nothing that was written.
+            # Zeros after the last batch are preallocated space, so they do not count as lost bytes.
             lost = max(len(torn.rstrip(b"\0")) - start, 0)
             assert [one[1] for one in report.truncated] == ([lost] if lost else [])
             assert node.reopen().truncated == []
@@ -139,8 +139,8 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch() -> None:
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_what_a_refused_write_left_below_a_refused_segment_is_checked(is_whole: bool) -> None:
-    """A full disk refused a part of a batch, and then the new segment for it. After the power cut
-    neither the truncation of the old segment nor the removal of the new one is on the disk."""
+    """A full disk refused a part of a batch, and then the new segment for it. After the power cut,
+    the disk has neither the truncation of the old segment nor the removal of the new one."""
     node = filled(3, {})
     node.flush()
     node.manager.checkpoint().perform()
@@ -185,7 +185,8 @@ def test_damage_below_the_recovery_point_is_reported_and_kept(is_clean: bool) ->
     if not is_clean:
         node.disk.unlink(f"{FOLDER}/.kafka_cleanshutdown")
     last = node.log.segments.active
-    # The length field: a clean stop spares the checksums, but not the headers.
+    # Damage the length field. After a clean stop recovery skips the checksums but still reads
+    # headers.
     node.sim.contents(last.log_path)[8] ^= 0x40
     damaged = {name: bytes(node.sim.contents(node.path(name))) for name in node.names()}
     report = node.reopen()
@@ -285,7 +286,7 @@ def test_a_clean_start_takes_every_segment_by_its_index_files() -> None:
         node.restart()
         assert not any(walked(node))
         assert standing(node.log) == before
-    # What is indexed next does not depend on how the segment was opened.
+    # Later index entries must not depend on how the segment was opened.
     other = filled(60)
     for one in (node, other):
         for number in range(60, 75):
@@ -354,7 +355,7 @@ def test_an_epoch_that_goes_back_is_not_believed() -> None:
     node = filled(10, {})
     node.manager.checkpoint().perform()
     position = node.log.segments.active.locate(9)
-    # The checksum does not cover the epoch.
+    # The checksum does not cover the leader epoch.
     node.sim.contents(node.segment_path())[position + 12 : position + 16] = bytes(4)
     report = node.reopen()
     assert node.log.log_end_offset == 9
@@ -441,8 +442,9 @@ def test_headers_say_what_was_stored() -> None:
 
 
 def test_what_a_refused_write_left_in_a_segment_that_was_closed_then_does_not_come_back() -> None:
-    """The first batch of a write fits into the segment, but the second needs a new one and is
-    refused. Both are removed, and the next write begins a segment at the offset of the first."""
+    """The first batch of a write fits into the segment. The second needs a new segment and is
+    refused, so both are removed. The next write begins a segment at the offset of the first
+    batch."""
     for seed in range(SEED, SEED + 40):
         node = Node(topic={"segment.bytes": "400"})
         node.put(batch(b"a" * 200))

@@ -1,4 +1,4 @@
-"""The disk space reserved for checkpoints that free space: its use, and how it is restored."""
+"""The disk space that is reserved for checkpoints which free space: how it is used and restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATH = f"{FOLDER}/{RESERVE_FILE}"
 
 
 def full_node() -> Node:
-    """Return a broker with old segments that retention would delete, on a full disk."""
+    """Return a broker on a full disk, with old segments that retention would delete."""
     node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
     for number in range(8):
         node.put(batch(b"%d" % number * 50), leader_epoch=number)
@@ -60,7 +60,8 @@ def test_what_was_given_up_is_taken_back_as_soon_as_there_is_room() -> None:
 
 
 def test_a_faster_writer_gets_one_piece_and_not_all() -> None:
-    """A producer can use freed space before the checkpoint does."""
+    """Another writer can take the freed space before the checkpoint does. So the reserve is freed
+    in pieces."""
     disk = SimDisk()
     disk.make_folder(FOLDER)
     reserve = Reserve(disk, FOLDER)
@@ -84,8 +85,7 @@ def test_a_faster_writer_gets_one_piece_and_not_all() -> None:
 
 
 def test_a_reserve_removed_by_hand_is_made_again() -> None:
-    """An administrator who needs space on a full disk may delete the file, because it looks
-    empty."""
+    """An administrator who needs space may delete the reserve, because the file looks empty."""
     node = full_node()
     node.sim.unlink(PATH)
     retain(node, NOW)

@@ -1,4 +1,4 @@
-"""Retention by age, by size and below the log start, and the segments that are always kept."""
+"""Retention by age, by size and below the log start, and which segments are always kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = 3_600_000
 
 
 def filled(topic: dict[str, str], count: int = 10, *, is_flushed: bool = True) -> Node:
-    """A log with one batch per segment, an hour apart."""
+    """Return a log with one batch per segment. The batches are one hour apart."""
     node = Node(topic={"segment.bytes": "200", "retention.ms": "-1", **topic})
     for number in range(count):
         at = NOW + number * HOUR
@@ -44,7 +44,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     assert node.log.log_start_offset == 4
     assert len(values_of(node.log)) == 6
     names = [name for name in node.names() if name.endswith(("log", "index", "metadata"))]
-    assert len(names) == 6 * 3 - 2 + 1  # The active one has no index file yet.
+    assert len(names) == 6 * 3 - 2 + 1  # the active segment has no index files yet
     assert not any(name < f"{4:020d}" for name in node.names())
 
 
@@ -110,8 +110,8 @@ def run_restarted(node: Node, now_ms: int, *, is_restarted: bool) -> None:
 def test_records_without_time_are_as_old_as_their_arrival(
     *, has_old: bool, is_restarted: bool
 ) -> None:
-    """Neither the segment's age counts, which can be anything, nor the age of an older record
-    before them."""
+    """The age of records without timestamps is the time since they were appended. Neither the
+    segment's age nor an older record before them counts."""
     node = Node(topic={"retention.ms": str(HOUR)})
     first_ms = NOW - 5 * HOUR if has_old else -1
     node.put(batch(b"first", timestamp_ms=first_ms), now_ms=NOW)
@@ -175,7 +175,8 @@ def test_the_oldest_epoch_follows_the_log_start() -> None:
 
 
 def test_a_start_beyond_what_was_synced_survives_a_power_cut() -> None:
-    """With `flush=interval` the deleted records can be missing on the disk."""
+    """With `flush=interval`, retention can delete records that were never fsynced. So after a power
+    cut the log start can be beyond the records on the disk."""
     for seed in range(12):
         topic = {"segment.bytes": "2000", "retention.bytes": "3000"} if seed % 2 else {}
         node = Node(topic={"retention.ms": "-1", **topic})

@@ -1,4 +1,4 @@
-"""segment.jitter.ms: logs that are created together do not roll together."""
+"""`segment.jitter.ms`: logs that are created together roll at different times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fill(log: Log, count: int, first: int = 0) -> None:
 
 
 def spans(log: Log) -> list[int]:
-    """Return the milliseconds that each closed segment covers."""
+    """Return the number of milliseconds that each closed segment covers."""
     return [segment.next_offset - segment.base_offset for segment in log.segments.closed()]
 
 

@@ -1,4 +1,5 @@
-"""Producer snapshots and transaction indexes: written, trusted, rejected and rebuilt."""
+"""Producer snapshots and transaction indexes: when they are written, trusted, rejected and
+rebuilt."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def packed(*entries: SnapshotEntry) -> bytes:
 
 
 def lived(node: Node, count: int = 40) -> None:
-    """Return a log with two idempotent producers, and a third whose transactions commit, abort and
-    stay open."""
+    """Append batches of two idempotent producers, and of a third whose transactions commit, abort
+    and stay open."""
     for number in range(count):
         value = b"%03d" % number * 10
         node.put(batch(value, producer=(number % 2, 0, number // 2)))
@@ -100,7 +101,7 @@ def test_how_many_producers_a_log_remembers_is_a_setting_of_the_node() -> None:
 
 
 def test_pitfall_44_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
-    """The newest epoch counts, whatever the order in the file."""
+    """The entry with the newest epoch counts, whatever the order in the file is."""
     rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
     for order in (rows, rows[::-1], rows[1:] + rows[:1]):
         state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, MANY, NOW)
@@ -216,14 +217,15 @@ def test_snapshots_go_with_their_segments_and_strays_at_the_next_start() -> None
     dropped.perform()
     node.restart()
     bases = {f"{one.base_offset:020d}.snapshot" for one in node.log.segments}
-    # The stop before the last is neither a segment's beginning nor the newest.
+    # The snapshot of the earlier stop is removed, because it neither belongs to a segment nor is
+    # the newest.
     assert f"{40:020d}.snapshot" not in files(node, ".snapshot")
     assert set(files(node, ".snapshot")) - bases == {f"{41:020d}.snapshot"}
 
 
 def test_a_snapshot_below_the_first_segment_is_not_believed() -> None:
-    """The deleted segments may have contained markers between the snapshot and the first
-    segment."""
+    """There can have been markers between the snapshot and the first segment, in segments that are
+    deleted. So the snapshot can name a transaction that has ended."""
     node = Node(SMALL, topic={"retention.bytes": "1500", "file.delete.delay.ms": "0"})
     node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
     for number in range(20):
@@ -275,8 +277,8 @@ def test_producers_of_a_failed_roll_are_not_remembered() -> None:
 
 
 def test_an_index_that_cannot_be_written_is_not_trusted() -> None:
-    """The disk is full when the transaction index is written, so no snapshot may claim that it
-    exists."""
+    """The disk is full when the transaction index is written. No snapshot may be written then,
+    because a snapshot makes the next start trust the index."""
     node = Node(SMALL)
     node.sim.refuses = lambda path, operation: operation == "write" and "txnindex" in path
     lived(node)
@@ -304,8 +306,8 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
 
 
 def test_what_retention_has_dropped_is_not_waited_for() -> None:
-    """The transaction index of a deleted segment, or a snapshot below the log start, belongs to no
-    segment."""
+    """A flush must not wait for the transaction index of a deleted segment, or for a snapshot below
+    the log start."""
     node = Node(SMALL, topic={"retention.bytes": "0"})
     node.sim.refuses = lambda path, operation: ".txnindex" in path
     lived(node)

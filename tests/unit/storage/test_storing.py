@@ -1,4 +1,5 @@
-"""A topic with its own codec: batches are stored in that codec, whatever a producer sends."""
+"""A topic with its own codec: batches are stored with that codec, whatever codec a producer
+uses."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def test_only_a_topic_with_a_codec_of_its_own_asks_for_it() -> None:
 
 
 def test_the_largest_timestamp_is_that_of_the_records() -> None:
-    """A producer may have written another timestamp into the header."""
+    """A producer can have written a wrong largest timestamp into the header."""
     view = sent(Codec.NONE)
     pack_into(">q", view, 35, NOW + 1)
     pack_into(">I", view, 17, crc32c(view[21:]))
@@ -105,7 +106,8 @@ def test_what_no_reader_could_open_is_refused() -> None:
     broken[80] ^= 0xFF
     gap = bytearray(sent(Codec.NONE))
     second = 61 + 2 + (gap[61] >> 1 | gap[62] << 6)
-    # The third byte from the second record's start is its timestamp's end, then its offset delta.
+    # `at` is the second record's offset delta. It is raised from 1 to 2 (encoded as 2 and 4), which
+    # leaves a gap.
     at = second + 4
     assert gap[at] == 2
     gap[at] = 4
@@ -134,7 +136,7 @@ def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
 
 @pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)])
 def test_the_log_holds_the_topics_codec_alone(producer: tuple[int, int, int]) -> None:
-    """A repeated batch is recognised, and the sequence continues after it."""
+    """The log must still recognise a repeated batch and accept the next sequence."""
     node = Node(topic={"compression.type": "lz4"})
     node.put(batch(b"a", b"b", codec=Codec.GZIP, producer=producer))
     if producer[0] >= 0:
@@ -163,7 +165,7 @@ def test_a_topic_that_stamps_stamps_what_it_has_repacked() -> None:
 
 
 def test_a_transaction_and_its_marker() -> None:
-    """The data is compressed again. The marker is written by the broker and stays unchanged."""
+    """Data batches are recompressed. A marker is written by the broker and stays as it is."""
     node = Node(topic={"compression.type": "gzip"})
     node.put(batch(b"a", producer=(7, 0, 0), is_transactional=True))
     node.log.append_marker(7, 0, True, 0, 0, NOW)
@@ -186,7 +188,7 @@ def test_the_brokers_default_is_that_of_topics_without_their_own() -> None:
 def test_zstd_of_javas_highest_levels_is_stored_and_read(
     topic: dict[str, str], window_log: int
 ) -> None:
-    """The levels 20 to 22 declare windows of 32 to 128 MiB, whatever the size of the batch."""
+    """Java's levels 20 to 22 declare windows of 32 to 128 MiB, whatever the size of the batch."""
     plain = build_batch([NewRecord(b"k", b"v", NOW)])
     header = read_header(plain)
     parameters = zstandard.ZstdCompressionParameters(window_log=window_log)

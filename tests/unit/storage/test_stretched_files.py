@@ -1,4 +1,4 @@
-"""Log files that are longer than their contents, so that a sync does not update the file size."""
+"""Log files are preallocated, so that an fsync does not have to update the file size."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_zeros_that_could_not_be_cut_off_are_cut_off_by_the_next_start(
     assert report.was_clean is is_clean
     assert (report.truncated, report.offline) == ([], {})
     assert values_of(node.log) == values
-    # Recovery does not read what the index files cover below the recovery point.
+    # The zeros are gone, although recovery does not read the batches below the recovery point.
     assert len(node.sim.contents(segment.log_path)) == segment.size_bytes
 
 
@@ -156,13 +156,14 @@ def test_a_disk_that_refuses_to_cut_zeros_off_does_not_hold_up_a_clean_stop() ->
 
 @pytest.mark.parametrize("rolls", [False, True])
 def test_a_stop_over_half_a_batch_that_cannot_be_cut_off_is_not_clean(*, rolls: bool) -> None:
-    """If a start trusted the file, it would accept the batch as whole, with zeros at its end."""
+    """The batch looks whole by its header, because the preallocated zeros follow it. So the next
+    start must check it."""
     node = synced(3, SMALL if rolls else None)
     values = values_of(node.log)
     half_written: list[str] = []
 
     def refuses(path: str, operation: str) -> bool:
-        """Refuse the first write, and then every operation that would undo it."""
+        """Refuse the first write to a log file, and then every operation that would undo it."""
         if operation == "write" and path.endswith(".log"):
             half_written.append(path)
         is_undone = operation in ("truncate", "unlink") and path in half_written

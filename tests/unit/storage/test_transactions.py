@@ -1,4 +1,5 @@
-"""Transactions in one log: the last stable offset, fencing, and the records of an abort."""
+"""Transactions in one log: the last stable offset, fencing, and the list of aborted
+transactions."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_the_last_stable_offset_is_never_below_the_logs_start() -> None:
 
 
 def test_a_log_without_transactions_is_stable_up_to_the_high_watermark() -> None:
-    """Pitfall 24: read_committed also works on topics without transactions."""
+    """Pitfall 24: read_committed works on topics without transactions too."""
     node = Node()
     node.put(batch(b"a", b"b"))
     assert node.log.last_stable_offset == node.log.high_watermark == 0
@@ -99,8 +100,8 @@ def test_the_marker_is_a_control_batch_that_says_how_it_ended() -> None:
 
 
 def test_aborted_transactions_are_listed_by_first_offset() -> None:
-    """Pitfall 23: they are sorted by first offset, although the later transaction was aborted
-    first."""
+    """Pitfall 23: the list is sorted by first offset, although the transaction that began later was
+    aborted first."""
     node = Node()
     put(node, ONE, 0)
     put(node, TWO, 0)
@@ -138,7 +139,8 @@ def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
 
 
 def test_a_newer_epoch_waits_for_the_marker_that_ends_the_old_transaction() -> None:
-    """Pitfall 25: consumers match aborts by producer id only."""
+    """Pitfall 25: consumers match aborted transactions by producer id only. So the new epoch must
+    wait for the marker."""
     node = Node()
     put(node, ONE, 0)
     newer = batch(b"v", producer=(ONE, 1, 0), is_transactional=True)
@@ -163,9 +165,9 @@ def test_a_marker_keeps_the_sequences_of_its_epoch() -> None:
 def test_a_batch_of_a_transaction_that_has_ended_is_not_taken_for_a_copy(
     is_commit: bool, is_restarted: bool
 ) -> None:
-    """librdkafka continues its sequences after the last acknowledged batch. So after an abort other
-    records can have the same sequences. They were once acknowledged as repeated batches and lost.
-    """
+    """librdkafka continues its sequences after the last acknowledged batch. So after an abort,
+    other records can have the sequences of unacknowledged ones. The log must not acknowledge them
+    as repeated."""
     node = Node()
     put(node, ONE, 0)
     first = put(node, ONE, 1, count=2)
@@ -197,8 +199,8 @@ def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_starts_at_zero() -> No
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_producer_of_which_only_a_marker_is_known_may_go_on_anywhere(is_restarted: bool) -> None:
-    """Retention may have deleted its data. If the broker required sequence 0, the producer could
-    never continue."""
+    """Retention may have deleted the producer's data. If the broker demanded sequence 0, the
+    producer could never continue."""
     node = Node()
     end(node, ONE, is_commit=True)
     node.flush()
@@ -300,8 +302,8 @@ def test_transactions_survive_a_restart(is_clean: bool) -> None:
 
 
 def test_the_broker_may_write_transactional_batches_itself() -> None:
-    """The batches have offsets committed in a transaction: the log checks their epochs but not
-    their sequences."""
+    """The broker appends offsets that are committed in a transaction. The log checks their epochs
+    but not their sequences."""
     node = Node()
     for _ in range(2):
         view = batch(b"offset", producer=(ONE, 4, 0), is_transactional=True)

@@ -1,4 +1,4 @@
-"""Truncating a log, and resetting it to a later offset: no truncated record comes back."""
+"""Truncating a log, and resetting it to another offset: no truncated record may come back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POWER_CUTS = 12
 
 
 def filled(count: int, topic: dict[str, str] | None = None) -> Node:
-    """Return a log with this number of batches of one record, all of them durable and
+    """Return a log with this number of batches of one record each. All are durable and
     checkpointed."""
     node = Node(topic=topic)
     for number in range(count):
@@ -80,8 +80,8 @@ def test_what_was_cut_does_not_come_back(target: int, topic: dict[str, str] | No
 
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
-    """After a crash at any call no partition goes offline, and no record below the target is
-    lost."""
+    """After a crash at any call of the truncation, the partition is not offline, no record below
+    the target is lost, and the truncation can be repeated."""
     for call in count(1):
         node = filled(8, SMALL)
         before = values_of(node.log)
@@ -113,8 +113,8 @@ def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
 
 
 def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
-    """Housekeeping continues during the truncation. Its checkpoint is written after the
-    checkpoint of the truncation."""
+    """Housekeeping goes on during the truncation. Its checkpoint can be planned before the
+    truncation is performed, and written after it."""
     node = filled(10)
     truncation = node.manager.begin_truncation(node.log, 5, NOW)
     assert truncation is not None
@@ -141,7 +141,8 @@ def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() 
 
 
 def test_a_cleaning_is_given_up() -> None:
-    """The output of the compaction must not replace the truncated log, not even after a restart."""
+    """The segments of the compaction must not replace those of the truncated log, not even after a
+    restart."""
     node = filled(12, {**SMALL, "cleanup.policy": "compact"})
     job = plan_cleaning(node.log, NOW, 1 << 20)
     assert job is not None
@@ -157,7 +158,7 @@ def test_a_cleaning_is_given_up() -> None:
 
 @pytest.mark.parametrize("target", [0, 2])
 def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> None:
-    """The new log start is durable, but the old segments are not deleted yet."""
+    """The power cut comes when the new log start is durable but the old segments still exist."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(7)
         node.reset(50)
@@ -173,8 +174,8 @@ def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> Non
 
 @pytest.mark.parametrize("topic", [None, SMALL])
 def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | None) -> None:
-    """The file of leader epochs is written before the log start. Without the missing epochs, a
-    follower's log that diverges below would seem equal."""
+    """The file of leader epochs is written before the log start. If the log start is lost, the
+    epochs below it are missing. A diverging log of a follower would then seem equal."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(12, topic)
         node.log.advance_log_start(9)
@@ -188,8 +189,7 @@ def test_epochs_of_a_start_that_was_lost_are_rebuilt(topic: dict[str, str] | Non
 
 
 def cleaned() -> Node:
-    """Return a log of two segments: the closed one was compacted and has gaps, and no record of the
-    other is committed."""
+    """Return a log of two segments. The closed one was compacted and has gaps."""
     node = Node(topic={**COMPACT, "segment.bytes": "300"})
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"c", b"c"]):
         node.put(batch(b"%03d" % number * 10, key=key))
@@ -203,7 +203,7 @@ def cleaned() -> Node:
 
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> None:
-    """A deposed leader of a compacted topic truncates exactly the records of its last segment."""
+    """A deposed leader of a compacted topic often truncates exactly its last segment."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()
         truncation = node.manager.begin_truncation(node.log, 3, NOW)
@@ -228,8 +228,8 @@ def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> 
 def test_a_cut_into_a_cleaned_segment_is_no_damage(
     offset: int, kept: list[int], is_finished: bool
 ) -> None:
-    """After an unclean election a replica truncates below the compacted part. When the log is
-    opened again, or started after a power cut, its gaps must not count as a torn tail."""
+    """After an unclean election a replica can truncate into a compacted segment. The gaps must not
+    count as a torn tail when the log is opened again."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = cleaned()
         truncation = node.manager.begin_truncation(node.log, offset, NOW)
@@ -267,10 +267,8 @@ def test_a_reset_goes_on_at_any_offset() -> None:
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 15))
 def test_nothing_of_the_cut_history_is_told_of_the_next(seed: int) -> None:
-    """Other producers and transactions follow the truncation. Snapshots and indexes contain only
-    those.
-
-    The expected state is that of a log which has never had other batches.
+    """Other producers and transactions follow after the truncation. Snapshots and indexes must
+    contain only those.  The expected state is that of a log that never had the truncated batches.
     """
     chance = random.Random(seed)
     where = f"MILLRACE_SEED={seed}"
@@ -301,7 +299,7 @@ def test_nothing_of_the_cut_history_is_told_of_the_next(seed: int) -> None:
 
 
 def go_on(node: Node, chance: random.Random, epoch: int) -> None:
-    """Append another batch of a transaction, or its end."""
+    """Append the next batch of a transaction, or end it."""
     state = node.log.producer_state
     producer = 10 * epoch + chance.randint(0, 2)
     if producer in state.transactions.open and chance.random() < 0.4:
@@ -316,7 +314,7 @@ def go_on(node: Node, chance: random.Random, epoch: int) -> None:
 
 
 def told_by(log: Log) -> tuple[object, ...]:
-    """Return a log's state of its producers and of their transactions."""
+    """Return the state of the log's producers and transactions."""
     producers = sorted(
         (one.producer_id, one.producer_epoch, one.last_sequence, one.current_txn_start_offset)
         for one in log.producer_state.active()
@@ -344,7 +342,7 @@ def test_a_truncation_that_the_disk_refuses_is_performed_again(operation: str) -
 
 
 class Refusal:
-    """Refuses the n-th call of one kind, once."""
+    """Refuses the n-th call of one operation, once."""
 
     def __init__(self, operation: str, number: int) -> None:
         self._operation = operation
@@ -356,8 +354,8 @@ class Refusal:
 
 
 def test_a_newer_checkpoint_that_was_refused_does_not_stand_for_the_lowered_one() -> None:
-    """A full disk refuses the truncation and another checkpoint after it. Then the disk has space
-    again."""
+    """A full disk refuses the truncation's checkpoint, and then a newer checkpoint. The next
+    truncation must still write the lowered offsets."""
     for seed in range(SEED, SEED + POWER_CUTS):
         node = filled(10, SMALL)
         truncation = node.manager.begin_truncation(node.log, 5, NOW)

@@ -1,4 +1,4 @@
-"""The search for aborted transactions, compared with a search through every entry."""
+"""A search for aborted transactions returns the same as a search through every entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFSETS = 400
 
 
 class CountedIndex(Sequence[AbortedEntry]):
-    """A transaction index that counts how many of its entries are read."""
+    """A transaction index that counts how many entries are read."""
 
     def __init__(self, entries: list[AbortedEntry]) -> None:
         self._entries = entries
@@ -33,7 +33,7 @@ class CountedIndex(Sequence[AbortedEntry]):
 
 
 def lived(chance: random.Random) -> list[AbortedEntry]:
-    """Return the state of a log in which the transactions of some producers begin and end at
+    """Return the index entries of a log in which transactions of some producers begin and end at
     random."""
     transactions = LogTransactions()
     entries = []

@@ -1,4 +1,4 @@
-"""The faults for which a client's batch is refused, and the error code of each."""
+"""For which faults a client's batch is rejected, and with which error code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accept(view: memoryview, **topic: str) -> None:
 
 
 def check(view: memoryview, config: LogConfig) -> None:
-    """Perform all checks of a client's batch, with its records if this is wanted."""
+    """Perform all checks of a client's batch. Check its records only if that is required."""
     header = read_header(view)
     try:
         check_client_batch(view, header, config, NOW)
@@ -38,7 +38,7 @@ def check(view: memoryview, config: LogConfig) -> None:
 
 
 def changed(at: int, layout: str, value: int) -> memoryview:
-    """Return a good batch with one changed field and a correct checksum."""
+    """Return a valid batch in which one field is changed and the checksum is right."""
     view = batch(b"a", b"b", producer=(7, 0, 0))
     pack_into(layout, view, at, value)
     pack_into(">I", view, 17, crc32c(view[21:]))
@@ -57,14 +57,14 @@ def test_a_wrong_checksum_is_corrupt() -> None:
 
 
 def test_a_cut_batch_is_invalid() -> None:
-    """Kafka also refuses it, because it finds no batch in it: such a client truncates every
-    batch."""
+    """Kafka rejects it too, because it finds no batch in the data. A client that sends such data
+    truncates every batch."""
     assert refusal(batch(b"abc")[:-1]).code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("bits", [5, 6, 7])
 def test_an_unknown_codec_is_refused(bits: int) -> None:
-    """No consumer could decompress it, and the log could not search its timestamps."""
+    """No consumer could decompress the batch, and the log could not search it by timestamp."""
     view = changed(21, ">h", bits)
     assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -75,7 +75,7 @@ def test_two_batches_are_not_one() -> None:
 
 
 def test_a_batch_above_the_limits_is_too_large() -> None:
-    """Pitfall 29: each of the two limits has its own error code."""
+    """Pitfall 29: `max.message.bytes` and `segment.bytes` each have their own error code."""
     view = batch(b"x" * 1000)
     assert refusal(view, max__message__bytes="1000").code is ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(view, segment__bytes="1000").code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -105,8 +105,8 @@ def test_a_transaction_needs_a_producer() -> None:
 
 
 def test_a_compacted_topic_names_the_records_without_key() -> None:
-    """Pitfall 15: every record of a compacted topic needs a key, and the answer names the bad
-    records."""
+    """Pitfall 15: every record of a compacted topic needs a key, and the response names the records
+    without one."""
     accept(batch(b"a", b"b", key=b"k"), cleanup__policy="compact")
     for codec in (Codec.NONE, Codec.GZIP):
         error = refusal(batch(b"a", b"b", codec=codec), cleanup__policy="compact,delete")
@@ -150,7 +150,7 @@ def test_the_older_bound_holds_for_the_past_too() -> None:
 
 
 def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader:
-    """Return the batch as appended if its header has this largest timestamp."""
+    """Give the batch's header this largest timestamp. Return the header that the log stores."""
     pack_into(">q", view, 35, max_timestamp)
     pack_into(">I", view, 17, crc32c(view[21:]))
     before = bytes(view)
@@ -174,7 +174,8 @@ def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader
 def test_a_largest_timestamp_that_cannot_be_is_looked_for_in_the_records(
     told: int, codec: Codec
 ) -> None:
-    """Sarama before 1.45.1 never sets the field. Searches by time and retention need it."""
+    """Sarama before 1.45.1 does not set the field. Searches by time and retention need a right
+    value."""
     view = batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 20, NOW + 10], codec=codec)
     assert restamped(view, told).max_timestamp == NOW + 20
 
@@ -183,7 +184,7 @@ def test_a_largest_timestamp_that_can_be_is_believed() -> None:
     view = batch(b"a", b"b", timestamps=[NOW, NOW + 20])
     assert restamped(view, NOW + 7).max_timestamp == NOW + 7
     with_keys = batch(b"a", b"b", timestamps=[NOW, NOW + 20], key=b"k")
-    # Looked at anyway.
+    # The topic is compacted, so the records are checked anyway and the right value is found.
     assert restamped(with_keys, NOW + 7, cleanup__policy="compact").max_timestamp == NOW + 20
 
 

@@ -1,4 +1,4 @@
-"""The offsets of a batch, compared with the lines that it contained."""
+"""The offsets of a batch must agree with the lines that it contained."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The driver's end, with a double of the JVM."""
+"""How the driver ends, with a double of the JVM."""
 
 import logging
 import threading
@@ -39,8 +39,8 @@ def settings_in(folder: Path) -> StreamSettings:
 def test_a_driver_that_crashed_lets_nothing_wait_any_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver retries the current batch at an unavailable sink until it stops, and a crash
-    counts as a stop."""
+    """Until it stops, the driver retries a batch at a sink that does not answer. A crash must count
+    as a stop, so that the retries end."""
 
     def gone(*_: object, **__: object) -> NoReturn:
         raise JvmGone("as far as this is played")
@@ -74,7 +74,8 @@ def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
 def test_a_query_that_ended_is_told_with_where_it_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark's own message is not logged, because every change of metrics ends the query."""
+    """The driver must log where the query failed. Spark's own message is not logged, because every
+    change of metrics ends the query."""
     failure = ArithmeticError("as far as this is played")
     writer = SimpleNamespace(failure=failure, has_applied=False)
     stop = threading.Event()
@@ -104,7 +105,8 @@ def test_a_query_that_ended_is_told_with_where_it_happened(
 def test_lines_that_retention_took_after_they_were_counted_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver died between the sinks and Spark's log, and was down for long."""
+    """The driver died between the write to the sinks and Spark's own commit, and was down for a
+    long time."""
     made(tmp_path, range(3), range(2))
     ledger = {("logs.a", 0): 30, ("logs.a", 1): 5}
     held = TopicOffsets(

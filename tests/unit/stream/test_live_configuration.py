@@ -122,7 +122,8 @@ def test_nothing_is_stopped_where_nothing_would_be_left(configuration: LiveConfi
 def test_a_metric_whose_meaning_changed_is_stopped(
     configuration: LiveConfiguration, state: StreamState
 ) -> None:
-    """The sinks refuse such a metric at the start, which once ended the stream."""
+    """The sinks refuse a metric whose meaning changed. Only this metric must stop, not the
+    stream."""
     error = DefinitionChanged(["paths"])
     assert configuration.can_go_on(error.names, str(error))
     assert configuration.now.names == ["statuses", "levels", "all_lines"]
@@ -133,7 +134,8 @@ def test_a_metric_whose_meaning_changed_is_stopped(
 def played_job(
     folder: Path, monkeypatch: pytest.MonkeyPatch, bad: set[str], failures: list[str]
 ) -> tuple[StreamJob, StreamState, list[list[str]]]:
-    """Return a job whose queries end while they count a bad metric, and what each query counts."""
+    """Return a job, its state, and the metrics that each of its queries counts. A query ends if it
+    counts a metric of `bad`."""
     ran: list[list[str]] = []
     stop = threading.Event()
     state = StreamState("stream", [], 100)

@@ -1,4 +1,4 @@
-"""The lock of a data folder: one driver at a time, and the next one after it has ended."""
+"""The lock of a data folder: it allows one driver, and the next one after the first has ended."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The thread that handles a JVM that ended or hangs, while two threads use it."""
+"""The thread that kills a JVM which hangs, while two other threads use that JVM."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ EXIT_ERROR = 52
 
 
 class PlayedWriter:
-    """A writer controlled by the test. It records notes and kills."""
+    """A double of the batch writer. It records notes and kills."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batch, self.recount = Hand(), Hand()

@@ -1,4 +1,4 @@
-"""The pieces of a large batch, and work that runs one piece behind."""
+"""A large batch is split into pieces, and the sinks work one piece behind Spark."""
 
 import subprocess
 import sys
@@ -86,7 +86,7 @@ def test_at_the_end_nothing_is_being_done_whatever_was_raised() -> None:
     assert done == [1]
 
 
-# As in the driver: the batch's thread is the bridge's, and the main thread ends beside it.
+# As in the driver, the batch runs in a daemon thread, and the main thread ends while it works.
 EXITING = """
 import sys, threading
 from stream.write_behind import WriteBehind

@@ -1,4 +1,4 @@
-"""The next offsets of a recount, and its thread when there are none."""
+"""Which offsets a recount takes next, and its thread when nothing must be recounted."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ GAP = [OffsetRange("t", 0, 0, 9)]
 
 
 class PlayedRecounter:
-    """A recounter with doubles of the sinks. `looks` are the results of its queries."""
+    """A recounter with doubles of the sinks. `looks` are the successive results of its queries."""
 
     def __init__(self, *looks: Any, may_count: bool = True) -> None:
         self.stop = threading.Event()

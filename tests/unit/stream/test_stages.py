@@ -110,7 +110,8 @@ def test_a_window_is_as_long_as_it_says() -> None:
 
 
 def test_a_batch_in_hand_is_busy_before_it_ends() -> None:
-    """Otherwise a stream that counts one batch for minutes would seem idle until the batch ends."""
+    """Without this, a stream that counts one batch for minutes would seem idle until the batch
+    ends."""
     stages = StageSums(BEGAN_S)
     stages.begins(BEGAN_S + 10)
     assert told(stages, BEGAN_S + 20)["windows"]["1m"]["busy"] == pytest.approx(0.5)
@@ -166,7 +167,7 @@ def test_half_of_the_live_lines_are_younger_than_p50() -> None:
 
 
 def test_time_stamps_that_are_no_moment_of_sending_do_not_count() -> None:
-    """A producer may use the times inside its lines as record timestamps."""
+    """A producer can set record timestamps to the times inside its lines."""
     stages = StageSums(BEGAN_S)
     stages.applied(1, work(2, 1, (AGE_MS_MAX + 1, 1), (-50.0, 1)), BEGAN_S, replayed=False)
     minute = told(stages, BEGAN_S + 1)["windows"]["1m"]

@@ -1,4 +1,4 @@
-"""The stream reports itself healthy only while it counts."""
+"""The stream reports itself healthy only while it counts lines."""
 
 import re
 from typing import Any

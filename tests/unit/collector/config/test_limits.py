@@ -1,4 +1,4 @@
-"""The topics whose size limit must be raised because their inputs allow longer lines."""
+"""Which topics need a higher `max.message.bytes`, because their inputs allow longer lines."""
 
 from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import (

@@ -1,4 +1,4 @@
-"""A changed configuration file: its checks, and the faults that leave the inputs unchanged."""
+"""A changed configuration file is checked. If it has a fault, the inputs stay as they are."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ def wish(*paths: str, **keys: Any) -> dict[str, Any]:
 
 
 class Followed:
-    """A configuration file and its follower."""
+    """A configuration file, its follower, and the inputs that were applied."""
 
     def __init__(self, folder: Path):
         self.file = folder / "wish.json"
@@ -51,7 +51,8 @@ class Followed:
         self.taken.append(tuple(path for one in asked.section.inputs for path in one.paths))
 
     def look(self, after_s: float = 1.0) -> None:
-        """Look twice, with the file unchanged in between."""
+        """Let the follower read the file twice without a change in between, because it waits until
+        a file is stable."""
 
         async def twice() -> None:
             await self.reloading.look(self.now_s)

@@ -1,4 +1,4 @@
-"""The collector's settings: accepted values, and the message of each refusal."""
+"""The collector's settings: which values are accepted, and the message for each other value."""
 
 import pytest
 from pydantic import ValidationError

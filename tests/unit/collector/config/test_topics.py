@@ -1,4 +1,5 @@
-"""Topic names made from wildcards: the result of a template, and the valid templates."""
+"""Topic names made from wildcards: the names that a template gives, and which templates are
+valid."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Position records: a decoded record equals the encoded one, and nothing is guessed."""
+"""Position records: decoding gives what was encoded, and an invalid record is rejected."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The decision table, row by row, with stored and seen files that the test makes."""
+"""The decision table, row by row, with made-up stored files and scanned files."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def judge(
     *,
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
-    """Decide, with all probes answered from `files`, in two scans that find the same files."""
+    """Decide over two scans that find the same files, and answer all probes from `files`."""
     answers: dict[AnyProbe, bytes | None] = {}
     noticed: frozenset[str | FileId] = frozenset()
     while True:
@@ -134,16 +134,17 @@ GONE = Stored("gone", "/w/a.5", B, 3, Evidence().advance(OTHER).fingerprint(), s
 def test_a_copy_in_the_inode_or_under_the_name_of_an_older_file_is_still_a_copy(
     state: State, path: str
 ) -> None:
-    """A rotation deletes the oldest copy, and the file system gives its inode to the next copy."""
+    """A rotation deletes the oldest copy, and the file system reuses its inode for the next
+    copy."""
     older = replace(GONE, path=path, state=state)
     copy = seen("/w/a.1", B, OLD, birth_ns=8)
     found = judge([G, older], {A: b"", B: OLD}, [seen("/w/a", A, b""), copy])
     assert found[0] == (Verdict.COPYTRUNCATED, "g", "/w/a.1", False)
-    # While the original is whole the copy waits.
+    # While the original is not truncated yet, the copy must wait.
     found = judge([G, older], {A: OLD, B: OLD}, [seen("/w/a", A, OLD), copy])
     assert (Verdict.COPY_HELD, None, "/w/a.1", False) in found
     assert not [one for one in found if one[0] in (Verdict.INODE_REUSED, Verdict.NEW)]
-    # The same in another inode, at the name that the older file had.
+    # Here the copy has another inode, but the name that the older file had.
     copy = seen("/w/a.1", FileId(1, 12), OLD, birth_ns=8)
     named = replace(older, path="/w/a.1")
     found = judge([G, named], {A: OLD, copy.file: OLD}, [seen("/w/a", A, OLD), copy])

@@ -1,4 +1,5 @@
-"""The safe position advances only with commits, and only to the position of the commit's cut."""
+"""The safe position advances only at a commit, and only to the position at the last `cut` before
+it."""
 
 from collector.identity.delivery import Delivery
 from collector.text.fingerprint import Evidence

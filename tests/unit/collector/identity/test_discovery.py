@@ -1,4 +1,4 @@
-"""The paths that a glob matches."""
+"""Which paths a glob matches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The collector's access to files: scans, handles, the lock, and the name of the instance."""
+"""The collector's access to files: scans, handles, the lock, and the instance name."""
 
 import os
 from pathlib import Path

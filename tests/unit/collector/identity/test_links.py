@@ -1,4 +1,4 @@
-"""Folders behind symbolic links are read. Each real folder is read once, and loops are not
+"""Folders behind symbolic links are scanned. Each real folder is scanned once, and loops are not
 followed."""
 
 import asyncio
@@ -25,7 +25,7 @@ def names(walk: Walker, folder: Path) -> list[str]:
 
 
 def test_a_folder_behind_a_link_is_read_once_over_restarts(tmp_path: Path) -> None:
-    """The test uses a release folder with a link `current`, as many deployments do."""
+    """The folder is a release folder with a link `current`, as in many deployments."""
     write(tmp_path / "rel1" / "app.log", "a\n")
     world = World(write(tmp_path / "watched" / "x").parent, ["current/**", "**"])
     (world.folder / "x").unlink()
@@ -77,7 +77,7 @@ def test_two_links_to_one_folder_outside_are_read_once(tmp_path: Path) -> None:
 
 
 def test_a_name_that_only_the_link_has_is_matched(tmp_path: Path) -> None:
-    """The real folder is scanned too, but no glob matches its real name."""
+    """The real folder is scanned too, but no glob matches its real path."""
     write(tmp_path / "app" / "v1" / "x.log")
     (tmp_path / "app" / "cur").symlink_to("v1")
     assert names(walker(tmp_path, "*/cur/*.log"), tmp_path) == ["app/cur/x.log"]
@@ -128,7 +128,7 @@ def test_a_link_that_leads_nowhere_is_named_and_breaks_no_scan(tmp_path: Path) -
 
 
 def test_links_are_excluded_by_their_names(tmp_path: Path) -> None:
-    """For example, Kubernetes mounts a ConfigMap with a link `..data` to a hidden folder."""
+    """For example, Kubernetes mounts a ConfigMap through a link `..data` to a hidden folder."""
     write(tmp_path / "..2024" / "app.log")
     (tmp_path / "..data").symlink_to("..2024")
     (tmp_path / "app.log").symlink_to("..data/app.log")

@@ -1,4 +1,4 @@
-"""The answers to the probes of a scan, for many files at once."""
+"""The answers to the probes of a scan that has many files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from collector.text.fingerprint import FileId, digest_of
 
 
 class Questions(frozenset[Probe | WholeProbe]):
-    """A list of probes that counts how often it is iterated."""
+    """A set of probes that counts how often it is iterated."""
 
     rounds = 0
 
@@ -35,5 +35,5 @@ def test_each_file_is_opened_for_its_own_questions_whatever_the_number_of_files(
     prober = Prober(Handles(8))
     prober.begin()
     assert prober.answer(Questions(expected), paths) == expected
-    # Once for each of ten thousand files was half a minute after a kill.
+    # Iterating once per file would be quadratic: with ten thousand files it took half a minute.
     assert Questions.rounds == 1

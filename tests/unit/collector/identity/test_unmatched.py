@@ -1,4 +1,4 @@
-"""Files in the watched folder that no input matches."""
+"""Finds files in the watched folder that no input matches."""
 
 from pathlib import Path
 

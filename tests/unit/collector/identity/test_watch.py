@@ -1,5 +1,4 @@
-"""The notification of changes in a real folder: file events go in, changed paths arrive in the
-loop."""
+"""The watch for changes in a real folder: it reports changed paths to the event loop."""
 
 import asyncio
 import logging
@@ -15,7 +14,7 @@ from collector.text.fingerprint import FileId
 
 
 class Ears:
-    """Records the notifications of the watch."""
+    """Records what the watch reports."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -110,7 +109,8 @@ few_watches(pathlib.Path(sys.argv[1]))
 
 
 def few_watches(folder: Path) -> None:
-    """Watch in a new user namespace, so that the limit applies to this process alone."""
+    """Run in a new user namespace, because the limit on watches then applies to this process
+    alone."""
     limit = Path("/proc/sys/user/max_inotify_watches")
     limit.write_text("3")
     for index in range(6):

@@ -1,4 +1,4 @@
-"""Requests for the stream's progress: sent only while files wait, and one at a time."""
+"""Requests for the stream's progress are sent only while files wait, and one at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ PLACE = TopicPartition("t", 0)
 
 
 class Rig:
-    """A watch over windows, and brokers that answer when the test says so."""
+    """A lag watch with its windows, and brokers that answer when the test decides."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -34,7 +34,7 @@ class Rig:
         return dict.fromkeys(places, await self.answer)
 
     def waits(self) -> bool:
-        """Return True if an old file must wait, because a live file writes to the same
+        """Return True if an old file must wait because of a live file that writes to the same
         partition."""
         self.windows.wrote_live(PLACE, "live", self.now_ms)
         return not self.windows.may_go_on(PLACE, "old", self.now_ms)

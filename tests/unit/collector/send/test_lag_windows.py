@@ -1,7 +1,7 @@
-"""Old and live lines in one partition: how long live lines wait, and what this costs.
+"""Old and live lines in one partition: how long live lines wait, and how much old lines are slowed.
 
 The test plays a consumer that reads waiting lines at a fixed rate and commits its progress late.
-The collector sends old lines as fast as it may.
+The collector sends old lines as fast as the windows allow.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Partition:
     live_at: list[tuple[int, int]] = field(default_factory=list)
     waits_ms: list[int] = field(default_factory=list)
     batch: tuple[int, int] | None = None
-    """Return the end time and the end offset of the present batch."""
+    """The end time and the end offset of the batch that the consumer is processing."""
 
     def hand_out(self, lines: int) -> None:
         self.windows.handed_out(PLACE, lines)

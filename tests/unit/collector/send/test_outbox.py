@@ -1,5 +1,5 @@
-"""Batches are bounded and in order, and stay in memory until they are committed. One failing
-partition stops no other."""
+"""The outbox limits batches, keeps their order, and holds them in memory until they are committed.
+A failing partition does not stop the others."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
 from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
@@ -16,7 +16,7 @@ KEY = b"k"
 
 
 class Sender:
-    """An outbox whose limit can change, and the batches that the test took from it."""
+    """An outbox whose batch limit can change. The test takes its batches."""
 
     def __init__(self, limit: int = 1000, bytes_max: int = 1 << 20):
         self.limit = limit
@@ -133,7 +133,7 @@ def test_an_aborted_transaction_goes_again_in_order_before_anything_else() -> No
     assert sender.offer(lines(99, 1)) is not None
     again = sender.take()
     assert values(again) == list(range(35))
-    # And once more, with what joined it the second time.
+    # Abort the second transaction as well. It also has the lines that were not in the first one.
     sender.abort(again)
     assert sender.outbox.has_given_back
     last = sender.take()

@@ -1,4 +1,4 @@
-"""The topic of positions: the records of one collector, and the owner of its instance id."""
+"""The topic of positions: one collector's records in it, and which process owns an instance id."""
 
 from collector.identity.checkpoints import encode_key
 from collector.send.claims import Claim, claim_key, decode_claim, encode_claim

@@ -1,4 +1,4 @@
-"""The collector's client creates topics and reads their limits."""
+"""The collector's client creates topics and reads their size limits."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ INPUT = {"paths": ["watched/*/*.log"], "topic": "logs.{1}"}
 
 
 class Cluster:
-    """A cluster with topics and their `max.message.bytes`. It refuses to describe other topics."""
+    """A cluster of topics with their `max.message.bytes`. It refuses to describe unknown topics."""
 
     def __init__(self) -> None:
         self.limits: dict[str, int] = {}
@@ -104,7 +104,8 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
 def test_a_file_waits_while_it_is_not_known_how_many_partitions_its_topic_has(
     cluster: Cluster, brokers: Brokers, topic: str
 ) -> None:
-    """Otherwise its lines could go to another partition after a restart."""
+    """With an unknown number of partitions, the lines could go to another partition after a
+    restart."""
 
     async def play() -> None:
         await brokers.prepare()

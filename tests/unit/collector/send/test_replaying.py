@@ -1,4 +1,5 @@
-"""The replay of dead letters: their fields, the record that is made of them, and the note."""
+"""Replay of dead letters: the fields of a letter, the record that is made from it, and the note of
+what was replayed."""
 
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
 
 
 def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
-    """The letter has the headers of the collector, and its input's key is ignored."""
+    """The letter must have the line's own key and headers. The input's key for dead letters is
+    ignored."""
     headers = {"reason": "ours", "host": "{host}"}
     for kind, expected in (("path", b"a.log"), ("none", None), ("host", HOST.encode())):
         folder = tmp_path / kind

@@ -1,5 +1,5 @@
-"""The collector creates the topics for which files wait, all at the same time. A refused topic
-delays only its own files."""
+"""The collector creates all topics for which files wait in one request. A refused topic delays only
+its own files."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from protocol.errors import ApiError, ErrorCode
 
 
 class Brokers:
-    """Create all topics except those that the test refuses."""
+    """Brokers that create all topics except those that the test refuses."""
 
     def __init__(self, *refused: str):
         self.refused = set(refused)
@@ -23,7 +23,7 @@ class Brokers:
 
 
 class Files:
-    """The files that wait for topics."""
+    """The files that wait for their topics."""
 
     def __init__(self, *topics: str):
         self.wanted_topics = list(topics)
@@ -44,7 +44,7 @@ class Scene:
         self.woken += 1
 
     async def step(self, now_ms: int) -> None:
-        """Take one step, and process all its results."""
+        """Take one step, and wait until its requests have been answered."""
         self.now_ms = now_ms
         self.maker.step(now_ms)
         before = self.woken

@@ -1,5 +1,5 @@
-"""Archives of every compression: new ones, copies of files already sent, damaged and hostile
-ones."""
+"""Archives of every compression: new archives, copies of files already sent, and damaged or hostile
+archives."""
 
 import bz2
 import gzip
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 
 
 def read_all(packed: bytes) -> tuple[bytes, CompressedFile]:
-    """Return the content of an archive as the reader gets it."""
+    """Return the content of an archive as the reader gets it, and the archive."""
     kind = compression_of(packed)
     assert kind is not None
     archive = CompressedFile(kind)
@@ -97,7 +97,8 @@ def test_the_copy_of_a_counted_file_is_done(world: World, ending: str) -> None:
 
 @ENDINGS
 def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(world: World, ending: str) -> None:
-    """Files with a backlog take turns, so the content of this original is not known yet."""
+    """Files with a backlog take turns. The original has not been read yet, so its content is
+    unknown and the archive must wait."""
     world.write(20, "a.1")
     world.scan_for("b")
     world.path(f"a.1{ending}").write_bytes(PACK[ending](world.path("a.1").read_bytes()))
@@ -119,7 +120,8 @@ def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(world: World, e
 def test_so_does_one_that_was_renamed_before_it_was_compared(
     world: World, ending: str, count: int, is_seen: bool
 ) -> None:
-    """logrotate compresses, deletes and renames between two scans."""
+    """logrotate compresses the original, deletes it and renames the archive, all between two scans.
+    So the collector first sees the archive under its second name."""
     world.write(count, "a.1")
     world.scan_for("b")
     (original,) = world.registry.generations.values()
@@ -202,7 +204,8 @@ def test_read_half_way_it_goes_on_there(world: World, ending: str) -> None:
 
 @ENDINGS
 def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str) -> None:
-    """Every resumed archive needs this. Otherwise it would restart each time and never end."""
+    """A resumed archive is decompressed from its start to its position. In between, its head is
+    read again. If that restarted the decompression, it would never reach the position."""
     content = b"".join(b"%099d\n" % number for number in range(120_000))
     packed = PACK[ending](content)
     archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])
@@ -280,7 +283,8 @@ def test_a_megabyte_that_stands_for_gigabytes_comes_in_steps(ending: str) -> Non
 
 @ENDINGS
 def test_members_that_hold_nothing_cost_something(ending: str) -> None:
-    """Otherwise a turn in a file with only empty members would never end."""
+    """An empty member must use up some of the budget of a turn. Otherwise a turn in a file of empty
+    members would never end."""
     packed = PACK[ending](b"") * 100
     inflater = Inflater(compression_of(packed) or COMPRESSIONS[0])
     inflater.feed(packed)

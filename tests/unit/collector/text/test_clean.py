@@ -1,5 +1,5 @@
-"""Byte-order marks before any line and colour codes are removed. Positions stay those of the
-file."""
+"""Byte-order marks at the beginning of lines, and colour codes, are removed. Positions still count
+all bytes of the file."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def restarted(world: World) -> list[bytes]:
 
 
 def test_marks_before_later_lines_are_left_out(tmp_path: Path) -> None:
-    """Concatenated files contain such marks."""
+    """Concatenated files have such marks before later lines."""
     world = World(tmp_path)
     world.append("a", MARK + b'{"k":"a"}\n' + MARK + b'{"k":"b"}\n' + MARK + MARK + b"c\n")
     world.look()

@@ -30,7 +30,7 @@ def tar(format_: int = tarfile.USTAR_FORMAT) -> bytes:
 
 
 def old_tar() -> bytes:
-    """Return a header as tar wrote it before POSIX, without the word `ustar`."""
+    """Return a tar archive whose header is from before POSIX, without the word `ustar`."""
     header = bytearray(tar()[:512])
     header[257:265] = bytes(8)
     header[148:156] = b" " * 8

@@ -1,4 +1,4 @@
-"""Encoded records equal the output of aiokafka's and kafka-python's builders, byte for byte."""
+"""Encoded records equal those of aiokafka's and kafka-python's builders, byte for byte."""
 
 import random
 import sys
@@ -26,7 +26,7 @@ from tests.unit.collector.blocks import blocks_of, seed, values_of
 HEADER_BYTES = 61
 
 
-# With the bytes that the encoder looks for in lines, which a header may hold as well.
+# One header has the bytes that the encoder searches in lines. It must not take them for line ends.
 HEADERS: tuple[Header, ...] = ((b"host", b"web-1"), (b"odd", b"\r\n\0" * 30), (b"empty", b""))
 
 
@@ -93,7 +93,8 @@ def test_cr_is_cut_only_before_a_newline(line_end: bytes, headers: tuple[Header,
 
 
 def test_headers_of_many_lines_cost_no_call_for_each() -> None:
-    """The bytes between two lines include the header, so a few calls handle all lines."""
+    """The bytes between two lines include the headers, so the number of calls does not depend on
+    the number of lines."""
     piece = Piece(b"k", one_block(b"x\n" * 50_000), HEADERS)
     calls = 0
 

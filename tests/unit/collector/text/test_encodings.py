@@ -42,7 +42,7 @@ def test_names_are_those_of_python() -> None:
 
 
 class Source:
-    """Bytes that grow, and a tailer that can be restarted at its position."""
+    """A file's bytes, which grow, and a tailer that can be restarted at its position."""
 
     def __init__(self, rules: LineRules, block: int):
         self.rules = rules
@@ -76,7 +76,7 @@ class Source:
 
 
 def some_text(name: str, rng: random.Random) -> str:
-    """Return a line of any characters that the encoding can represent, without a line end."""
+    """Return a line of random characters that the encoding can represent, without a line end."""
     while True:
         kinds = [range(32, 127), range(160, 0x2FFF), range(0x4E00, 0x9FFF), range(0x1F600, 0x1F640)]
         letters = [chr(rng.choice(rng.choice(kinds))) for _ in range(20)]
@@ -196,7 +196,7 @@ def test_utf_16_is_read_by_its_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_file_in_utf_16_is_a_line_start(tmp_path: Path) -> None:
-    # U+0A00 and U+000A have the byte of the newline; only one of them is one.
+    # U+0A00 and U+0A0A contain the byte of a newline, but only U+000A is one.
     text = "\u0a00\n\u0a0a\u0a00"
     (tmp_path / "a").write_bytes(text.encode("utf-16-be"))
     world = World(tmp_path, encoding="utf-16-be", start="end")

@@ -1,4 +1,4 @@
-"""Multi-line events do not depend on how many bytes are read at a time, on restarts, waits or
+"""Multi-line events are the same for any size of reads, and across restarts, waits and
 rotations."""
 
 import random
@@ -72,7 +72,7 @@ def test_a_trace_and_the_line_before_it_are_one_event(tmp_path: Path, preset: st
 
 
 def expected(lines: list[str], rules: EventRules, unit: int) -> list[str]:
-    """Return the events by the plain rule, line by line."""
+    """Return the events that the rules give, computed line by line."""
     events: list[list[str]] = []
     for line in lines:
         is_open = bool(events)
@@ -118,7 +118,7 @@ def test_any_growth_and_any_restart_gives_the_same_events(by: By, name: str) -> 
                 grown = Tailer(line_rules, Evidence().advance(data[: grown.position]), 64)
         records += [bytes(block.data[:-1]) for block in grown.take_final(memoryview(b""), seen)]
         texts = [record.decode().replace("\r", "") for record in records]
-        if end == "\n":  # where a CR counts among the bytes of an event it may end earlier
+        if end == "\n":  # a CR counts as a byte of an event, so with CRLF an event can end earlier
             assert texts == expected(lines, rules, unit), f"MILLRACE_SEED={number}"
         assert "\n".join(texts).split("\n") == lines, f"MILLRACE_SEED={number}"
 
@@ -256,7 +256,7 @@ def test_events_that_a_limit_ends_are_counted(tmp_path: Path) -> None:
 def test_an_event_that_the_next_file_goes_on_with_is_given_however_late_that_is(
     tmp_path: Path, late_ms: int
 ) -> None:
-    """Each file waits for the other. A late scan must not leave the first event open for ever."""
+    """The two files wait for each other. Even after a late scan, the first event must be sent."""
     world = World(tmp_path, **EVENTS)
     world.write(2, "a")
     world.scan()

@@ -1,4 +1,4 @@
-"""The evidence of a file grows block by block and always matches the file's content."""
+"""The evidence of a file, computed block by block, always matches the file's content."""
 
 import itertools
 import random

@@ -1,5 +1,5 @@
-"""NULs behind the text of a file, before a line, and within a line: when they are read and when
-they wait."""
+"""NULs after the text of a file, before a line, and within a line: when they are skipped, and when
+reading waits for them."""
 
 import random
 import re
@@ -40,7 +40,7 @@ class Written:
         self.data[offset : offset + len(text)] = text
 
     def wake(self, *, is_changed: bool = False) -> None:
-        """Read all available bytes. With `is_changed` the file's modification time shows a
+        """Read all available bytes. `is_changed` means that a new modification time shows a
         write."""
         probe = self.tailer.nuls_to_probe(len(self.data))
         if probe is not None and any(self.data[probe.offset : probe.offset + probe.length]):
@@ -63,13 +63,13 @@ class Written:
         assert self.tailer.evidence.fingerprint() == expected.fingerprint()
 
     def trust(self) -> None:
-        """Accept the doubtful NULs, because they have not changed for long enough."""
+        """Skip the doubtful NULs, as the reader does when they have not changed for long enough."""
         while self.tailer.doubt is not None:
             self.tailer.trust(len(self.data))
             self.wake()
 
     def close(self) -> list[bytes]:
-        """Close the file and return its last bytes."""
+        """Close the file and return its last records."""
         size = len(self.data)
         request = self.tailer.final_request(size)
         data = b"" if request is None else bytes(self.data[request.offset :][: request.length])
@@ -115,7 +115,7 @@ def test_what_was_found_to_be_nul_is_not_read_again_for_each_line() -> None:
 def test_a_torn_line_waits_until_it_is_whole() -> None:
     file = Written(b"one\n" + bytes(100))
     file.wake()
-    # The end of the line is written before its beginning, as a copy of memory may do it.
+    # The end of the line is written before its beginning, as can happen with a memory-mapped file.
     file.put(8, b"end\n")
     file.wake(is_changed=True)
     assert file.records == [b"one"]
@@ -169,8 +169,8 @@ def test_a_hole_longer_than_any_line_before_a_line(mode: Overlong) -> None:
     ],
 )
 def test_a_hole_longer_than_any_line_within_a_line(mode: Overlong, records: list[bytes]) -> None:
-    """A power cut loses the rest of a line and the bytes after it. The writer continues behind
-    them."""
+    """After a power cut the rest of a line and the bytes after it are NUL. The writer continues
+    behind these NULs."""
     for block in (64, 1 << 20):
         file = Written(b"a\nhalf" + bytes(5 * LIMIT) + b"b\nc\n", mode=mode, block=block)
         file.wake()

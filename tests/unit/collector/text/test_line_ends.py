@@ -1,4 +1,4 @@
-"""Records that end with NUL, and last lines without a line end."""
+"""Records that end with NUL instead of a newline, and last lines without a line end."""
 
 import gzip
 import json

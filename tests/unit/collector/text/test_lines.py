@@ -1,4 +1,4 @@
-"""The ends of lines, and the handling of lines that are too long."""
+"""How line ends are found, and how lines that are too long are handled."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Long lines that container runtimes split into parts are joined without the parts' prefixes."""
+"""Long lines that container runtimes split are joined again without the prefixes of their parts."""
 
 import json
 import random
@@ -121,9 +121,10 @@ def test_the_bytes_of_a_group_are_limited(tmp_path: Path) -> None:
 
 
 def test_a_group_larger_than_a_batch_is_in_one_transaction(tmp_path: Path) -> None:
-    """The many small records of stderr between two parts of stdout have large headers in total.
+    """All records of a group must be in one transaction, even if they fill many batches.
 
-    They need more batches than fit into the window of a partition.
+    The stderr records between two parts of a stdout line are small but have large headers. They
+    need more batches than the window of a partition allows.
     """
     multiline = {"preset": "cri", "max_age": "1s"}
     world = World(tmp_path, ["a*"], multiline=multiline, headers={"big": "x" * 900})
@@ -155,7 +156,7 @@ def test_tags_behind_the_first_are_kept(tmp_path: Path) -> None:
 
 
 def test_letters_cut_between_parts_become_whole(tmp_path: Path) -> None:
-    """A runtime splits a line after a number of bytes, even within a character."""
+    """A runtime splits a line after a number of bytes, which can be within a character."""
     world = world_of(tmp_path)
     letter = "é".encode()
     world.append("a", lines(b"1 stdout P caf" + letter[:1], b"2 stdout F " + letter[1:] + b"!"))
@@ -202,8 +203,8 @@ def test_escapes_cut_between_parts_become_one_letter(tmp_path: Path) -> None:
 
 
 def expected(rows: list[tuple[int, bytes, bytes, bytes]]) -> list[bytes]:
-    """A model without blocks: return each record with the position where its group ends, in
-    order."""
+    """Return the expected records in the order in which their groups end. This model knows no
+    blocks."""
     out: list[bytes] = []
     opened: dict[bytes, list[bytes]] = {}
     for number, stream, tag, text in rows:

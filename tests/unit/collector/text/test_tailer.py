@@ -1,4 +1,4 @@
-"""A tailer gives each line once and in order, for any sequence of growth and short reads."""
+"""A tailer returns each line once and in order, for any sequence of growth and short reads."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.unit.collector.blocks import seed
 
 
 class File:
-    """Bytes that grow, and a tailer that reads them."""
+    """A file's bytes, which grow, and a tailer that reads them."""
 
     def __init__(self, limit: int = 1 << 20, mode: Overlong = Overlong.SPLIT, block: int = 1 << 20):
         self.data = b""
@@ -32,7 +32,7 @@ class File:
         return self.tailer.request(len(self.data), look)
 
     def drain(self, look: Callable[[], int] = lambda: BLOCK_BYTES) -> None:
-        """Read all bytes, at most `look()` bytes at a time. All NULs are accepted."""
+        """Read all bytes, at most `look()` bytes at a time. NULs are skipped without waiting."""
         while (request := self.next_request(look())) is not None:
             for block in self.tailer.take(request, self.read(request)):
                 self.kinds.append(block.kind)
@@ -150,6 +150,7 @@ def test_any_growth_gives_the_same_records_as_one_look(mode: Overlong) -> None:
                 grown.tailer.rewind()
         grown.drain()
         assert grown.records == once.records, f"MILLRACE_SEED={number}"
-        # NULs before a line may be passed over before the line is whole.
+        # NULs before a line may be skipped before the line is complete, so the positions can differ
+        # by NULs.
         first, last = sorted((grown.tailer.position, once.tailer.position))
         assert not data[first:last].strip(b"\0"), f"MILLRACE_SEED={number}"

@@ -1,4 +1,4 @@
-"""The rate limit of an input: over time, over many files, and with another input."""
+"""The rate limit of an input: over time, over many files, and beside another input."""
 
 from pathlib import Path
 
@@ -42,7 +42,8 @@ def test_files_of_an_input_share_its_pace_and_another_input_has_none(tmp_path: P
                 at_4_s = lines_of(world, b"a")
             world.now_ms += 50
     took_ms = world.now_ms - begun_ms
-    # Six mebibytes, of which the last one is read and then paid for.
+    # Six mebibytes are read. The limiter delays the next read after each block, so the last block
+    # is not delayed yet.
     assert 4_900 <= took_ms <= 6_200
     assert 3.5 * (1 << 20) <= at_4_s * 100 <= 5.1 * (1 << 20)
     assert min(lines_of(world, b"a1"), lines_of(world, b"a2")) == count
@@ -53,7 +54,7 @@ def test_files_of_an_input_share_its_pace_and_another_input_has_none(tmp_path: P
 
 
 def test_a_huge_file_and_a_thousand_small_ones_come_along_together(tmp_path: Path) -> None:
-    """Every small file is read within two rounds of turns, however large the huge file is."""
+    """Every small file is read within two rounds of turns, no matter how large the huge file is."""
     world = World(tmp_path)
     world.path("b-huge").write_bytes(world.new_lines(400_000))
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""The end of a transaction: immediately for a single new line, by size for a backlog."""
+"""When a transaction ends: at once for a single new line, by its size for a backlog."""
 
 from collector.config.settings import BACKFILL_COMMIT_MS, COMMIT_MS, POSITIONS_INTERVAL_MS
 from collector.timing.rhythm import Rhythm

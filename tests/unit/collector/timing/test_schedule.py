@@ -1,4 +1,4 @@
-"""The order in which files are read."""
+"""The order in which files take turns to be read."""
 
 from collector.timing.schedule import DoublingWait, ReadQueue, Schedule
 

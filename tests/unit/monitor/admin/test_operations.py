@@ -1,4 +1,4 @@
-"""The effect of an administrator's order on a cluster that the test describes."""
+"""The plan for an administrator's order, on a cluster that the test describes."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The text forms of orders."""
+"""Orders as form fields: how they are read and written, and which are rejected."""
 
 import pytest
 

@@ -30,7 +30,7 @@ RESET = {"group": "g", "topics": "", "to": "start"}
 
 
 class Scripted:
-    """The cluster's scripted answers. Each page view reads `plan` again."""
+    """A double of the cluster. The test can change `plan` between two requests."""
 
     def __init__(self) -> None:
         self.plan = Plan(
@@ -53,7 +53,7 @@ class Scripted:
 
 
 class Desk:
-    """A user at the page."""
+    """A user at the page, with a client and the scripted cluster."""
 
     def __init__(self, client: TestClient, orders: Scripted) -> None:
         self.client = client
@@ -208,7 +208,7 @@ def test_a_refused_plan_has_no_way_to_be_confirmed(desk: Desk) -> None:
     assert answer.status_code == 409
     assert "Refused: it has members: export-1" in answer.text
     assert 'name="ticket"' not in answer.text
-    # A member that joined between the plan and the confirmation is seen as well.
+    # A member that joins between the plan and the confirmation must make the confirmation fail.
     late = desk.post("/admin/reset-offsets/confirm", {"ticket": ticket, "name": "g"})
     assert late.status_code == 409
     assert desk.orders.done == []
@@ -261,7 +261,8 @@ def test_a_form_of_another_site_orders_nothing(desk: Desk, headers: dict[str, st
     answer = desk.client.post("/admin/reset-offsets/confirm", data=words, headers=headers)
     assert answer.status_code == 403
     assert desk.orders.done == []
-    # The same words from here are believed, also of a browser that names no origin.
+    # The same form from the monitor's own page is accepted, even if the browser sends no Origin
+    # header.
     here = {"Sec-Fetch-Site": "same-origin"}
     assert desk.client.post(
         "/admin/reset-offsets/confirm", data=words, headers=here

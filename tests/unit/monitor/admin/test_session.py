@@ -1,4 +1,5 @@
-"""Sessions of administrators: login, expiry, and plans that must be confirmed once and by name."""
+"""Sessions of administrators: login, expiry, and plans that must be confirmed by name and only
+once."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The moments when alerts open and close, and the notices sent about them."""
+"""When alerts open and close, and which notices are sent about them."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 class Film:
-    """Readings of one group every ten seconds."""
+    """A series of readings of one group, one every ten seconds."""
 
     def __init__(self, rule: Rule = LAG, **keys: int) -> None:
         self.rule = rule
@@ -22,7 +22,7 @@ class Film:
         self.now_ms = 1_000_000
 
     def show(self, *values: float | None, subject: str = "g") -> list[bool]:
-        """Return for each value whether an alert was open after it."""
+        """Evaluate each value in turn. Return for each whether an alert was open afterwards."""
         seen = []
         for value in values:
             self.now_ms += STEP_MS
@@ -32,7 +32,8 @@ class Film:
         return seen
 
     def digest(self) -> tuple[list[str], list[str]] | None:
-        """Take and return the notice that is due now."""
+        """Return the notice that is due, as the texts of opened alerts and the subjects of closed
+        ones. Mark it as sent."""
         found = self.alerts.digest(self.now_ms, HOUR_MS)
         if found is None:
             return None
@@ -56,7 +57,8 @@ def test_one_good_look_restarts_the_time() -> None:
 def test_it_closes_only_when_the_value_has_been_well_within_the_limit() -> None:
     film = Film()
     film.show(*[5_000] * 7)
-    # Just below the limit is not yet well: around it nothing flaps.
+    # A value just below the limit does not close the alert, so an alert never flaps around its
+    # limit.
     assert film.show(*[950, 1_050] * 5) == [True] * 10
     assert film.show(900, 900, 900) == [True, True, True]
     assert film.show(900) == [False]

@@ -1,4 +1,4 @@
-"""The findings of each kind of rule in a mill, and its query in Prometheus' metrics."""
+"""What each kind of rule finds in a mill, and its query over the metrics for Prometheus."""
 
 import json
 import re
@@ -73,8 +73,8 @@ def test_lag_is_that_of_a_group_and_without_brokers_not_known() -> None:
 
 @pytest.mark.parametrize("kind", ["lag", "time_lag"])
 def test_a_group_without_a_look_is_not_gone(kind: str) -> None:
-    """After a restart of the monitor an open alert was once closed, as if the group had been
-    deleted."""
+    """The monitor has restarted and has not read the group yet. An open alert must stay open,
+    because the group may still exist."""
     one = rule(kind, above=10 if kind == "lag" else "10s", of=["team*"])
     nothing = replace(Mill(NO_BROKER, None).run(), groups=(), kafka_at_ms=None)
     assert measured([one], nothing) == {"r": None}
@@ -86,7 +86,8 @@ def test_a_time_lag_that_is_at_least_so_long_opens_and_never_closes() -> None:
     snapshot = Mill(CATCHING_UP, None).run()
     exact = found(snapshot, rule("time_lag", above="1s"))["millrace-stream"]
     assert exact.value is not None and exact.value > 1_000
-    # A partition of the export was never committed: that says nothing of the age of the others.
+    # One partition of the export has no committed offset. The ages of the other partitions still
+    # count.
     assert found(snapshot, rule("time_lag", above="1s"))[SLASHED].value is not None
     old = snapshot.groups[0]
     cell = replace(old.cells[0], lag=Lag(CellState.OK, 9), time_lag=TimeLag(60_000, Bound.AT_LEAST))
@@ -159,7 +160,7 @@ def names_of(snapshot: Snapshot) -> set[str]:
 
 @pytest.fixture(scope="module")
 def told() -> set[str]:
-    """Return the metrics of a mill that has a problem of each kind."""
+    """Return the metric names of a mill that has a problem of each kind."""
     snapshot = Mill(BROKER_DOWN, None).run()
     ill = (StillFile("a", 0, 5 << 20, is_unended=False),)
     return names_of(replace(snapshot, unparsed_share=0.2, still_files=ill))
@@ -219,7 +220,8 @@ DOCS = Path(ROOT) / "docs"
 
 
 def test_the_files_in_docs_are_those_of_the_rules_as_shipped() -> None:
-    """`./millrace alerts prometheus` and `grafana` generate these files."""
+    """Run `./millrace alerts prometheus` and `./millrace alerts grafana` to write these files
+    again."""
     rules = [one.rule() for one in SHIPPED_RULES]
     kept = yaml.safe_load((DOCS / "prometheus-rules.yml").read_text())
     assert kept == prometheus_rules(rules)

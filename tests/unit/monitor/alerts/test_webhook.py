@@ -1,4 +1,5 @@
-"""Outgoing messages: the posted text, the answers that count as success, and the failures."""
+"""Outgoing webhook messages: their text, which responses count as success, and what happens after a
+failure."""
 
 import asyncio
 import random
@@ -91,7 +92,7 @@ def test_a_receiver_that_does_not_answer_is_a_failure_with_a_reason() -> None:
 
 
 class Line:
-    """Stores the messages in a list, or fails."""
+    """A double of the webhook. It stores messages in a list, or fails."""
 
     def __init__(self) -> None:
         self.sent: list[Body] = []
@@ -104,7 +105,7 @@ class Line:
 
 
 class Rig:
-    """An alert for one group, with a notifier."""
+    """The alerts of one group, and a notifier that sends messages about them."""
 
     def __init__(self) -> None:
         self.alerts = Alerts((RULE,))
@@ -123,7 +124,7 @@ class Rig:
         return self.notifier.problem
 
     async def see(self, lag: float, now_ms: int) -> int:
-        """Evaluate one reading. Return the number of messages sent so far."""
+        """Evaluate a reading and send what is due. Return the number of messages sent so far."""
         self.alerts.look({"lag": [Observed("g", lag, f"{lag:.0f} wait")]}, now_ms)
         self.notifier.poke(now_ms, "c")
         await self.notifier.close()

@@ -1,4 +1,4 @@
-"""A slow receiver delays no other message, and every message to it ends at a deadline."""
+"""A slow webhook delays no other message, and every message to it ends at a deadline."""
 
 import asyncio
 import random
@@ -19,12 +19,13 @@ from tests.harness.wait import wait_until
 
 DEADLINE_S = 0.5
 PATIENCE_S = 5.0
-"""A test that waits longer than this has found a call without a deadline."""
+"""A call that takes longer has no deadline."""
 
 
 @contextmanager
 def receiver(first: bytes, drip: bytes) -> Iterator[str]:
-    """Run a server that sends `first` after the first bytes arrive, and then `drip` for ever."""
+    """Run a server that sends `first` after the first bytes arrive, and then repeats `drip`
+    forever."""
     is_over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -52,7 +53,8 @@ def receiver(first: bytes, drip: bytes) -> Iterator[str]:
 
 
 def failure_of(url: str) -> WebhookFailed:
-    """Return the error of a message to this address. It must come before the deadline."""
+    """Return the error of a message to this address. Check that the error comes in time, and that
+    the sending thread ends."""
     began_s = time.monotonic()
     with pytest.raises(WebhookFailed) as found:
         Webhook(url, timeout_s=DEADLINE_S).send({"text": "x"})
@@ -79,7 +81,7 @@ def failure_of(url: str) -> WebhookFailed:
 def test_an_answer_that_drips_ends_with_the_deadline(first: bytes, drip: bytes) -> None:
     with receiver(first, drip) as address:
         error = failure_of(f"http://{address}")
-    # http.client gives up on its own after a hundred headers.
+    # http.client gives up by its own limit after a hundred headers.
     if "got more than" not in str(error):
         assert isinstance(error, WebhookUnanswered)
         assert "timed out after 0.5 s (monitor.alerts.timeout)" in str(error)
@@ -122,7 +124,7 @@ RULE = Rule("lag", Kind.LAG, 5, Unit.OFFSETS, for_ms=0, clear_ms=0)
 
 
 class Late:
-    """A receiver that takes each message and answers after the deadline."""
+    """A webhook that receives each message but answers only after the deadline."""
 
     def __init__(self) -> None:
         self.bodies: list[Body] = []
@@ -134,7 +136,7 @@ class Late:
             raise WebhookUnanswered("h gives no answer")
 
     def told(self, subject: str) -> int:
-        """Return the number of alerts for a subject."""
+        """Return how many received alerts were about the subject."""
         rows = [row for body in self.bodies for row in body["alerts"]]  # type: ignore[attr-defined]
         return sum(row["subject"] == subject for row in rows)
 

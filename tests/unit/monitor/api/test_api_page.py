@@ -1,6 +1,6 @@
 """docs/api.md lists every path of the API, its parameters and the columns of its rows.
 
-`MILLRACE_BLESS=1` writes the list again.
+With `MILLRACE_BLESS=1` this test writes the list again.
 """
 
 import os
@@ -14,9 +14,10 @@ from tests.unit.monitor.test_http import site, some_reading
 
 PAGE = CODE / "docs" / "api.md"
 BEGIN = "<!-- from OpenAPI -->\n"
-# A name for each part of a path that is one; where the script has none, the page shows no columns.
+# An existing name for each placeholder of a path. The page shows no columns for a path that the
+# scripted source has no rows for.
 NAMES = {"{group_id}": GROUP, "{name}": row(0).topic}
-# Its rows are the collector's own, of which the script makes up a few columns.
+# The collector defines these rows. The scripted source has only a few of their columns.
 NOT_OURS = "/api/v1/collector"
 
 

@@ -1,4 +1,4 @@
-"""Limits of reading messages when brokers do not answer."""
+"""Limits on reading messages while brokers do not answer."""
 
 import asyncio
 
@@ -34,10 +34,11 @@ def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPat
             for failure in await asyncio.gather(*readers, return_exceptions=True):
                 assert isinstance(failure, BrowseFailed)
                 assert "nothing was read within" in str(failure)
-            # A reader that was turned away has left the gate open for the next.
+            # A reader that failed must release its place, so that the next reader can start.
             with pytest.raises(BrowseFailed):
                 await browser.read(Wanted("t"), (0,))
         return heard_at_ends
 
-    # After the first reader gives up another may come in, however little time it has left.
+    # At most AT_ONCE_MAX readers reach the broker until the first one gives up. Then others may
+    # follow.
     assert 0 < asyncio.run(story())[0] <= AT_ONCE_MAX

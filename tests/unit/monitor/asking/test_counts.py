@@ -1,4 +1,4 @@
-"""Counts on the page: only additive values are added, and a minute without lines is a gap."""
+"""Counts on the page: only additive values are summed, and a minute without lines is a gap."""
 
 from decimal import Decimal
 
@@ -112,7 +112,8 @@ def test_rows_of_the_api_hold_totals_and_windows() -> None:
 
 
 def test_estimates_are_called_so_on_the_page_and_in_the_api() -> None:
-    """Case 20: an estimate of 19,406 for 20,000 visitors was shown as if it were exact."""
+    """Case 20: an estimate must not be shown as if it were exact, such as 19,406 for 20,000
+    visitors."""
     visitors = MetricSettings(
         name="visitors", inputs=("access",), measure="unique", value="remote_addr"
     )
@@ -155,8 +156,8 @@ def test_percentiles_of_many_values_are_called_estimates() -> None:
 
 
 def test_numbers_on_the_page_keep_their_digits() -> None:
-    """Cases 21 and 30: a mean of microseconds was shown as 0, and 19 digits were rounded to a
-    double."""
+    """Cases 21 and 30: a mean of microseconds must not be shown as 0, and 19 digits must not be
+    rounded to a double."""
     for measure, value, text in [
         ("mean", "0.000001466666666667", "0.00000146666666667"),
         ("mean", "-16843.333333333333", "-16,843.3333333"),
@@ -173,7 +174,7 @@ def test_numbers_on_the_page_keep_their_digits() -> None:
 
 
 def test_local_days_have_their_own_dates_and_a_place_each() -> None:
-    """In London a day begins at 00:00 UTC in winter, and at 23:00 UTC of the day before in
+    """In London a local day begins at 00:00 UTC in winter, and at 23:00 UTC of the previous day in
     summer."""
     start_s = 1_711_756_800  # 2024-03-30 00:00 UTC; clocks are set in the night of the 31st.
     starts = (start_s, start_s + 86_400, start_s + 2 * 86_400 - 3_600)

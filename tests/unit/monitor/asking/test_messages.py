@@ -1,4 +1,5 @@
-"""The requests for a topic's records, and their display: no wrong text, and no script runs."""
+"""Reading a topic's records: the request, and a display that neither alters text nor runs a
+script."""
 
 import json
 
@@ -97,7 +98,7 @@ OTHER = TopicPartition("t", 1)
     ],
 )
 def test_where_reading_begins(wanted: Wanted, found: dict[TopicPartition, int]) -> None:
-    # The second partition holds nothing from that time on.
+    # The second partition has no record from that time on, so nothing is read from it.
     assert beginnings(wanted, {ROW: 20, OTHER: 5}, {ROW: 100, OTHER: 8}, {ROW: 60}) == found
 
 

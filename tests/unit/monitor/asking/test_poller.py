@@ -1,5 +1,5 @@
-"""A polling cycle in which no broker answers: it reads everything else, and states the reason for
-the gap."""
+"""If no broker answers, a polling cycle still reads everything else and records why the brokers are
+missing."""
 
 import asyncio
 from pathlib import Path
@@ -20,8 +20,8 @@ def a_status() -> PartStatus:
 
 
 def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
-    """Run one cycle. Return its reading and the addresses of the brokers and of the part that do
-    not answer."""
+    """Run one cycle. Return its reading, the brokers' address, and the address of a part that does
+    not answer either."""
     brokers, away = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
 
     async def run() -> Reading:

@@ -1,4 +1,5 @@
-"""Previews of files in `watched/`: the refused names, and the output of the command."""
+"""Previews of files in `watched/`: which names are refused, and how the output of the command is
+used."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The timestamp of the record for which a reader without progress waits, in logs built batch by
+"""Finding the timestamp of the record that a stalled reader must read next, in logs built batch by
 batch."""
 
 import asyncio
@@ -31,8 +31,8 @@ HOUR_MS = 3_600_000
 
 
 class Log:
-    """One partition that returns whole batches, as a broker does: committed ones up to the last
-    stable offset."""
+    """One partition that returns whole batches as a broker does. It returns only batches below the
+    last stable offset."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -97,8 +97,8 @@ class Cycles:
         self.look()
 
     def look(self) -> int | str | None:
-        """Return the timestamp of the record for which the group waits, "markers", or None if it is
-        unknown."""
+        """Return the timestamp of the record that the group must read next. Return "markers" if
+        only markers follow, and None if the timestamp is unknown."""
         group = GroupReading("g", "Empty", (), {row(0): Commit(self._offset)})
         found = asyncio.run(
             self._times.read(self._log, [group], {"g"}, {row(0): 0}, {row(0): self._log.end})
@@ -116,8 +116,8 @@ def test_inside_a_batch_the_record_counts_at_which_the_reader_stands() -> None:
 
 
 def test_a_batch_whose_header_names_another_time_than_its_first_record() -> None:
-    """A compacted batch can look like this: the first records are gone, but the header's base
-    timestamp stays."""
+    """Compaction can remove the first records of a batch but keeps the base timestamp in its
+    header. So the timestamp must be read from the record."""
     log = Log()
     source = build_batch([NewRecord(b"k", b"v", WRITTEN_MS), NewRecord(b"k", b"v", WRITTEN_MS + 9)])
     payload = bytes(source[61 + len(source[61:]) // 2 :])

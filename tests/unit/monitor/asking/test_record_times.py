@@ -1,4 +1,4 @@
-"""The timestamps of the records at which readers stopped: each is read once, and within limits."""
+"""Timestamps of the records at which readers stopped: each is read once, and reading has limits."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ END = 100
 
 
 class Log:
-    """A log in which the batch at each offset was written so many milliseconds after the first
-    one."""
+    """A log in which the batch at offset N was written N milliseconds after the batch at offset
+    0."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, int]] = []
@@ -51,7 +51,7 @@ class Log:
 
 
 class Cycles:
-    """Readings of groups, one after the other, from the same log."""
+    """Consecutive readings of groups from the same log."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -64,7 +64,7 @@ class Cycles:
         there: tuple[str, ...] = (),
         start: int = 0,
     ) -> dict[tuple[TopicPartition, int], int]:
-        """Return the timestamps at these committed offsets. The groups in `there` exist but are not
+        """Return the timestamps at these committed offsets. Groups in `there` exist but are not
         read in this cycle."""
         readings = [
             GroupReading(name, "Empty", (), {row(part): Commit(at) for part, at in commits.items()})

@@ -1,5 +1,5 @@
-"""The order of requests in a large cluster: each row gets a turn in time, and cycles are
-bounded."""
+"""The order in which the groups of a large cluster are read: each gets its turn in time, and a
+cycle reads a limited number of rows."""
 
 import itertools
 
@@ -10,17 +10,18 @@ from tests.unit.monitor.readings import row
 
 CYCLE_MS = 2_000
 SETTLED = 200_000
-"""A time by which the status of every group in these tests is known."""
+"""By this time every group in these tests has a status."""
 
 SEEN_MS_MAX = 40_000
 JUDGED_MS_MAX = 180_000
-"""The longest time for 200 groups over 1,000 partitions until none is unknown or measuring."""
+"""The time limits for 200 groups over 1,000 partitions, until each was read once, and until each
+has a final status."""
 
 
 def looks(
     turns: Turns, rows: dict[str, int], cycles: int, always: str = "", *, from_ms: int = 0
 ) -> list[list[str]]:
-    """Return the groups that are requested in each cycle."""
+    """Run cycles. Return the groups that each cycle reads."""
     found = []
     for cycle in range(cycles):
         now_ms = from_ms + cycle * CYCLE_MS
@@ -31,7 +32,7 @@ def looks(
 
 
 def settled(rows: dict[str, int], always: str = "") -> Turns:
-    """Return turns that have a status for every group, in the order of the names."""
+    """Return turns after enough cycles that every group has a status."""
     turns = Turns(100, 1_000)
     for now_ms in range(0, SETTLED, SAMPLE_EVERY_MS):
         turns.due(list(rows), now_ms, rows_at_most=1, always=always)

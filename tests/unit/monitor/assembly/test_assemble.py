@@ -1,5 +1,5 @@
-"""Snapshots made from readings: values that are carried over, values that are marked, and no 0 for
-unknown values."""
+"""Snapshots made from readings: some values are carried over, some are marked, and an unknown value
+is never shown as 0."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Cycles:
-    """Passes readings on one after another, as the sampler does."""
+    """Assembles one reading after the other, as the sampler does."""
 
     def __init__(self) -> None:
         self.memory = Memory()
@@ -128,7 +128,8 @@ def test_the_time_a_stopped_reader_lags_is_the_age_of_its_next_record() -> None:
     group = Cycles().feed(reading(NOW_MS, kafka)).group(GROUP)
     assert group is not None
     assert group.cells[0].time_lag.age_ms == 40_000
-    # The other partition holds nothing and nothing is committed there: not known, so "at least".
+    # The other partition has no records and no committed offset, so its lag is unknown. The time
+    # lag of the group is therefore a lower bound.
     assert group.time_lag.bound is Bound.AT_LEAST
 
 
@@ -148,7 +149,8 @@ def test_a_reader_behind_the_logs_start_is_judged_from_that_start() -> None:
 
 
 def test_a_reader_before_markers_only_is_caught_up_and_ages_no_group() -> None:
-    """The reader has committed the offset behind the last record, and only a marker follows."""
+    """The reader has committed the offset after the last record. Only a marker follows, which it
+    never reads."""
     cycles = Cycles()
     for step in range(40):
         now_ms = NOW_MS + step * 10_000

@@ -1,4 +1,4 @@
-"""Alert rules as users write them: valid ones, and the message of each refusal."""
+"""Alert rules as users write them: which are valid, and the message for each invalid one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The configuration file changes while the monitor runs."""
+"""The monitor follows changes of its configuration file while it runs."""
 
 import asyncio
 import json
@@ -24,7 +24,8 @@ def names_of(configured: Configured) -> list[str]:
 
 
 def look(watch: UpdateWatch, at_s: float) -> None:
-    """Look twice, with the file unchanged in between."""
+    """Let the watch read the file twice without a change in between, because it waits until a file
+    is stable."""
     asyncio.run(watch.look(at_s))
     asyncio.run(watch.look(at_s + SETTLED_S))
 

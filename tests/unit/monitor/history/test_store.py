@@ -1,4 +1,4 @@
-"""The history's file: levels, gaps, limits, and its contents after a restart or damage."""
+"""The history file: its levels, gaps and limits, and what is left after a restart or damage."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -163,8 +163,8 @@ def test_a_recorder_forgets_what_a_process_before_kept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_neither_the_history_nor_the_page(small_disk: Tmpfs) -> None:
-    """Two starts on a full disk once renamed the history as damaged, and then an empty file over
-    it."""
+    """The disk is full at two starts of the monitor. Neither start may take the history for damaged
+    or replace it."""
     path = small_disk.folder / FILE_NAME
     store = Store(path, DAY_MS)
     fill(store, BEGIN_MS, 100)

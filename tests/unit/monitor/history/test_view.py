@@ -1,4 +1,4 @@
-"""Pages with an unreadable history: they are shown without charts, and report the problem."""
+"""With an unreadable history, pages are shown without charts and report the problem."""
 
 import sqlite3
 from contextlib import closing

@@ -1,5 +1,5 @@
-"""Series of offsets: bounded, exact about periods without change, and restarted when a value
-falls."""
+"""The history of a partition's offsets: bounded, exact about times without a change, and started
+again when an offset falls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The status of a reader: the test vectors of Burrow, and the deliberate differences."""
+"""The status of a reader: Burrow's test vectors, and where ours differs on purpose."""
 
 import random
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from monitor.lag.reader_status import (
 from monitor.lag.rules import CellState, Lag
 
 Shape = Callable[[int], tuple[int, int]]
-"""Step (ten seconds each) to committed offset and log end."""
+"""Maps a step of ten seconds to the committed offset and the log end offset."""
 
 
 def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
-    """Return the status after the last of these readings."""
+    """Feed the readings of all steps. Return the status after the last one."""
     window = Window()
     for step in range(steps):
         commit, end = shape(step)
@@ -39,14 +39,14 @@ def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
     [
         ("caught up", lambda n: (n * 10, n * 10), ReaderStatus.OK),
         ("shrinking", lambda n: (n * 20, 1_000 + n * 10), ReaderStatus.OK),
-        # Burrow warns of lag that never falls; a pipeline has a constant number under way.
+        # Burrow warns if lag never falls. But a pipeline always has some records in flight.
         ("flat lag is steady", lambda n: (n * 10, n * 10 + 50), ReaderStatus.OK),
         ("growing", lambda n: (n * 10, n * 15 + 20), ReaderStatus.GROWING),
         ("the same commit again and again", lambda n: (90, 100 + n), ReaderStatus.STALLED),
         ("still, and nothing is written", lambda n: (90, 100), ReaderStatus.STALLED),
         ("idle for long at the end", lambda n: (100, 100), ReaderStatus.OK),
         ("a burst a moment ago", lambda n: (100, 100 if n < 38 else 5_000), ReaderStatus.OK),
-        # Burrow's excuse lasts as long as a zero is in its window, which is seconds for some.
+        # Burrow reports no problem while its window contains a sample without lag.
         (
             "growing since five minutes ago",
             lambda n: (n * 9, n * (9 if n < 10 else 15) + 0),
@@ -62,14 +62,14 @@ def test_burrows_vectors_by_the_clock(name: str, shape: Shape, expected: ReaderS
 
 def test_nothing_is_red_before_five_looks_over_two_minutes() -> None:
     assert run(lambda n: (5, 100 + n), steps=12).status is ReaderStatus.MEASURING
-    # One single commit with lag is STOP at once in Burrow.
+    # Burrow reports STOP after a single commit with lag.
     assert run(lambda n: (5, 100), steps=1).status is ReaderStatus.MEASURING
 
 
 def test_a_group_without_members_is_empty_and_never_dead() -> None:
     assert run(lambda n: (90, 100), is_read=False).status is ReaderStatus.EMPTY
     assert run(lambda n: (90, 100 + n), is_read=False).status is ReaderStatus.EMPTY_LAGGING
-    # Commits that move prove a reader, even without members, because assign() makes none.
+    # Commits that advance prove that there is a reader. A reader that uses assign() is no member.
     assert run(lambda n: (n * 10, n * 10 + 5), is_read=False).status is ReaderStatus.OK
 
 
@@ -118,7 +118,7 @@ def test_a_reader_that_was_caught_up_within_a_minute_is_never_red() -> None:
 
 
 def _every_fourth(ends: list[int], step: int) -> tuple[int, int]:
-    """Return the values of a reader that commits every forty seconds."""
+    """Return the offsets of a reader that commits every forty seconds."""
     return ends[step - step % 4], ends[step]
 
 

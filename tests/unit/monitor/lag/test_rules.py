@@ -27,7 +27,7 @@ from monitor.lag.rules import (
         (Measured(10, 0, 10), Lag(CellState.OK, lag=0)),
         (Measured(0, 0, 0), Lag(CellState.OK, lag=0)),
         (Measured(2, 5, 10), Lag(CellState.LOST, lag=5, lost=3)),
-        # An emptied topic: the old commit must not show what retention took as lag.
+        # Retention has deleted all records. The deleted records count as lost, not as lag.
         (Measured(2, 10, 10), Lag(CellState.LOST, lag=0, lost=8)),
         (Measured(12, 0, 10), Lag(CellState.PAST_END, past_end=2)),
         (Measured(None, 4, 10), Lag(CellState.NO_COMMIT, backlog=6)),
@@ -59,12 +59,12 @@ SAMPLES = Series(
     ("committed", "end", "timestamp", "expected"),
     [
         (300, 300, None, TimeLag(0, Bound.EXACT)),
-        # The record's own timestamp wins over interpolation.
+        # The record's own timestamp takes precedence over interpolation.
         (150, 300, NOW_MS - 6_000, TimeLag(6_000, Bound.EXACT)),
         (150, 300, NOW_MS, TimeLag(0, Bound.EXACT)),
-        # Two machines' clocks differ by a little; such an age is near 0, but not measured.
+        # The clocks of two machines differ by a little. Such an age is 0, but only approximately.
         (150, 300, NOW_MS + CLOCK_SKEW_MS, TimeLag(0, Bound.ABOUT)),
-        # A timestamp of the future or of a producer without a clock says nothing of the age.
+        # A timestamp in the future, or of a producer without a clock, does not give an age.
         (150, 300, NOW_MS + CLOCK_SKEW_MS + 1, TimeLag(None, Bound.UNKNOWN)),
         (150, 300, NOW_MS + 3_600_000, TimeLag(None, Bound.UNKNOWN)),
         (150, 300, (1 << 63) - 1, TimeLag(None, Bound.UNKNOWN)),
@@ -75,7 +75,7 @@ SAMPLES = Series(
         (150, 300, 0, TimeLag(None, Bound.UNKNOWN)),
         (150, 300, -1, TimeLag(None, Bound.UNKNOWN)),
         (150, 300, None, TimeLag(8_000, Bound.ABOUT)),
-        # The flat stretch: the end passed 200 only 5 s ago.
+        # The log end offset stayed at 200 until 5 s ago.
         (200, 300, None, TimeLag(5_000, Bound.ABOUT)),
         (50, 300, None, TimeLag(9_000, Bound.AT_LEAST)),
     ],

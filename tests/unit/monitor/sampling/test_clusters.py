@@ -1,5 +1,5 @@
-"""Other clusters on the page: each has a name, and an unreachable cluster does not affect the
-others."""
+"""Other clusters on the page: each is shown by its name, and an unreachable cluster does not affect
+the others."""
 
 from collections.abc import Iterator
 
@@ -72,7 +72,7 @@ def test_each_is_shown_by_its_name_and_the_mills_own_as_before(client: TestClien
     ):
         assert text in page
     assert 'href="/clusters"' in client.get("/").text
-    # What is elsewhere is in no table of the mill's own.
+    # Groups of other clusters are not in the tables of the mill's own cluster.
     assert "billing" not in client.get("/groups").text
     assert ">1,234<" in client.get("/").text
     assert client.get("/healthz").text == "ok\n"

@@ -1,5 +1,5 @@
-"""The monitor's view of several brokers: running, fenced or stopped; their quorum and their
-partitions."""
+"""The monitor's view of several brokers: which are running, fenced or stopped, their quorum and
+their partitions."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def fed(*steps: bool, with_parts: bool = True) -> tuple[Cycles, list[Snapshot]]:
-    """Return the snapshots of one cycle for each step. A step says whether the second of three
-    brokers is down."""
+    """Run one cycle per step. Return the cycles and all snapshots. A step is True if broker 2 of
+    three is down."""
     cycles, shown = Cycles(), []
     for number, is_down in enumerate(steps, 1):
         kafka = three.three(replace(KAFKA, at_ms=number * 1_000), is_down)

@@ -1,4 +1,4 @@
-"""The page of a topic's messages with a script: its requests, its display, and its refusals."""
+"""The page of a topic's messages: what it requests, what it displays, and what it refuses."""
 
 import csv
 import io
@@ -30,7 +30,8 @@ RECORDS = (
 
 
 class Script:
-    """Returns the same records or fails, and stores the requests."""
+    """A double of the message reader. It records requests, and returns the same records or
+    fails."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Wanted, list[int]]] = []

@@ -1,5 +1,5 @@
-"""Every page for several stories of a mill: complete, valid, and with unknown values shown as
-unknown."""
+"""Every page for several simulated mills must be complete and valid, and must show unknown values
+as unknown."""
 
 import csv
 import io
@@ -63,7 +63,8 @@ LOAD_BYTES_MAX = 100_000
 
 
 class Site:
-    """The site for a story, called without a browser. Its snapshot does not change."""
+    """The site of a simulated mill. The test calls it without a browser, and its snapshot never
+    changes."""
 
     def __init__(self, story: Story, folder: Path) -> None:
         self.mill = Mill(story, folder)
@@ -86,7 +87,7 @@ class Site:
             on_failure=lambda error: None,
             counts=Counts(ScriptedCounts, lambda: NOW_MS),
         )
-        # Without its lifespan the application takes no snapshots of its own.
+        # Without its lifespan the application runs no sampler, so the snapshot stays the same.
         self.client = TestClient(app, base_url="http://127.0.0.1:8090")
 
     def text(self, path: str) -> str:
@@ -96,7 +97,7 @@ class Site:
 
 
 class Sites(dict[str, Site]):
-    """One site for each story, created when it is first needed."""
+    """The sites of all stories by name. Each is created when it is first used."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ def test_every_page_of_every_story_is_whole_and_strict(sites: Sites, name: str) 
         shown = re.sub(r"<[^>]*>", " ", text)
         for never in (r"NaN", r"Infinity", r"undefined", r"None(?!\.)", r"(?<![\w.])-\d"):
             assert not re.search(rf"(?<![\w]){never}\b", shown), f"{path} shows {never}"
-        # Tables that scroll must be within the keyboard's reach.
+        # A table that scrolls must be reachable with the keyboard.
         for tag in re.findall(r'<div class="scroll[^>]*>', text):
             assert 'tabindex="0"' in tag, path
             assert "aria-label=" in tag, path
@@ -296,7 +297,8 @@ def test_a_first_load_is_small(sites: Sites) -> None:
 
 
 def test_the_stories_say_what_they_are_meant_to(sites: Sites) -> None:
-    """A story that is wrong itself would prove nothing."""
+    """Check the stories themselves, because tests of pages would prove nothing with a wrong
+    story."""
     stuck = sites["stuck"].mill.snapshot
     assert stuck is not None
     part = stuck.part("stream")
@@ -378,7 +380,7 @@ def test_a_reason_that_stands_alone_is_a_sentence(sites: dict[str, Site]) -> Non
 
 
 def test_what_is_counted_by_reason_is_not_called_lines(sites: dict[str, Site]) -> None:
-    """The counts include faults of single metrics, which are not lines."""
+    """The counts include faults of single metrics, and these are not lines."""
     table = sites["flowing"].client.get("/stream").text.partition("Lines that did not parse")[2]
     assert ">Times</th>" in table
     assert ">Lines</th>" not in table

@@ -1,4 +1,4 @@
-"""The preview of a file on the page, with a script: its display, its escaping and its refusals."""
+"""The page that previews a file: what it displays, what it escapes, and what it refuses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ NOTHING: dict[str, Any] = {
 
 
 class Script:
-    """Returns one answer or fails, and stores the requests."""
+    """A double of the preview command. It records requests, and returns one answer or fails."""
 
     def __init__(self, answer: Mapping[str, Any] | Exception) -> None:
         self.answer = answer

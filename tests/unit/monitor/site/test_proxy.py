@@ -1,5 +1,5 @@
-"""The page behind a proxy: below any path that the proxy keeps or strips, and with allowed host
-names."""
+"""The page behind a proxy: it works below any path, whether the proxy keeps or strips it, and
+accepts only allowed host names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

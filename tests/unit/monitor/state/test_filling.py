@@ -1,4 +1,4 @@
-"""The time until a disk is full, from the history of its free space."""
+"""The time until a disk is full, estimated from the history of its free space."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,8 @@ SIZE = 100 * GIB
 
 
 def rooms(hours: int, a_day: float, free_now: float = 20 * GIB) -> list[Room]:
-    """Return a reading every ten minutes over this number of hours up to now, at an even rate."""
+    """Return a reading of free space every ten minutes, for these hours up to now, at a constant
+    rate."""
     looks = hours * 6
     return [
         (NOW_MS - ago * HOUR_MS // 6, free_now + ago * a_day / 144) for ago in range(looks, -1, -1)
@@ -82,7 +83,8 @@ def test_a_disk_that_was_cleaned_is_judged_from_then_on() -> None:
     assert found is not None
     assert found.bytes_a_day == pytest.approx(GIB, rel=1e-6)
     assert found.reach_ms <= 2 * DAY_MS
-    # Cleaned this morning: a day of it has not been seen.
+    # The disk was cleaned up half a day ago. Less than a day has been seen since, so there is no
+    # forecast.
     fresh = [
         (at_ms, free - 30 * GIB if at_ms < NOW_MS - DAY_MS // 2 else free)
         for at_ms, free in rooms(160, GIB, 40 * GIB)
@@ -91,7 +93,7 @@ def test_a_disk_that_was_cleaned_is_judged_from_then_on() -> None:
 
 
 def test_room_that_retention_gives_back_counts_against_what_is_written() -> None:
-    # Each six hours as much goes as has come: the disk stands where it was.
+    # The space written in six hours is freed again, so on average the free space does not change.
     given = [
         (at_ms, 20 * GIB - GIB * (at_ms % (6 * HOUR_MS)) / (6 * HOUR_MS))
         for at_ms, _ in rooms(160, 0)
@@ -118,7 +120,7 @@ def test_days_are_those_of_the_room_there_is() -> None:
 
 
 def recorder(folder: Path, seen: list[Room]) -> Recorder:
-    """Return a recorder whose history contains a disk."""
+    """Return a recorder whose history has these readings of a disk."""
     store = Store(folder / "history.db", 90 * DAY_MS)
     for at_ms, free in seen:
         store.add(at_ms, {disk_series("data"): [free]})
@@ -130,7 +132,7 @@ def snapshot(free: int = 20 * GIB) -> Snapshot:
 
 
 def looked(folder: Path, seen: list[Room]) -> Snapshot:
-    """Return the forecast of the next snapshot, after the recorder has read its history."""
+    """Let the recorder read its history, and return the next snapshot with the forecast."""
     one = recorder(folder, seen)
     one.take(snapshot())
     found = Snapshot(2, NOW_MS, 2_000, "b:1", disks=one.with_fillings(snapshot().disks))

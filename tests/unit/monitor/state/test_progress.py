@@ -1,4 +1,4 @@
-"""Health means progress: a part with waiting work that it never finishes is stuck."""
+"""Health requires progress: a part that has work waiting but never finishes any is stuck."""
 
 from monitor.state.progress import (
     STUCK_AFTER_MS,

@@ -1,4 +1,4 @@
-"""Values stored in columns come back unchanged: cells, commits, windows."""
+"""Cells, commits and windows that are stored in columns are the same when they are read back."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_columns_tell_the_same_as_cells_and_make_none(made: list[int]) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Collect the indexes of the cells that are built from columns from now on."""
+    """Record the index of each cell that is built from columns from now on."""
     found: list[int] = []
     real = RestingCells.cell
 
@@ -99,7 +99,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def large(groups: int) -> Snapshot:
-    """Return groups without activity that all have the same readers."""
+    """Return a snapshot of groups without activity that all have the same cells."""
     views = tuple(
         GroupView(
             f"group {number}", "Empty", "consumer", (), RestingCells(CELLS),

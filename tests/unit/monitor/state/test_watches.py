@@ -1,4 +1,4 @@
-"""Findings that need several readings: files without progress, and the share of bad lines."""
+"""Findings that need several readings: files without progress, and the share of unparsed lines."""
 
 from monitor.state.watches import SHARE_LINES_MIN, STILL_MS_MIN, FileMemory, ShareMemory
 

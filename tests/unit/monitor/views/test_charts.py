@@ -1,5 +1,5 @@
-"""Charts: gaps interrupt lines, means keep their minimum and maximum, and only measured values are
-drawn."""
+"""Charts: a gap interrupts the line, a mean keeps its minimum and maximum, and nothing is drawn
+that was not measured."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The display of values: no negative lag, no 0 for unknown values, and sums that state what they
-cover."""
+"""How values are shown: lag is never negative, an unknown value is never 0, and a sum says how many
+values it covers."""
 
 import pytest
 

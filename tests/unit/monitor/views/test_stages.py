@@ -1,4 +1,4 @@
-"""The display of the stream's stages: series, chain and bars. Unknown values stay unknown."""
+"""How the stream's stages are shown: as series, chain and bars. Unknown values stay unknown."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def part(**details: object) -> PartView:
 
 
 def told(seconds: dict[str, float] | None = None, ages: tuple[float, int] = (250.0, 4)) -> PartView:
-    """Return the report of a stream that counted two batches in its first ten seconds."""
+    """Return the status of a stream that counted two batches in its first ten seconds."""
     stages = StageSums(0.0)
     for number in range(2):
         now_s = 4.0 + 4 * number
@@ -123,7 +123,7 @@ def test_bars_have_one_scale_and_what_lies_between_stages_is_no_stage() -> None:
 
 
 def test_stages_that_overlap_make_a_bar_longer_than_the_batch() -> None:
-    """A large batch is written while its rest is still being folded."""
+    """A large batch is written in parts: one part is written while the next one is folded."""
     last = batch_bars(told({**SECONDS, "fold": 0.3, "mysql": 0.3}))[0]
     assert [one.style for one in last.segments] == [1, 2, 3, 4, 5, 6]
     assert last.end == pytest.approx(88)

@@ -1,4 +1,5 @@
-"""Blocks of many cells as SQL text: written, split between tuples and read back unchanged."""
+"""Blocks of many cells as SQL text: they are written, split between tuples, and read back
+unchanged."""
 
 from dataclasses import replace
 from decimal import Decimal

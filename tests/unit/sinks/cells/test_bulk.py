@@ -1,4 +1,4 @@
-"""The blocks that the server may add without reading them first, and their SQL statements."""
+"""Which blocks MySQL may add without reading them first, and the SQL statements for them."""
 
 from dataclasses import replace
 
@@ -30,8 +30,8 @@ def block(start_s: int, keys: str, of: MetricDefinition = LIMITED) -> CellBlock:
 def ways(
     *blocks: CellBlock, known: dict[int, int] | None = None, rows: str = ""
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the starts of the blocks that are fresh, that are added, and that are written by
-    rows."""
+    """Return the start times of the blocks that are inserted, that are added to existing windows,
+    and that are written row by row."""
     kept = kept_blocks(blocks, DEFINITIONS, 0)
     counts = {WindowId("m", 60, start_s): keys for start_s, keys in (known or {}).items()}
     beside = [CellId("m", 60, 0, key_hash((key,))) for key in rows]
@@ -53,7 +53,8 @@ def test_a_window_that_may_come_to_its_limit_goes_by_rows() -> None:
     assert ways(block(0, "abc"), known={0: 2}) == ([], [0], [])
     assert ways(block(0, "abc"), known={0: 3}) == ([], [], [0])
     assert ways(block(0, "abc"), block(0, "def")) == ([], [], [0, 0])
-    # Rows of the same batch count as well, or the order of hashes would not decide.
+    # Rows of the same batch count as well. Otherwise the order of key hashes would decide which
+    # keys fit.
     assert ways(block(0, "abc"), rows="xy") == ([0], [], [])
     assert ways(block(0, "abc"), rows="xyz") == ([], [], [0])
 

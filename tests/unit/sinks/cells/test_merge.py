@@ -1,4 +1,4 @@
-"""Slices are merged to windows and windows to cells. A model recounts everything from the rows."""
+"""Slices are merged to windows, and windows to cells. The result equals a recount from the rows."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -28,7 +28,7 @@ DEFINITION = MetricDefinition(
 
 
 class Store:
-    """The absolute cells and numbers of keys that merges leave behind."""
+    """Applies merges, and keeps the resulting cells and the number of keys per window."""
 
     def __init__(self, definition: MetricDefinition) -> None:
         self.definitions = {definition.name: definition}
@@ -115,7 +115,8 @@ def test_a_window_past_its_keep_is_never_written_and_all_is() -> None:
     short = replace(DEFINITION, keep_mysql_s={10: 100, 60: 100})
     store = Store(short)
     store.merge([row(1_000, "a", 1)], now_s=1_161)
-    # 1,000..1,010 ended 151 s ago; 960..1,020 ended 141 s ago.
+    # Window 1,000..1,010 ended 151 s ago and window 960..1,020 ended 141 s ago. Both are kept for
+    # 100 s.
     assert {i.size_s for i in store.cells} == {0}
     assert [i[:3] for i in sorted(store.left_out)] == [("m", 10, 1_000), ("m", 60, 960)]
     store.merge([row(1_000, "a", 1)], now_s=1_100)

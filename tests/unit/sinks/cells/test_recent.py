@@ -1,4 +1,4 @@
-"""The driver's cache of its own writes equals the content of the store, or has no entry."""
+"""The driver's cache of its own writes either equals what is stored, or has no entry."""
 
 from decimal import Decimal
 
@@ -20,8 +20,8 @@ def cell(key: str, count: int, hll: bytes | None = None) -> Cell:
 
 
 def known(recent: RecentCells, seq: int = 1) -> None:
-    """Fill the cache: a window has two keys, cell `a` was read, and cell `b` was requested but does
-    not exist."""
+    """Fill the cache: the window has two keys, cell `a` was read, and cell `b` was requested but
+    does not exist."""
     recent.begin(seq)
     recent.learn_windows([W], {W: StoredWindow(7, 2)})
     recent.learn_cells([cell_id("a"), cell_id("b")], {cell_id("a"): cell("a", 1)})

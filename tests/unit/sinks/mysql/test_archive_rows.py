@@ -1,4 +1,4 @@
-"""The first offsets to recount in an archive and in the topics."""
+"""From which offsets on the archive and the topics must be recounted."""
 
 from sinks.mysql.archive_rows import floors, summary_of
 

@@ -1,4 +1,4 @@
-"""The growth of the number of rows, and the time until a disk is full."""
+"""How fast the number of rows grows, and how long it takes until the disk is full."""
 
 import pytest
 
@@ -57,12 +57,13 @@ def test_nothing_stored_is_no_fault() -> None:
         ([one(1_000, None)], 10.0),
         ([one(1_000, 9.0)], None),
         ([one(1_000, 11.0)], 10.0),
-        # For five days both grow, then one of them alone.
+        # For five days both metrics grow, and then only the metric that is kept forever.
         ([one(500, 5.0), one(500, None)], 15.0),
         ([one(0, None)], None),
-        # Of the eleven days that are kept five are there, so six more are to come.
+        # Eleven days are kept, and five days of rows exist. So this metric grows for only six more
+        # days.
         ([one(1_000, 11.0, rows=5_000)], None),
-        # More is there than such days bring: the purge has not come to it yet.
+        # There are more rows than eleven days bring. The purge has not deleted the oldest ones yet.
         ([one(1_000, 11.0, rows=50_000)], None),
     ],
 )

@@ -1,4 +1,4 @@
-"""Views: colliding names, and sizes as users write them."""
+"""Views of metrics: column names that collide, and window sizes in the users' notation."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The order and the portions in which empty Redis data is refilled."""
+"""In which order, and in portions of which size, empty Redis is filled again."""
 
 from sinks.redis.refill import RefillPart, parts_of
 from tests.harness.seed import seeded

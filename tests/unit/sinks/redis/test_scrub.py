@@ -1,4 +1,4 @@
-"""The windows that the scrub checks next, and those that it accepts as complete."""
+"""Which windows the scrub checks next, and which windows it accepts as complete."""
 
 import dataclasses
 
@@ -71,7 +71,7 @@ def test_every_window_of_every_size_is_passed_once_a_round_whatever_is_added_mea
         (4, seen(4, 3, 900, -1), False),
         (2, seen(2, 2), True),
         (0, seen(0, 0, -2), True),
-        # At its limit the overflow key may be there, which is not counted.
+        # At the limit of keys, Redis may have the overflow key too, which is not counted.
         (5, seen(6, 3), True),
         (5, seen(5, 3), True),
         (5, seen(7, 3), False),
@@ -90,7 +90,7 @@ def test_totals_never_expire_and_a_percentile_has_four_fields() -> None:
     assert looks_whole(latency, 0, 1, totals, seen(4, 0, -1, -2))
     assert not looks_whole(latency, 0, 1, totals, seen(3, 0, -1, -2))
     assert not looks_whole(latency, 0, 1, totals, seen(4, 0, 900, -2))
-    # A ranking that the metric has no more.
+    # Redis has a ranking that the metric no longer defines.
     assert not looks_whole(latency, 0, 1, totals, seen(4, 1, -1, -1))
 
 

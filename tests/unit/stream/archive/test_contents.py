@@ -1,4 +1,4 @@
-"""Pieces of an archive: their offsets, the gaps between them, and the next piece."""
+"""The pieces of an archive: their offsets, the gaps between them, and which piece may be next."""
 
 import pytest
 

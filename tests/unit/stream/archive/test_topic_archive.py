@@ -1,4 +1,4 @@
-"""One topic of the archive in its folder, after a crash at any point."""
+"""One topic of the archive is consistent in its folder after a crash at any point."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +15,11 @@ HOURS = ("hour=2026-08-01T10", "hour=2026-08-01T11")
 
 
 class Died(Exception):
-    """Raised where the process dies."""
+    """Stands for the death of the process."""
 
 
 class Mortal(LocalFolder):
-    """A folder whose owner dies before its `left`-th change to it."""
+    """A folder that raises `Died` before the change that follows `left` changes."""
 
     def __init__(self, root: str, left: int) -> None:
         super().__init__(root)
@@ -69,8 +69,7 @@ def add(archive: TopicArchive, folder: Path) -> None:
 
 
 def seen(folder: Path) -> list[str]:
-    """Return the records that a reader finds which knows only the folders of hours, and no
-    notes."""
+    """Return the records that a reader finds if it reads only the folders of the hours."""
     files = sorted((folder / "an archive").glob("topic=*/hour=*/*"))
     return [file.read_text() for file in files]
 
@@ -111,7 +110,7 @@ def test_a_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def die_at_will(folder: Path, left: int, chance: Callable[[int], int]) -> None:
-    """Archive seven pieces with crashes. The first crash comes after `left` changes."""
+    """Archive seven pieces with crashes in between. The first crash comes after `left` changes."""
     pieces = 0
     while pieces < 7:
         try:

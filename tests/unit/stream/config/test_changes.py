@@ -1,4 +1,5 @@
-"""A changed configuration: when it is read, how it is checked, and the state after a refusal."""
+"""A changed configuration file: when it is read, how it is checked, and what remains after a
+refusal."""
 
 import hashlib
 import sys

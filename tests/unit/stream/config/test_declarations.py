@@ -1,4 +1,4 @@
-"""Declared columns: their forms, their faults, and the key that each fault names."""
+"""Declared columns: their forms, their faults, and which key each fault names."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def declared(line_format: str, columns: dict[str, Any], **more: Any) -> dict[str
 
 
 def faults(line_format: str, columns: Any, **more: Any) -> dict[str, str]:
-    """Return the faults, by key below `columns`."""
+    """Return the message of each fault, by its key below `columns`."""
     if line_format == "regex":
         more["pattern"] = PATTERN
     section = {"t": {"topic": "logs.t", "format": line_format, "columns": columns, **more}}

@@ -1,4 +1,4 @@
-"""Format files: their contents, inputs that name one, and lines that are recognised."""
+"""Format files: what they contain, which inputs use them, and which lines they recognise."""
 
 import json
 import time
@@ -20,7 +20,7 @@ from stream.config.settings import StreamSection
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
 SHIPPED = load_formats()
 WITH_LINES = sorted(path.stem for path in FIXTURES.glob("*.jsonl"))
-# Formats that read lines of many others, because they say little of what a line holds.
+# These formats accept lines of many other formats, because they demand little of a line.
 WIDE = {"syslog", "json", "logfmt", "common", "csv", "tsv"}
 
 OWN = """
@@ -49,7 +49,7 @@ def test_every_shipped_format_has_lines_and_is_what_its_file_is_called() -> None
 def test_a_shipped_format_is_an_input(name: str) -> None:
     section = ParsedInputSection.model_validate({"topic": "logs.t", "format": name})
     assert set(SHIPPED[name].columns) <= set(section.column_types())
-    # The stream is started with the section as JSON, and reads no file of a format.
+    # The stream gets the section as JSON, and reads no format file. So the JSON must be complete.
     again = ParsedInputSection.model_validate(
         json.loads(section.model_dump_json(exclude_none=True))
     )
@@ -60,13 +60,14 @@ def test_a_shipped_format_is_an_input(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_LINES)
 def test_lines_are_recognised_without_a_jvm(name: str) -> None:
     lines = lines_of(name)
-    # A list of one address is the address, and the line one of combined.
+    # A line with a single forwarded address is a line of `combined`. So `forwarded_combined`
+    # recognises only some of its lines.
     assert SHIPPED[name].recognise(lines) >= (0.5 if name == "forwarded_combined" else 1.0)
     taken = {other for other, given in SHIPPED.items() if given.recognise(lines) >= 0.5}
     assert taken - WIDE <= {name} | BESIDE.get(name, set())
 
 
-# A line of the first is a line of the others, too.
+# Lines of the format on the left are also lines of the formats on the right.
 BESIDE = {
     "traefik": {"combined"},
     "ingress_nginx": {"combined"},
@@ -146,7 +147,7 @@ CPU_S_MAX = 20.0
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_no_line_takes_a_format_quadratic_time(name: str) -> None:
-    """A pattern that restarts at each letter would take minutes for one of these lines."""
+    """A pattern that tries again at each character would take minutes for one of these lines."""
     given = SHIPPED[name]
     sample = lines_of(name)[0] if name in WITH_LINES else "a"
     begin = time.process_time()

@@ -1,4 +1,4 @@
-"""Declared columns: paths, types and names."""
+"""The declaration of a column: its path, its type and its name."""
 
 import re
 

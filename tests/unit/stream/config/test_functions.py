@@ -1,4 +1,4 @@
-"""The list of functions, and the page made from it."""
+"""The list of functions for expressions, and the page that is generated from it."""
 
 from stream.config.expression import unknown_columns
 from stream.config.functions import PAGE, known_functions
@@ -6,7 +6,7 @@ from tests.harness.functions_page import ROOT, functions_page
 
 
 def test_the_page_is_made_of_the_list() -> None:
-    """Run `python -m tests.harness.functions_page` when this fails."""
+    """If this fails, run `python -m tests.harness.functions_page`."""
     assert (ROOT / PAGE).read_text(encoding="utf-8") == functions_page()
 
 

@@ -1,4 +1,4 @@
-"""The value of a literal in an expression."""
+"""The value that a literal in an expression has."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Slices, retention, and the changes that alter a metric's meaning."""
+"""The slices and retention of metrics, and which changes alter a metric's meaning."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ DAYS_90 = 90 * 86_400
 @pytest.mark.parametrize(
     ("defaults", "own", "kept"),
     [
-        # Without a setting the finest windows are kept 90 days, coarser ones forever.
+        # Without a setting, the finest windows are kept for 90 days and coarser ones forever.
         (None, None, {10: DAYS_90, 60: DAYS_90, 300: None, 3600: None, 86_400: None, 0: None}),
         ("forever", None, dict.fromkeys((10, 60, 300, 3600, 86_400, 0))),
         ("30d", None, {**dict.fromkeys((10, 60, 300, 3600, 86_400), 30 * 86_400), 0: None}),
@@ -89,7 +89,7 @@ DAYS_90 = 90 * 86_400
             None,
             {10: 604_800, 60: 604_800, 300: None, 3600: 86_400_000, 86_400: 86_400_000, 0: None},
         ),
-        # What stands for all sizes gives way to a metric's own word for one of them alone.
+        # A metric's own setting for one window size overrides the default that is for all sizes.
         (
             "forever",
             {"1m": "7d"},
@@ -183,7 +183,7 @@ def test_a_better_pattern_of_a_shipped_format_is_no_other_definition() -> None:
     assert digest(metric, **{"from": {"api": {**shipped, "tz": "Europe/Berlin"}}}) != of_today
     other = {**shipped, "pattern": r"(?<ts>\d+) (?<role>.) (?<pid>.) (?<level>.) (?<message>.)"}
     assert digest(metric, **{"from": {"api": other}}) != of_today
-    # Another version ships another pattern, and its file says so as the input does here.
+    # The shipped pattern is not part of the digest. So a later version can ship another pattern.
     told = completed_input(shipped)
     assert isinstance(told, dict)
     assert digest(metric, **{"from": {"api": told}}) == of_today

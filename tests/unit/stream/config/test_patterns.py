@@ -1,4 +1,4 @@
-"""The literal patterns of expressions."""
+"""The literal patterns that expressions contain."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The stream's section: every fault names its key, the found value and the expected value."""
+"""The stream's section: every fault names its key, the value that was found, and what was
+expected."""
 
 from typing import Any
 

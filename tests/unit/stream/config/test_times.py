@@ -1,4 +1,4 @@
-"""Layouts of times, the forms of `time:`, and the abbreviations of zones."""
+"""Layouts of times, the forms of `time:`, and the abbreviations of time zones."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_every_directive_that_is_named_is_known() -> None:
     ],
 )
 def test_a_time_is_shown_as_it_was_written(given: Any) -> None:
-    """A definition's hash is computed from this text, so the plain form must never change."""
+    """The hash of a definition is computed from this text. So the plain form must never change."""
     section = TIMES.validate_python(given)
     assert section.model_dump(mode="json") == given
     assert TIMES.validate_python(section.model_dump()) == section

@@ -1,4 +1,4 @@
-"""The query of a configuration: the meaning of its columns, and the code around each expression."""
+"""The query of a configuration: what its columns mean, and how each expression is wrapped."""
 
 import re
 from typing import Any
@@ -24,13 +24,14 @@ def plan_of(*metrics: dict[str, Any], line_format: str = "logfmt") -> FoldPlan:
 
 
 def columns_of(plan: FoldPlan) -> dict[str, str]:
-    """Return the expressions that the steps add, by name, without their last commas."""
+    """Return the expressions that the steps of the query add, by column name."""
     return {name: sql for sql, name in COLUMN.findall(plan.lines_sql)}
 
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format: str) -> None:
-    """Spark moves subexpressions shared by two columns out of a try, but never out of a branch."""
+    """Spark moves a subexpression that two columns share out of a `try`, but never out of a
+    branch."""
     wanted = section(line_format).column_types()
     plan = plan_of(
         *({"name": f"m_{at}", "key": name} for at, name in enumerate(wanted)),
@@ -50,7 +51,7 @@ def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format:
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_no_step_is_without_a_column(line_format: str) -> None:
-    """This holds even if no field of a line is read and only its parsing counts."""
+    """A step needs a column even if no field of a line is read and only parsing counts."""
     plan = plan_of({"name": "m"}, line_format=line_format)
     assert re.findall(r"\w+ AS \(SELECT \* FROM \w+\)", plan.lines_sql) == []
 

@@ -1,4 +1,4 @@
-"""The metrics that share a grouping, the instructions for the JVM, and the rows of its frames."""
+"""Which metrics share a grouping, the instructions for the JVM, and how its frames are read."""
 
 import json
 import pickle
@@ -16,7 +16,7 @@ from stream.fold.java_fold import counts_of
 
 END = b"E"
 
-# Two lines of one slot of about two milliseconds, and one of the next but one.
+# Two lines are in the first slot of about two milliseconds, and one line is in the third.
 FIRST_SLOT = 873_000_000_000
 STAMPS = (FIRST_SLOT, 11, [2, 0, 1])
 
@@ -113,7 +113,8 @@ def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
 
 
 def test_frames_that_break_off_are_no_counts() -> None:
-    """Otherwise the ledger would count the lines after the break, but no cell would."""
+    """If the counts were accepted, the ledger would include the lines after the break but no cell
+    would."""
     plan = plan_of(COUNT)
     tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [], STAMPS)
     with pytest.raises(OSError, match="not sent all"):
@@ -129,7 +130,7 @@ def test_moments_are_the_middles_of_slots_that_hold_lines() -> None:
 
 
 def test_a_record_without_a_time_has_no_moment() -> None:
-    """Kafka uses -1 for it, and Spark converts that to microseconds."""
+    """Kafka uses the timestamp -1 for "none", and Spark converts it to microseconds."""
     assert list(Stamped("t", 0, -1, 10, [5, 5]).moments()) == []
 
 
@@ -141,7 +142,8 @@ def clock(kind: bytes, *seconds: float) -> bytes:
 def test_times_of_parallel_tasks_are_those_of_one_after_the_other(
     parallel: int, share: float
 ) -> None:
-    """At most three of the tasks run in parallel. A second stage makes the cells of all."""
+    """The three tasks run in parallel if there are cores for them. The second stage (W) runs
+    alone."""
     tasks = [clock(b"J", 1, 2, 3)] * 3
     spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), parallel).spent
     assert spent == Spent(3 * share, 6 * share, 9 * share + 4)

@@ -1,5 +1,5 @@
-"""Lines of access logs, parsed with the pattern (Python and Java read it alike), and their
-columns."""
+"""Lines of access logs and their columns. Python parses them here with the pattern that Java
+uses."""
 
 import re
 
@@ -54,14 +54,14 @@ def test_what_is_no_such_line_is_not_taken_apart(line: str) -> None:
 
 
 def test_a_request_without_an_end_is_judged_in_one_pass() -> None:
-    """A repeat that can match in two ways would take minutes here."""
+    """A pattern with a repeat that can match in two ways would take minutes here."""
     endless = COMMON.partition('"')[0] + '"' + "\\" * 1_000_000
     assert groups(endless, combined=True) is None
 
 
 @pytest.mark.parametrize("combined", [True, False])
 def test_both_ways_give_the_same_columns(combined: bool) -> None:
-    """The line decides which way is used, so both must give the same columns."""
+    """Each line decides which of the two ways splits it, so both must give the same columns."""
     field = [f"f{number}" for number in range(10)]
     by_pattern = pattern_texts(field, "request", combined=combined)
     assert set(plain_texts("w", combined=combined)) == set(by_pattern)

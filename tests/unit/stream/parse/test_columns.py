@@ -1,4 +1,4 @@
-"""The SQL that splits lines into columns, without Spark."""
+"""The SQL that splits lines into columns, checked without Spark."""
 
 import json
 import re
@@ -39,13 +39,13 @@ def parsed(line_format: str, wanted: Collection[str] | None = None, **more: Any)
 
 
 def names_in(sql: str) -> set[str]:
-    """Return the columns that an expression names in backticks and that exist only in the query."""
+    """Return the columns of the query that an expression names. They are quoted with backticks."""
     quoted = {t.text[1:-1] for t in tokenize(sql) if t.kind is TokenKind.QUOTED}
     return {name for name in quoted if name.startswith("t.")}
 
 
 def literals(sql: str) -> list[str]:
-    """Return the texts within an expression as Spark reads them."""
+    """Return the string literals in an expression, unescaped as Spark reads them."""
     texts = [token.text for token in tokenize(sql) if token.kind is TokenKind.STRING]
     return [re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL) for text in texts]
 
@@ -153,12 +153,12 @@ def test_a_document_is_read_for_the_paths_that_are_wanted() -> None:
 
 
 def pattern_of(line_format: str) -> re.Pattern[str]:
-    """Return the pattern that splits a format's lines. It is the longest text of its first
-    steps."""
+    """Return the pattern that splits the lines of a format. It is the longest literal of all steps
+    except the last."""
     texts = [
         t for step in parsed(line_format).steps[:-1] for sql in step.values() for t in literals(sql)
     ]
-    # What Java means by \S and \d are the characters of ASCII.
+    # In Java, \S and \d match ASCII characters only.
     return re.compile(max(texts, key=len), re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""Paths of JSON as one function call."""
+"""Several paths into a JSON line are passed in one function call."""
 
 from stream.parse.json_paths import json_texts
 

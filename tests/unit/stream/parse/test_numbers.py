@@ -1,5 +1,5 @@
-"""The texts that are numbers, and those that a DECIMAL represents exactly, by the patterns
-alone."""
+"""Which strings are numbers, and which of them a DECIMAL represents exactly. Only patterns
+decide."""
 
 import re
 from decimal import Context, Decimal

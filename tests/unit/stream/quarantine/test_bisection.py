@@ -1,4 +1,4 @@
-"""The search for bad lines of one batch, with a double of Spark: attempts, messages, notes, and
+"""The search for the bad lines of a batch, with a double of Spark: attempts, messages, notes, and
 skipped lines."""
 
 import threading
@@ -31,7 +31,7 @@ RANGES = [OffsetRange("logs.t", 0, 10, 42), OffsetRange("logs.t", 1, 5, 5)]
 
 
 class Doubtful(Exception):
-    """A failure with an unknown cause."""
+    """A failure whose cause is unknown."""
 
 
 class Away(OSError):
@@ -39,7 +39,7 @@ class Away(OSError):
 
 
 class Rig:
-    """A batch whose parts fail as `refuse` raises."""
+    """A batch in which counting a part fails if `refuse` raises for that part."""
 
     def __init__(self, folder: Path, refuse: Callable[[Part], None]) -> None:
         self.firsts = {("logs.t", 0): 30}
@@ -94,7 +94,7 @@ def ends(one: OffsetRange) -> tuple[int, int]:
 
 
 def guilty(*offsets: int) -> Callable[[Part], None]:
-    """Return lines on which Spark fails with an unknown error."""
+    """Return a function that fails with an unknown error for parts that contain these offsets."""
 
     def refuse(part: Part) -> None:
         for one in part:
@@ -186,7 +186,8 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
 def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executor reports the failed task before it exits."""
+    """An executor reports the failed task before it exits, so the end of the JVM is blamed on that
+    part."""
     monkeypatch.setattr(module, "is_java_error", lambda _: True)
     blamed: list[Part | None] = []
 
@@ -219,7 +220,7 @@ def test_a_batch_that_ended_the_jvm_twice_is_searched_at_once(tmp_path: Path) ->
 
 
 def test_lives_and_deaths_end_with_the_line(tmp_path: Path) -> None:
-    """Each attempt is a new driver, which finds the notes of the earlier ones."""
+    """Each attempt runs in a new driver, which reads the notes of the earlier attempts."""
 
     def refuse(part: Part) -> None:
         if any(one.partition == 0 and one.start <= 3_333 < one.end for one in part):
@@ -252,7 +253,7 @@ def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Pat
 def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up(
     tmp_path: Path, held: dict[tuple[str, int], int]
 ) -> None:
-    """Otherwise the ledger would count its lines, but no cell would."""
+    """If the start was made up, the ledger could include lines that no cell counts."""
     rig = Rig(tmp_path, guilty(31))
     rig.firsts = held
     with pytest.raises(OffsetsDiffer, match=r"logs\.t-0"):

@@ -1,4 +1,4 @@
-"""The stored causes of a JVM's death: they are added up, expire, and never prevent a start."""
+"""The record of what killed JVMs: its entries are added up, expire, and never prevent a start."""
 
 import json
 from pathlib import Path

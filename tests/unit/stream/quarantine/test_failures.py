@@ -1,4 +1,4 @@
-"""The cause of a failure, decided from chains of exceptions as Spark 4.2 gives them."""
+"""The cause of a failure, found in chains of exceptions as Spark 4.2 raises them."""
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -21,7 +21,7 @@ ABORTED = (
 
 
 def aborted(name: str, message: str = "") -> list[Cause]:
-    """Return a task's exception as the driver sees it."""
+    """Return the chain of causes that the driver sees for a task's exception."""
     return [
         Cause("org.apache.spark.SparkException", ABORTED.format(name)),
         Cause(name, message),
@@ -71,7 +71,7 @@ ELSEWHERE = [
         )
     ],
     [Cause("org.apache.spark.sql.catalyst.ExtendedAnalysisException", "[UNRESOLVED_COLUMN] A col")],
-    # What a task says about data must not hide that the broker was away beneath.
+    # An exception about data must not hide the timeout of a broker that caused it.
     [
         *aborted("org.apache.spark.SparkRuntimeException", "x"),
         Cause("java.net.SocketTimeoutException", "Read timed out"),

@@ -1,4 +1,4 @@
-"""A search finds the lines that kill the JVM in few attempts, and counts all others once."""
+"""A search finds the lines that kill the JVM in few attempts, and counts each other line once."""
 
 import itertools
 import math
@@ -38,7 +38,8 @@ MEMORY = PartFailure(FailureKind.MEMORY, "heap")
 
 
 def whole(*sizes: int) -> list[OffsetRange]:
-    """Return a batch with this number of offsets in each partition, starting at random offsets."""
+    """Return a batch with this number of offsets in each partition. Partition N starts at offset
+    100 * N."""
     return [
         OffsetRange("t", number, 100 * number, 100 * number + size)
         for number, size in enumerate(sizes)
@@ -50,7 +51,8 @@ def lines_of(part: Iterable[OffsetRange]) -> list[Line]:
 
 
 class Fake:
-    """Counts lines by storing them. `refuses` returns how a part fails, or None if it succeeds."""
+    """Counts lines by storing them. `refuses` returns how a part fails, or None if it can be
+    counted."""
 
     def __init__(
         self, refuses: Callable[[Part], PartFailure | None], gaps: frozenset[Line] = frozenset()
@@ -60,7 +62,8 @@ class Fake:
         self._gaps = gaps
 
     def run(self, search: Search) -> set[Line]:
-        """Search to the end and return the guilty lines; check that all others are counted once."""
+        """Search to the end and return the guilty lines. Check that every other line was counted
+        once."""
         before = search.offsets_left
         covered: list[Line] = []
         while (part := search.part) is not None:
@@ -101,7 +104,7 @@ class Fake:
 
 
 def holding(guilty: Iterable[Line]) -> Callable[[Part], PartFailure | None]:
-    """Return a function that fails for parts with any of these lines."""
+    """Return a function that reports a failure for each part with any of these lines."""
     wanted = set(guilty)
     return lambda part: DATA if wanted.intersection(lines_of(part)) else None
 
@@ -114,7 +117,8 @@ def test_one_guilty_line_takes_the_logarithm_of_the_batch() -> None:
 
 
 def test_several_guilty_lines_take_so_many_logarithms() -> None:
-    # The worst of 40,000 pairs took log2 + 3.5 tries a line, the worst fours log2 + 3.75.
+    # In trials, the worst of 40,000 pairs took log2 + 3.5 attempts per line, and the worst set of
+    # four took log2 + 3.75.
     chance = seeded("quarantine-tries")
     size = 4_096
     for count in (2, 5, 20):
@@ -178,8 +182,8 @@ def test_any_guilty_lines_among_any_gaps() -> None:
 def random_failures(
     chance: random.Random, guilty: set[Line]
 ) -> Callable[[Part], PartFailure | None]:
-    """A guilty line fails with its own reason. Any part of more than `limit` offsets fails as
-    well."""
+    """Return a function that fails for parts with a guilty line, and for parts of more than `limit`
+    offsets."""
     limit = chance.choice((1, 10, 1_000))
 
     def refuses(part: Part) -> PartFailure | None:
@@ -237,7 +241,7 @@ def test_the_size_grows_again_slowly() -> None:
 
 
 class Mortal:
-    """A JVM that some lines kill. Each new JVM starts with the deaths noted so far."""
+    """A JVM that some lines kill. Each new JVM gets the deaths that were noted before."""
 
     def __init__(self, guilty: set[Line], sizes: tuple[int, ...]) -> None:
         self.blame: dict[Part, int] = {}
@@ -246,7 +250,7 @@ class Mortal:
         self.ends = 0
 
     def live(self) -> Search | None:
-        """Run until the search ends or the JVM dies. Return None if it dies."""
+        """Search until the end, or until the JVM dies. Return None if it dies."""
         batch = tuple(one for one in whole(*self.sizes) if one.end > one.start)
         failure = None
         if self.blame.get(batch, 0) >= BLAME_BELIEVED:
@@ -292,8 +296,7 @@ def test_a_batch_too_large_for_the_jvm_says_what_passed() -> None:
 
 
 def test_ends_over_a_small_batch_make_no_later_one_smaller() -> None:
-    """After two kills over 17,000 lines, every later batch was once counted in parts of 427
-    lines."""
+    """Two kills over a batch of 17,000 lines must not limit the size of all later batches."""
     search = Search(whole(DEADLY_OFFSETS_MIN), failure=DEADLY)
     assert Fake(lambda _: None).run(search) == set()
     assert search.offsets_passed is None

@@ -1,4 +1,5 @@
-"""A batch is divided among partitions: fairly, live ones first, and never above its size."""
+"""How much of each partition a batch takes: fairly shared, live partitions first, never above its
+size."""
 
 import pytest
 
@@ -32,7 +33,8 @@ def taken(
     now_s: float = 0.0,
     cores: int | None = None,
 ) -> Offsets:
-    """Return the lines that a batch takes from each partition. All partitions begin at 1,000."""
+    """Return how many lines a batch takes from each partition. All partitions begin at offset
+    1,000."""
     starts = dict.fromkeys(waiting, 1_000)
     ends = of.ends(starts, {place: 1_000 + lines for place, lines in waiting.items()}, now_s, cores)
     assert ends is not None
@@ -180,7 +182,8 @@ def test_fair_parts_at_random() -> None:
 
 
 def test_partitions_keep_up_that_were_taken_whole_twice_in_a_row() -> None:
-    """The lines of the first such batch may have waited behind others."""
+    """One batch that takes all lines of a partition proves nothing, because these lines may have
+    waited behind others."""
     of = admission()
     taken(of, {OLD: 5_000_000, NEW: 300})
     assert of.kept_up == frozenset(), "nothing is known of what was before"

@@ -1,4 +1,4 @@
-"""Spark's checkpoint on disk: the offset ranges of a batch, and all the ways in which it can be
+"""Spark's checkpoint on disk: which offsets a batch has, and every way in which it can be
 incomplete."""
 
 import json
@@ -32,7 +32,7 @@ def commit(folder: Path, batch_id: int) -> None:
 
 
 def made(tmp_path: Path, planned: range, done: range) -> CheckpointFolder:
-    """Write a checkpoint whose batch N ends at 10 * (N + 1) in partition 0 and at 5 in partition
+    """Write a checkpoint. Batch N ends at offset 10 * (N + 1) in partition 0 and at 5 in partition
     1."""
     checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     checkpoint.begin(QUERY)

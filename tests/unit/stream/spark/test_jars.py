@@ -1,4 +1,4 @@
-"""The cache of the connector's jars: only pinned files are stored, and none is fetched twice."""
+"""The cache of the connector's jars: only pinned files are stored, and no file is fetched twice."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The JVM writes stream.log record by record, and without a stack trace for a planned end."""
+"""The JVM writes each record of stream.log on its own line, and no stack trace for a planned
+end."""
 
 import re
 import tempfile
@@ -22,7 +23,7 @@ CUT = "..."
 
 
 class Jvm:
-    """A JVM with Log4j, configured as in Spark's driver."""
+    """A JVM whose Log4j is configured as in Spark's driver."""
 
     def __init__(self, log: Path) -> None:
         java = find_java()
@@ -48,10 +49,10 @@ class Jvm:
         return self.java.java.lang.IllegalStateException(message)
 
     def lines(self) -> list[str]:
-        """Return the whole log, once the last record is written."""
+        """Return the lines of the log once the last record is written."""
         self.error(LAST)
         wait_until(lambda: LAST in self.log.read_text(), 20, "it is written")
-        # What the environment's own options for Java make it say comes before.
+        # The JVM can first print messages about options from the environment, so skip those.
         lines = self.log.read_text().splitlines()
         return lines[next(at for at, line in enumerate(lines) if " spark " in line) :]
 
@@ -68,7 +69,7 @@ def jvm() -> Iterator[Jvm]:
 
 @pytest.mark.parametrize("length", [10, TRACE_CHARS_MAX, 10 * TRACE_CHARS_MAX])
 def test_a_record_begins_on_a_line_of_its_own(jvm: Jvm, length: int) -> None:
-    """A truncated trace has no line end, and the next record once followed it on the same line."""
+    """A truncated stack trace has no line end. The next record must still begin on a new line."""
     jvm.error("first", jvm.thrown("x" * length))
     jvm.error("second")
     lines = jvm.lines()
@@ -86,7 +87,7 @@ def test_a_record_begins_on_a_line_of_its_own(jvm: Jvm, length: int) -> None:
 
 def test_a_query_that_ends_is_told_by_the_stream_alone(jvm: Jvm) -> None:
     """A change of metrics ends the query with an exception. Spark would log it as an ERROR with a
-    trace."""
+    stack trace."""
     jvm.error("Query [id = 7c0f, runId = 1d2e] terminated with error", jvm.thrown("StopRequested"))
     jvm.error("something else")
     lines = jvm.lines()

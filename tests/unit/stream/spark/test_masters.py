@@ -1,4 +1,4 @@
-"""A master that does not answer is reported immediately, with its address."""
+"""A Spark master that does not answer is reported at once, with its address."""
 
 import socket
 import threading
@@ -49,7 +49,7 @@ def test_what_is_no_address_is_said_to_be_none(master: str) -> None:
 
 def test_a_master_that_keeps_silent_is_waited_for_no_longer_than_is_said() -> None:
     with socket.socket() as full:
-        # A full queue of one connection: the kernel lets the next ones wait.
+        # The accept queue has room for one connection. The kernel lets the next one wait.
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
@@ -68,7 +68,7 @@ def test_one_of_several_is_enough() -> None:
 def test_a_driver_waits_for_its_master_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starting a JVM for each attempt would take a minute, and would end the driver."""
+    """Each attempt to start a JVM would take a minute, and a failed one ends the driver."""
 
     def made(*_: object, **__: object) -> NoReturn:
         raise JvmGone("as far as this is played")

@@ -1,4 +1,4 @@
-"""Heap and batch size follow the machine unless the configuration says otherwise."""
+"""Heap and batch size depend on the machine's memory unless the configuration sets them."""
 
 from pathlib import Path
 

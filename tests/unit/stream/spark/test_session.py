@@ -1,4 +1,4 @@
-"""The JVM of a session: one JVM for the life of the stream, or one for a single question."""
+"""The JVM of a session: one for the life of the stream, or a brief one for a single check."""
 
 import io
 import sys
@@ -16,7 +16,7 @@ QUICK_ALONE = "-XX:TieredStopAtLevel=1"
 
 
 class Asked(Exception):
-    """Raised to end the play when a session is requested."""
+    """Raised to end the test as soon as a session is requested."""
 
 
 SETTINGS = StreamSettings.model_validate(
