@@ -102,7 +102,7 @@ class World:
                 self._act(actor)
 
     def heal(self) -> None:
-        """End all faults. Soon every member has a stable assignment."""
+        """End all faults. Check that all live members soon have a stable assignment."""
         self.scene.is_held = False
         while self.scene.held:
             self.scene.let_store()
@@ -110,7 +110,8 @@ class World:
             self.scene.pass_to(self.scene.now_ms + 1_000)
             for actor in self.actors:
                 self._settle(actor)
-            # Who leaves it to chance misses a session time-out of ten seconds now and then.
+            # Every client acts each second. A client that acts at random would sometimes miss its
+            # session timeout of ten seconds.
             self._act_all(share=1)
             self._check()
         alive = [one for one in self.actors if one.is_alive]
@@ -122,10 +123,10 @@ class World:
 
     def _restart(self) -> None:
         self.scene.restart()
-        # The connections are gone, and with them what waited on them.
+        # The restart closed the connections, so pending requests get no response.
         for actor in self.actors:
             actor.asked = None
-        # A generation without any delivered share may be used again.
+        # The group can use a generation again if none of its assignments was delivered.
         self.generation = self.stored_generation
 
     def _act(self, actor: Actor) -> None:
@@ -203,7 +204,8 @@ class World:
         statics = [one.group_instance_id for one in roster if one.group_instance_id is not None]
         assert sorted(statics) == sorted(roster.static_ids), "an instance is one member"
         if group.state is not GroupState.PREPARING_REBALANCE:
-            # Members of before may still come, and an absent static member keeps its place.
+            # Only while a rebalance is prepared can earlier members exceed the limit. Absent static
+            # members keep their places, so they do not count.
             assert len(roster) - len(statics) <= scene.limits.size_max
         if group.state is GroupState.STABLE:
             self.stored_generation = max(self.stored_generation, group.generation_id)
