@@ -64,7 +64,7 @@ def test_the_groups_of_a_shard_have_a_limit() -> None:
     assert join(rig, WITHOUT_MEMBER_ID, "c").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     again = join(rig, WITHOUT_MEMBER_ID, "a", member_id=joined.member_id)
     assert again.error_code == ErrorCode.NONE
-    # Groups with offsets are counted for themselves.
+    # Groups that have only offsets are counted separately.
     assert [commit(rig, name) for name in "cdec"] == [
         ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.NONE,
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Every request in every version: allowed, denied, and before the login.
+"""Every request in every version: with its rights, without them, and before the login.
 
-A right of the table is needed: without it, the answer has the error of the missing right. Together
-the rights of a row are enough: with them, the answer has no such error.
+Each right in a row of the table is necessary. Without it, the response has the error of the missing
+right. The rights of a row together are sufficient, so the response has no such error.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def rig() -> Iterator[AclRig]:
 
 
 def refusals(rig: AclRig, key: ApiKey, version: int, user: str = "shop") -> set[ErrorCode]:
-    """The errors of missing rights in the answer to a request of the table."""
+    """Return the errors of missing rights in the response to a request of the table."""
     answer = rig.ask_as(ASKED[key](version), version, user)
     return codes(answer) & REFUSALS
 
