@@ -50,7 +50,7 @@ def values_of_the_first_release() -> list[bytes]:
         log = member.read()
     values = []
     position = 0
-    # Zeros behind the last batch are room for the next ones.
+    # The log file is preallocated, so zeros follow the last batch.
     while any(log[position : position + HEADER_BYTES]):
         header = read_header(log, position)
         end = position + header.size_bytes
