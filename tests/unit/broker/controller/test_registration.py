@@ -279,7 +279,7 @@ def test_an_unfenced_broker_leads_only_what_it_may() -> None:
 
 @pytest.mark.parametrize("standing", [fence, stop])
 def test_the_brokers_own_record_comes_first(standing: object) -> None:
-    """A broker ignores records before its registration, so none about it may come earlier."""
+    """The record about the broker comes first, and the changes of its partitions follow."""
     image = image_of(partition())
     assert callable(standing)
     records: Sequence[MetadataRecord] = standing(ONE, image, CONFIG)
