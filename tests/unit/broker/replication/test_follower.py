@@ -119,7 +119,8 @@ def test_one_request_is_under_way_at_a_time() -> None:
 
 
 def test_the_next_request_waits_until_all_is_synced() -> None:
-    """The fetch offset tells the leader which records are durable on the follower."""
+    """The fetch offset tells the leader which records are durable on the follower, so the request
+    waits for both syncs."""
     scene = Scene()
     one, two = scene.follow(0, 0), scene.follow(1, 0)
     scene.asks()
@@ -315,7 +316,8 @@ def test_a_cut_below_the_own_start_lowers_it() -> None:
 
 
 def test_what_is_left_below_the_leader_s_start_is_dropped() -> None:
-    """The leader no longer has records to compare with the follower's."""
+    """The leader no longer has records to compare with the follower's, so the follower drops its
+    own."""
     scene = Scene()
     key = scene.follow(0, 80, (2, 0))
     scene.asks()
