@@ -153,7 +153,7 @@ def test_a_deadline_ends_the_request_and_not_the_link(scene: Scene) -> None:
     late, patient = scene.ask(500), scene.ask()
     scene.run(501)
     assert scene.told == {late: [End.TIMED_OUT], patient: []}
-    # Its answer comes after all, and is ignored.
+    # The response to the timed-out request arrives after all, and is ignored.
     other.answer(late)
     other.answer(patient, 5)
     scene.run()
