@@ -45,7 +45,7 @@ KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
 
 
 def null_arrays(value: object) -> set[str]:
-    """Yield every null array anywhere in an answer."""
+    """Return the names of all null arrays anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(null_arrays(one) for one in value))
     if not isinstance(value, Struct):
@@ -59,7 +59,7 @@ def null_arrays(value: object) -> set[str]:
 
 
 def texts(value: object) -> set[str]:
-    """Yield every error message anywhere in an answer."""
+    """Return all error messages anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(texts(one) for one in value))
     if not isinstance(value, Struct):
@@ -165,8 +165,8 @@ class HeldFlusher(Flusher):
     """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """`replaced` is the flusher whose callbacks to notify. `metadata` has the syncs of the
-        metadata log."""
+        """`replaced` is the flusher whose callbacks this one notifies. `metadata` has the syncs of
+        the metadata log."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
@@ -281,7 +281,7 @@ class Asked:
         self._version = version
 
     def is_answered(self) -> bool:
-        """Return True if the answer has been given; an empty answer counts."""
+        """Return True if the answer has been given. An empty answer counts."""
         return self.slot.answer is not None
 
     @property
@@ -295,7 +295,7 @@ class Asked:
         )[4:]
         _, position = decode_response_header(frame, self._api_key, self._version)
         answer = response_class(self._api_key).decode(frame, self._version, position)[0]
-        # Pitfall 7: a schema allows more nulls than clients have ever seen.
+        # Pitfall 7: clients fail on nulls that Kafka never sends, even if the schema allows them.
         assert null_arrays(answer) <= KAFKAS_NULLS
         assert not [text for text in texts(answer) if repeats_a_code(text)]
         return answer
@@ -337,7 +337,7 @@ class Rig:
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         drawn_from = self.world.chance
         self.world = RigWorld(now_ms, monotonic_ms, self._worker)
-        # Another life draws other ids.
+        # The restarted broker draws other ids than before.
         self.world.chance = drawn_from
         self.clock = self.world.clock
         self.disk.crash(chance)

@@ -174,8 +174,8 @@ def test_keys_that_change_nothing_here_are_taken_from_scripts_that_state_them() 
 
 
 def test_the_older_bound_of_time_holds_where_the_newer_two_are_not_set() -> None:
-    """It does not matter at which level they are set, because Kafka 3.6 compares the resulting
-    values."""
+    """The level at which the three keys are set does not matter, because Kafka 3.6 compares the
+    resulting values."""
 
     def bounds(broker: dict[str, object], **topic: str) -> tuple[int, int]:
         given = {f"log.message.timestamp.{key}.max.ms": value for key, value in broker.items()}

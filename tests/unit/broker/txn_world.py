@@ -194,7 +194,8 @@ class TxnWorld:
         chance, rig = self.chance, self.rig
         drawn = chance.random()
         if drawn < 0.60:
-            # One of the two that share an id acts seldom, or they would do nothing but fence.
+            # Clients b and c share an id. Client c acts rarely, because otherwise they would only
+            # fence each other.
             weights = (10, 10, 1)
             chance.choices(self.actors, weights)[0].step(self.now_ns)
         elif drawn < 0.80:
