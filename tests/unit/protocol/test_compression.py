@@ -56,7 +56,7 @@ def test_cut_data_fails(codec: Codec) -> None:
         packed = bytes(compress(codec, data))
         for length in range(0, len(packed), max(1, len(packed) // 60)):
             if codec == Codec.SNAPPY and length == 16:
-                continue  # a snappy stream without a block is whole, and empty
+                continue  # this prefix is a complete snappy stream without a block
             with pytest.raises(CorruptBatch):
                 decompress(codec, packed[:length], len(data))
 

@@ -143,7 +143,7 @@ def test_null_is_refused_where_the_schema_forbids_it(cls: type[Message]) -> None
             setattr(message, field.name, None)
             with pytest.raises(EncodeError):
                 message.encode(version)
-            # The second encoder writes the null that ours refuses.
+            # Our encoder refuses the null, so the second encoder writes it.
             with pytest.raises(WireError):
                 cls.decode(reference.encode(message, version), version)
 

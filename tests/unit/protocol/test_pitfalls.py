@@ -190,7 +190,7 @@ def test_pitfall_27_the_id_and_epoch_to_resume_with_are_told_from_3_on() -> None
     request = InitProducerIdRequest(transactional_id="t", producer_id=7, producer_epoch=3)
     for version in (3, 4):
         assert InitProducerIdRequest.decode(request.encode(version), version)[0] == request
-    # Below that a coordinator that fenced instead of resuming would not even know.
+    # Version 2 cannot carry the id and the epoch, so a coordinator could not resume the producer.
     with pytest.raises(EncodeError):
         request.encode(2)
 
