@@ -38,10 +38,11 @@ LISTENERS = {
     name: {"host": name.lower(), "port": 1, "advertised_host": name.lower(), "advertised_port": 1}
     for name in ("HOST", "MILL", "BROKER")
 }
-"""The addresses that the broker advertises; no socket listens there."""
+"""The addresses that the broker advertises. No socket listens there."""
 
 KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
-"""Arrays that are null in answers of Kafka too (pitfall 23); clients take no other null."""
+"""The arrays that are null in Kafka's answers too (pitfall 23). Clients accept no other null
+array."""
 
 
 def null_arrays(value: object) -> set[str]:
@@ -248,7 +249,7 @@ class FakeSession:
         self.template: Any = None
         self.closed_because = ""
         self.held: Slot | None = None
-        """The request behind which nothing may start."""
+        """The request behind which no other request may start."""
 
     def answered(self) -> None:
         pass

@@ -53,13 +53,13 @@ class Actor:
         self.name = name
         self.log = SendLog(name)
         self.number = 0
-        """The number of the transaction."""
+        """The number of the current transaction."""
         self._rig = rig
         self._chance = chance
         self._value = 0
         self._plan: list[tuple[str, TopicPartition | None]] = []
         self._request: tuple[str, Message, int, int] | None = None
-        """The request under way: kind, message, version, the record's number in the log."""
+        """The pending request: its kind, message, version, and the record's number in the log."""
         self._asked: Asked | None = None
         self._is_commit = True
 

@@ -123,7 +123,8 @@ PARTS: dict[Codec, tuple[bytes, bytes, int]] = {
     Codec.LZ4: (b"", lz4.frame.compress(b"x"), STREAMS_MAX),
     Codec.ZSTD: (b"", zstandard.ZstdCompressor().compress(b"x"), STREAMS_MAX),
 }
-"""For each codec what comes first, one part with one byte in it, and how many there may be."""
+"""For each codec: the bytes before the first part, one part that decompresses to one byte, and the
+largest number of parts."""
 
 
 @pytest.mark.parametrize("codec", PACKED)

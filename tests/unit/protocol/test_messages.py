@@ -174,7 +174,7 @@ KNOWN_BEYOND_OFFERED = {
     ApiKey.FETCH: range(4, 19),
     ApiKey.ADD_PARTITIONS_TO_TXN: range(5),
 }
-"""The APIs whose classes know other versions than clients are offered."""
+"""The APIs whose classes have other versions than those that clients are offered."""
 
 
 def test_the_table_of_versions_agrees_with_the_classes() -> None:

@@ -1,8 +1,8 @@
 """The pitfalls of a new broker in the protocol layer, by their numbers in the fact sheet.
 
 Other files test the pitfalls of other layers, with the same names: `test_pitfall_NN`. Numbers 12
-and 43 are about SCRAM, whose API keys 50 and 51 are not offered yet. Number 9, the error codes that
-old clients know, is tested with the transactions' handlers in
+and 43 are about SCRAM credentials, which tests/unit/broker/handlers/test_credentials.py tests.
+Number 9, the error codes that old clients know, is tested in
 tests/unit/broker/shards/test_transactions.py.
 """
 

@@ -55,7 +55,7 @@ class Broker:
         self.birth = Birth(DiskReport(empty(node_id)))
         self.now_ms = 0
         self.asked: dict[int, int] = {}
-        """The broker asked -> the open question."""
+        """The id of the pending request to each broker."""
         self.told = self.step(StartBirth())
 
     def step(self, event: object) -> Sequence[Effect]:

@@ -46,7 +46,7 @@ class Scene:
         self.leader_id = 2
         self.is_active = False
         self.is_deposed = False
-        """Whether it will have lost its office before the order is committed."""
+        """True if this broker is deposed before the order is committed."""
         self.decided: list[Any] = []
         self.asked: list[SimpleNamespace] = []
         self.told: list[Any] = []

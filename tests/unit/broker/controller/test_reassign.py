@@ -21,7 +21,8 @@ from tests.unit.broker.controller.moving import FIVE, Mover
 
 ON_TWO = partition((1, 2), replicas=(1, 2))
 STUCK = partition((1, 4), replicas=(4, 3, 1), adding=(4,), removing=(1,))
-"""With a minimum of 2 it waits for broker 3, with a minimum of 1 it does not."""
+"""With a minimum of 2, the reassignment waits for broker 3. With a minimum of 1, it does not
+wait."""
 
 
 def epochs(one: PartitionImage) -> tuple[int, int]:

@@ -20,7 +20,7 @@ PARTITIONS = frozenset(range(12))
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 LONGEST_WAIT_MS = 300_000 + 2 * REBALANCE_MS
-"""A new member waits at most five minutes; a known member, for two rebalances."""
+"""A new member waits for at most five minutes, and a known member for two rebalances."""
 
 FORGET_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -54,7 +54,7 @@ class World:
             Actor(self._client(number, static_share)) for number in range(random.randint(2, 8))
         ]
         self.owners: dict[int, dict[int, str]] = {}
-        """Generation -> partition -> the member that was given it."""
+        """The member that owns each partition, by generation."""
         self.generation = 0
         self.stored_generation = 0
         self.rebalances = self.shares = 0

@@ -289,7 +289,7 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
 
 
 LOADED_MS = 7_000
-"""The time at which a coordinator has loaded the shard, by its monotonic clock."""
+"""The monotonic time at which a coordinator has loaded the shard."""
 
 
 def moved(ledger: Ledger) -> TxnShard:

@@ -35,7 +35,7 @@ class Searches:
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
-        """Of every search, the number of its turn."""
+        """The number of the turn of each search."""
         self.logs: list[Log] = []
         self._world = rig.world
         self._world.look_ns = 0

@@ -17,7 +17,7 @@ from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
 
 WITHOUT_MEMBER_ID, WITH_MEMBER_ID = 3, 4
-"""Versions of JoinGroup: from the second on, a member is first told its id."""
+"""Versions of JoinGroup. From version 4 on, a new member is first told its id."""
 
 
 def prepared(**settings: Any) -> Rig:

@@ -320,7 +320,7 @@ NAMELESS = {
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.LIST_CONFIG_RESOURCES,
 }
-"""APIs that name no object, or create it; they have tests of their own."""
+"""APIs that name no object, or that create the named one. Other tests cover them."""
 
 
 def spoken(key: ApiKey) -> range:

@@ -48,8 +48,8 @@ OPEN_TO_ALL = {
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
 }
-"""The requests that need no right. The last three leave out what the client may not see
-(`test_hidden_names`)."""
+"""The requests that need no right. The answers to the last three leave out what the client may not
+see (`test_hidden_names`)."""
 
 BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
@@ -127,8 +127,8 @@ NEEDS: dict[ApiKey, tuple[tuple[AclEntry, ErrorCode], ...]] = {
     ApiKey.LIST_CONFIG_RESOURCES: ((of_cluster(DESCRIBE_CONFIGS), C_REFUSED),),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ((topic(DESCRIBE), T_REFUSED),),
 }
-"""The rights that a request needs, and the error without each, for the requests below. Where
-several are missing, the answer has the first error."""
+"""The rights that each request needs, with the error of each missing right. If several rights are
+missing, the answer has the first error."""
 
 
 def _offset_fetch(version: int) -> Message:
@@ -176,7 +176,8 @@ ASKED: dict[ApiKey, Build] = {
 }
 
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
-"""Versions whose answers have no field for the error; they are empty instead."""
+"""Versions whose answers have no field for the error. Without the right, these answers are
+empty."""
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-1.0.0-rc1.tar.xz"
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
 VERSION_AT = 2
-"""The position of the version: behind the frame's version and a type below 128."""
+"""The position of the version in a value, behind the version of the frame and a type below 128."""
 
 
 def values_of_the_first_release() -> list[bytes]:

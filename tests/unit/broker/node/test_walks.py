@@ -18,7 +18,7 @@ LIMITS = {
     "JoinGroup": (19, 71),
     "SyncGroup": (40, 123),
 }
-"""By request: the files and the moves between them (`walks`)."""
+"""The largest number of files and of moves for each request (`walks`)."""
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ class Looks:
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
-        """Of every step, the number of its turn."""
+        """The number of the turn of each step."""
         self.open_count = 0
         self.open_count_max = 0
         self.batch_count = 0

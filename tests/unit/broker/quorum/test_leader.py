@@ -44,7 +44,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""The end of the first batch of a leader at birth: leader change, version, voters."""
+"""The end offset of a leader's first batch in a new quorum: leader change, version, voters."""
 
 
 def fetch_answer(ready: Ready, number: int = 0) -> FetchAnswer:

@@ -15,7 +15,7 @@ from tests.unit.broker.quorum.kit import (
 )
 
 BEGUN = 3
-"""The end of the first batch of a leader at birth."""
+"""The end offset of a leader's first batch in a new quorum."""
 
 
 def test_only_a_leader_has_a_standing_to_tell() -> None:

@@ -47,7 +47,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""The end of the first batch of a leader at birth."""
+"""The end offset of a leader's first batch in a new quorum."""
 ENDPOINT = Endpoint("BROKER", "four.example", 9192)
 
 

@@ -42,7 +42,7 @@ from tests.unit.broker.txn_world import PLACES, TxnWorld
 ME, OTHER = 1, 2
 
 RETRY_MS = 2_000
-"""When markers are tried again."""
+"""The time after which the sending of markers is retried."""
 
 
 class Controller:

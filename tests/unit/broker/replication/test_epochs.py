@@ -21,7 +21,7 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
 
 
 LEADER = epochs((1, 0), (3, 20), (4, 35))
-"""Ends at 50, leads in epoch 6."""
+"""The epochs of a leader's log that ends at offset 50. The leader leads in epoch 6."""
 
 
 @pytest.mark.parametrize(

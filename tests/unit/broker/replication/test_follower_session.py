@@ -27,7 +27,7 @@ from tests.unit.broker.replication.kit import ASSIGNED, ONE, TWO, Scene, ends
 TOPIC = UUID(int=1)
 A, B, C = (PartitionId(TOPIC, index) for index in range(3))
 LOG = LeaderLog(LeaderEpochs([(2, 10), (4, 40)]), 10, 60)
-"""Led in epoch 5."""
+"""The log of a leader in epoch 5."""
 
 
 def asked(

@@ -18,7 +18,7 @@ GROWING = replace(
     in_sync_replicas=(ME,),
     min_in_sync_replicas=2,
 )
-"""From one replica to three."""
+"""A partition that a reassignment grows from one replica to three."""
 
 
 def test_guard_48_the_minimum_counts_the_original_replicas() -> None:

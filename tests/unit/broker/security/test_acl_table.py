@@ -27,7 +27,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.AL
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
 
 SETS = 10_000
-"""Random sets of entries."""
+"""The number of random sets of ACLs."""
 
 
 def may(

@@ -31,7 +31,7 @@ class Other:
     def __init__(self) -> None:
         self.link: Any = None
         self.asked: list[int] = []
-        """Correlation ids, in the order in which they came."""
+        """The correlation ids of the received requests, in order."""
         self.ends: list[End] = []
         self.answers_at_once = False
 
@@ -70,7 +70,8 @@ class Scene:
         self.ids = CorrelationIds()
         self.ends: list[End] = []
         self.told: dict[int, list[Any]] = {}
-        """By correlation id, how its request has ended: an answer's throttle time, or an End."""
+        """The result of each request by its correlation id: the throttle time of its answer, or an
+        End."""
         self.peer = self.made()
 
     def listen(self) -> None:

@@ -69,7 +69,7 @@ class Scene:
         self.are_silent = False
         self.ends: list[tuple[int, LinkKind, End]] = []
         self.told: list[list[Any]] = []
-        """How each request has ended: True for an answer, or an End."""
+        """The result of each request: True for an answer, or an End."""
         voters = {2: Address("two", PORT), 3: Address("three", PORT)}
         self.peers = Peers(self.world, "broker-1", voters, lambda *told: self.ends.append(told))
 

@@ -93,14 +93,14 @@ class World:
         self.forgotten: list[object] = []
         self.read_ns: Callable[[], int] = perf_counter_ns
         self.started: list[tuple[int, int]] = []
-        """Key and number of every request that was started."""
+        """The key and the number of each request that was started."""
         self.slots: dict[int, Slot] = {}
         self.stages = False
-        """Whether what is started leaves something to be written at the end of the read."""
+        """True if each started request stages data that must be written at the end of the read."""
         self.settled: list[int] = []
-        """How many requests had been started at each such writing."""
+        """The number of requests that had been started at each of these writes."""
         self.parks_fetches = False
-        """Whether every Fetch waits for data; its number stands for it."""
+        """True if every Fetch waits for data."""
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.settimeout(5)

@@ -33,7 +33,7 @@ class Wire(World):
         self.kernel = b""
         self.has_client_ended = False
         self.is_silent = False
-        """Whether every request is done, without an answer, when it is written."""
+        """True if each request completes without an answer when its data is written."""
         self.reads_in_a_turn = 0
         self._done_count = 0
 

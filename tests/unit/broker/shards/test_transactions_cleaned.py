@@ -23,7 +23,7 @@ from tests.unit.broker.txn_rig import (
 PLACE = TopicPartition("c", 0)
 MAP_BYTES = 1 << 20
 LATER_MS = 2 * 86_400_000
-"""Long enough for every marker and tombstone to go."""
+"""Long enough for compaction to remove every marker and tombstone."""
 
 
 @pytest.fixture
