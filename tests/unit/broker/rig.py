@@ -349,7 +349,7 @@ class Rig:
         self.world.turn()
 
     def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
-        """Start a request as at the end of a read."""
+        """Start a request, and write what it has staged, as at the end of a read."""
         asked = Asked(message, version, listener)
         self.start_request(asked)
         return asked

@@ -150,7 +150,8 @@ def test_replicas_that_are_throttled_are_named_as_kafka_takes_them(side: str) ->
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_a_list_of_replicas_can_be_longer_than_other_values(side: str) -> None:
-    """Trap 15 (KAFKA-4596): a plan of some hundred partitions has a longer list than 1,000."""
+    """Trap 15 (KAFKA-4596): a plan of some hundred partitions has a list of more than 1,000
+    characters."""
     key = f"{side}.replication.throttled.replicas"
     replicas = ",".join(f"{index}:{index % 3}" for index in range(4_800))
     assert 32_000 < len(replicas) <= LIST_LENGTH_MAX

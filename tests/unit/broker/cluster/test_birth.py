@@ -1,4 +1,4 @@
-"""How one broker takes part in the creation of a cluster, event by event."""
+"""The part of one broker in the creation of a cluster, event by event."""
 
 from __future__ import annotations
 

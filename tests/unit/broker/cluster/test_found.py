@@ -1,4 +1,4 @@
-"""Which data that a broker finds on its disk allow it to start."""
+"""The data on a broker's disk that allow the broker to start."""
 
 from __future__ import annotations
 

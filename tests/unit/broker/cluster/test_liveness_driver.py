@@ -206,7 +206,8 @@ def test_what_the_controller_has_slept_is_held_against_nobody() -> None:
     scene.begin()
     scene.world.run_for(1_000)
     scene.world.clock.advance(60_000)
-    # Only TURN_MS of the 60 s stall count, because the driver's next turn was due after that time.
+    # Only TURN_MS of the 60 s stall count for the sessions, because the driver's next turn was due
+    # after that time.
     scene.world.run_for(SESSION_TIMEOUT_MS - 1_000 - TURN_MS - 1)
     assert scene.decisions.dead == []
     scene.world.run_for(1)
@@ -299,7 +300,8 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
 
 def test_who_asks_while_another_is_being_registered_under_its_id_asks_again() -> None:
     """The last request of a killed process can be read after its successor's request, in the same
-    turn of the loop. It must wait until the successor's registration is decided."""
+    turn of the loop. The controller refuses that request until the successor's registration is
+    decided."""
     scene = Scene()
     scene.begin()
     scene.connections[TWO].end()

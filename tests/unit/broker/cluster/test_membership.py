@@ -291,7 +291,8 @@ def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
         scene.answers(held)
         assert scene.told == []
         scene.passes(RETRY_MS_MAX)
-    # The next controller can give the other process a new session, so this one waits again.
+    # The next controller can give the other process a new session, so this process starts its wait
+    # again.
     scene.follows(OTHER, 6)
     scene.answers(held)
     assert scene.told == []
@@ -479,8 +480,8 @@ def test_after_a_stall_only_what_was_sent_behind_it_counts() -> None:
     assert not scene.may_read
     scene.beats()
     assert not scene.may_read
-    # The heartbeat answered above was sent before the stall. The answer below is to one sent after
-    # it.
+    # The heartbeat answered above was sent before the stall. The answer below is to a heartbeat
+    # that was sent after it.
     scene.beats()
     assert scene.may_read
 

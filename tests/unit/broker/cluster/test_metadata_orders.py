@@ -109,8 +109,8 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     rig = Rig(worker=worker)
     first = rig.send(create_request("t"), 7)
     rig.flusher.sync()
-    # The commit is on the disk, but its folder does not exist yet: no client can describe the
-    # topic.
+    # The creation of the topic is committed, but its folder does not exist yet. So no client may
+    # see the topic.
     assert len(worker.held) == 1
     again = rig.send(create_request("t"), 7)
     named = rig.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)

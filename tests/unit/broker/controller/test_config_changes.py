@@ -94,7 +94,8 @@ def unset(kind: int, name: str) -> Change:
 def test_pitfall_39_clients_set_nothing_that_names_files_classes_or_listeners(
     key: str, name: str
 ) -> None:
-    """CVE-2023-25194. A key that an older version stored can still be removed."""
+    """CVE-2023-25194: clients must not set such keys. A key that an older version stored can still
+    be removed."""
     image = image_of(partition())
     resource = AlterConfigsResource(
         resource_type=BROKER_RESOURCE,

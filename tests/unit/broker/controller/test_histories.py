@@ -118,8 +118,8 @@ class Model:
         self.check()
 
     def joining(self) -> list[BrokerState]:
-        """The replicas that the leader must wait for because a pending proposal can add them to the
-        ISR."""
+        """Return the replicas that the leader must wait for, because a pending proposal can add
+        them to the ISR."""
         one = self.partition
         return [
             member
@@ -358,7 +358,8 @@ def former_life_is_proposed() -> None:
 
 
 def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard 13, KIP-903. Random histories rarely produce this case."""
+    """Guard 13, KIP-903: without the check of broker epochs, the proposal is accepted and a record
+    is lost. Random histories rarely produce this case."""
     former_life_is_proposed()
     monkeypatch.setattr(altering, "_is_eligible", any_member_in_service)
     with pytest.raises(AssertionError, match="3 lacks"):

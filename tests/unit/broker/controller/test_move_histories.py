@@ -167,7 +167,8 @@ class Model(Mover):
             self.replay(self.chance.choice([fence, stop])(node_id, self.image, CONFIG))
 
     def return_(self) -> None:
-        """Start a stopped broker with its old disk. It registers again if it had stopped."""
+        """Bring a broker back with its old disk. After a clean stop it registers again, otherwise
+        it is only unfenced."""
         node_id = self.chance.choice(FIVE)
         broker = self.image.brokers[node_id]
         if broker.is_stopping:
@@ -218,7 +219,7 @@ class Model(Mover):
             assert len(self.image.topics["logs"].partitions[-1].replicas) == factor
 
     def heal(self) -> None:
-        """I25: when all brokers are back, every reassignment completes."""
+        """Bring all brokers back. Then every reassignment must complete (I25)."""
         for _ in range(2):
             for node_id in FIVE:
                 if self.image.brokers[node_id].is_stopping:

@@ -363,8 +363,8 @@ def test_added_replicas_lead_last_and_removed_ones_before_them() -> None:
 
 
 def test_leadership_does_not_return_to_an_added_replica_by_itself() -> None:
-    """KAFKA-10149: the automatic election of preferred leaders skips partition 0, but not the
-    others."""
+    """KAFKA-10149: the automatic election of preferred leaders skips partition 0, whose first
+    replica was added, but not the others."""
     mover = Mover(
         partition((1, 2, 3), replicas=(3, 4, 1, 2), adding=(3, 4), removing=(1, 2)),
         partition((1, 2), replicas=(2, 1)),

@@ -1,5 +1,9 @@
-"""New partitions are spread over racks and brokers. The tests check the properties P1 to P7 of the
-placement.
+"""New partitions are spread over racks and brokers by the properties P1 to P7.
+
+P1: a partition has different brokers, and the result does not depend on hashes. P2: it uses as many
+racks as possible. P3 and P4: replicas and leaders are even over the brokers. P5: a small rack gets
+more only where the racks demand it. P6: P3 and P4 hold for a topic that grows. P7: each broker
+leads about equally often with each other broker as the second replica.
 
 The fast form samples the numbers of partitions, and the slow form tries all of them. `case`
 identifies an input in the message of a failure.
@@ -99,7 +103,7 @@ def test_every_layout_for_every_number_of_partitions() -> None:
 
 
 def check_random(chance: Random) -> None:
-    """Create a topic and then more partitions of it, while other topics exist."""
+    """Check P6 with a topic that grows while other topics exist."""
     racks = racks_of([chance.randint(1, 3) for _ in range(chance.randint(1, 4))])
     if chance.random() < 0.5:
         racks = racks_of([chance.randint(1, 3)] * chance.randint(1, 4))

@@ -1,4 +1,4 @@
-"""Ages while the wall clock is set to another time."""
+"""The age of a timestamp while the wall clock is set to another time."""
 
 from broker.coordinators.ages import LEAPS_MAX, SET_MS_MIN, Ages
 

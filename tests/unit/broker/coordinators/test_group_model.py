@@ -1,4 +1,4 @@
-"""Random histories of group members, with faults of clients, disk and broker. The promises of a
+"""Random histories of group members, with faults of clients, disk and broker. The invariants of a
 group always hold.
 
 A client behaves like a real one: it joins, computes the assignment if it is the leader, syncs,
@@ -42,7 +42,7 @@ class Actor:
 
 
 class World:
-    """A group, its clients, and the promises made to them."""
+    """A group, its clients, and the partitions that each client owns."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -152,7 +152,7 @@ class World:
         self._settle(actor)
 
     def _settle(self, actor: Actor) -> None:
-        """Process a response if there is one."""
+        """Process the client's response if it has arrived."""
         if actor.asked is None or actor.asked.reply is None:
             return
         reply, actor.asked = actor.asked.reply, None

@@ -101,8 +101,7 @@ def test_topics_are_found_in_subscriptions_and_nowhere_else() -> None:
 
 
 def forget(scene: Scene, now_ms: int) -> int:
-    """Remove everything that has expired at this time. Return the number of records that this
-    wrote."""
+    """Remove everything that has expired at this time. Return the number of tombstones."""
     scene.now_ms = now_ms
     tombstones = scene.shard.expiry.tombstones(scene.shard.expiry.due(now_ms), now_ms)
     scene.write(*tombstones)

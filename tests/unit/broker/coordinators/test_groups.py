@@ -1,4 +1,4 @@
-"""Groups with members: the refusal of each request, and the promises to members."""
+"""Groups with members: the code of each refused request, and what members can rely on."""
 
 from typing import Any
 

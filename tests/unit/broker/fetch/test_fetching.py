@@ -44,7 +44,7 @@ def listing(topic: str = "t", partition: int = 0) -> bytes:
 
 
 def clean(rig: Rig, log: Log) -> None:
-    """Compact once, as far as possible."""
+    """Compact the log once."""
     job = plan_cleaning(log, rig.clock.now_ms(), MAP_BYTES)
     assert job is not None
     while not rig.broker.parts.replicas.logs.clean(log, job):
@@ -103,7 +103,7 @@ def test_bytes_that_do_not_fit_as_whole_batches_count_too(rig: Rig) -> None:
     # immediate.
     request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=1_500, partition_max_bytes=2_000)
     assert len(values_of(rig.send(request, 12))) == 1
-    # A Fetch never waits for more bytes than `max_bytes`, which it cannot get.
+    # A Fetch never waits for more bytes than its `max_bytes`.
     request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=9_000, max_bytes=1_500)
     assert len(values_of(rig.send(request, 12))) == 1
     # Bytes above the partition's share do not count for `min_bytes`, even if the log has them.

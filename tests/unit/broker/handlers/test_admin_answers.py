@@ -156,7 +156,7 @@ def test_a_deletion_of_records_that_cannot_be_made_durable_is_no_success(rig: Ri
     answer = delete_records(rig, "logs", 0, 3)
     assert ErrorCode(answer.error_code).retriable
     assert answer.low_watermark == -1
-    # A partition that is refused for another reason keeps that reason.
+    # A request that must be refused for another reason gets the code of that reason.
     assert delete_records(rig, "logs", 0, 9).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     rig.disk.refuses = None
     answer = delete_records(rig, "logs", 0, 3)

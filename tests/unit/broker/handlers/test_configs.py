@@ -188,7 +188,8 @@ def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_ow
         include_synonyms=True,
     )
     results = describe_configs(request, cluster.image, cluster.config).results
-    # This is no more than for one topic: each setting needs its layers and its value.
+    # However many topics are described, each setting reads the node's values twice: for its layers
+    # and for its value.
     assert looks <= 2 * len(TOPIC_ROWS)
     for number, result in enumerate(results):
         found = entries(result)

@@ -1,4 +1,4 @@
-"""A right that ends also ends what was begun with it (pitfalls 17 and 20)."""
+"""When a right ends, everything that was begun with it ends too (pitfalls 17 and 20)."""
 
 from __future__ import annotations
 

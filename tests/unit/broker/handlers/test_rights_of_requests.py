@@ -150,7 +150,7 @@ ASKED: dict[ApiKey, Build] = {
     **{key: build for key, (build, _) in UNKNOWN.items()},
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
-    # The session timeout is too short, so nothing is parked.
+    # The session timeout is invalid, so the request is refused at once and never parked.
     ApiKey.JOIN_GROUP: lambda _: group.JoinGroupRequest(group_id="g", session_timeout_ms=1),
     ApiKey.CREATE_TOPICS: lambda _: topics.CreateTopicsRequest(
         topics=[topics.CreatableTopic(name=NAME, num_partitions=1, replication_factor=1)],

@@ -117,7 +117,8 @@ def test_a_record_takes_the_oldest_version_that_carries_it(
 
 
 def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
-    """Kafka's UserScramCredentialRecord and RemoveUserScramCredentialRecord, version 0."""
+    """The bytes are those of Kafka's UserScramCredentialRecord and RemoveUserScramCredentialRecord,
+    version 0."""
     record = UserScramCredentialRecord(
         name="shop",
         mechanism=2,
@@ -134,7 +135,8 @@ def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
 
 
 def test_an_acl_stands_in_the_log_as_kafka_writes_it() -> None:
-    """Kafka's AccessControlEntryRecord and RemoveAccessControlEntryRecord, version 0."""
+    """The bytes are those of Kafka's AccessControlEntryRecord and RemoveAccessControlEntryRecord,
+    version 0."""
     record = AccessControlEntryRecord(
         id=Uuid(int=7),
         resource_type=2,

@@ -67,7 +67,7 @@ def test_a_client_that_is_refused_in_a_circle_does_not_fill_the_log(
         session = Session(rig.broker.listeners.receptions["HOST"])
         session.linked(NoLink())  # type: ignore[arg-type]  # all that is asked of it
         session.close("API key 99 version 0 is not served")
-        # Connections have a limit of their own on their rate, so they must not come at once.
+        # The rate of new connections has a limit too, so the next one comes 100 ms later.
         rig.advance(100)
     closed = [one for one in caplog.records if one.getMessage() == "connection closed"]
     assert len(closed) == IN_WINDOW_MAX

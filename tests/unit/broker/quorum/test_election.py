@@ -269,7 +269,8 @@ def test_the_preferred_try_in_their_order() -> None:
         ask(quorum, request, 10)
         waits.append(0 if isinstance(quorum.role, Prospective) else quorum.next_deadline_ms - 10)
     assert waits[0] == 0
-    # The next deadline is that of the rank. No Fetch is due before it, because one is in flight.
+    # The replica waits for its rank among the preferred successors. No Fetch is due before that,
+    # because one is in flight.
     assert waits[1:] == [TIMING.rank_wait_ms, TIMING.rank_wait_ms]
 
 

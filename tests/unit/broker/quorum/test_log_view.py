@@ -100,8 +100,8 @@ def test_below_its_start_a_log_has_only_the_snapshot() -> None:
     log.snapshotted(snapshot_id, 2)
     assert log.compare(1, 1) == snapshot_id
     assert log.compare(0, -1) == snapshot_id
-    # The other log ends exactly where this log begins, so its last epoch must be that of the record
-    # before.
+    # The other log ends exactly where this log begins. So its last epoch must be that of the record
+    # before this log's start.
     assert log.compare(2, 1) is None
     assert log.compare(3, 3) is None
     assert log.compare(4, 2) == QuorumEpochEnd(1, 2)

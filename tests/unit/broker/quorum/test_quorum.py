@@ -109,8 +109,8 @@ def test_two_leaders_of_one_epoch_are_not_believed() -> None:
 
 
 def test_no_peer_makes_a_replica_the_leader() -> None:
-    """Voters that still follow a restarted voter can send it a request that names it as the
-    leader."""
+    """Voters that still follow a restarted voter can send it a request that names it as the leader.
+    This must not make it the leader."""
     quorum = new_quorum(election=ElectionState(5, ME))
     answer = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 1, 5)).replies[0].answer
     assert answer.error is ErrorCode.INVALID_REQUEST
@@ -143,7 +143,8 @@ def test_a_log_ahead_of_the_vote_file_is_damage() -> None:
 
 
 def test_nothing_happens_while_no_time_is_lived() -> None:
-    """Trap 29: the clock that the node gets does not include the time of a suspended machine."""
+    """Trap 29: the node's clock does not count the time of a suspended machine, so no timeout
+    passes."""
     quorum, _ = follower_quorum()
     for _ in range(100):
         ready = quorum.step(Tick(), 0)

@@ -1,5 +1,5 @@
-"""Folders follow the metadata in steps. The result of a step in a thread is applied when the loop
-takes it over."""
+"""The folders of replicas follow the metadata in steps. A thread performs the file operations of a
+step, and then the loop applies the result."""
 
 from __future__ import annotations
 

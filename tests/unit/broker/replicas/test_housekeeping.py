@@ -83,8 +83,8 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
 
 
 def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
-    """Its log start follows the leader's. If it deleted by its own clock and became the leader, it
-    would report records as deleted that its leader still had."""
+    """The follower's log start follows the leader's. If the follower deleted by its own clock and
+    became the leader, it would report records as deleted that the former leader still had."""
     rig.create("t", segment_bytes="700", retention_ms="1000")
     fill(rig, 6)
     controller = Controller(rig)

@@ -268,7 +268,8 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
 def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
     rig: Rig, controller: Controller
 ) -> None:
-    """Pitfall 45: a coordinator that has just died does not learn of the deletion."""
+    """Pitfall 45: while the partition has no leader, no coordinator learns of the deletion. So the
+    next one must drop the offsets."""
     rig.ask(commit_request(7), 8)
     place = controller.shard(OFFSETS_TOPIC, "g")
     controller.take(place)

@@ -1,5 +1,5 @@
-"""When a reassignment removes a replica from a broker, its folder is deleted, and no other folder
-is."""
+"""When a reassignment removes a replica from a broker, the broker deletes that replica's folder and
+no other one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ def place(index: int) -> PartitionId:
 
 
 def full() -> CopyQueue:
-    """Return a queue in which as many copies of clients' topics run as can, of rising size."""
+    """Return a queue in which the largest possible number of copies runs. They copy clients'
+    topics, each larger than the one before."""
     queue = CopyQueue()
     for index in range(LARGE_COPIES_MAX):
         assert queue.sized(place(index), LARGE_BYTES + 10 + index, is_internal=False) == NOTHING

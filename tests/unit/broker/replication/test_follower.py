@@ -256,7 +256,8 @@ def test_a_partition_taken_up_anew_in_its_epoch_is_asked_for_anew() -> None:
 
 
 def test_the_answer_s_topic_must_be_the_one_asked_for() -> None:
-    """KIP-516: a new topic of the same name has another id."""
+    """KIP-516: a new topic of the same name has another id, so records of another id are
+    ignored."""
     scene = Scene()
     scene.follow(0, 0, topic=OTHER)
     scene.asks()

@@ -186,8 +186,8 @@ def test_a_refusal_of_the_only_proposal_lets_the_joiner_go() -> None:
 
 
 def test_a_refusal_behind_an_unclear_answer_is_followed_by_a_void_proposal() -> None:
-    """The controller may still accept the unanswered proposal. Only a new partition epoch
-    invalidates it."""
+    """The controller may still accept the unanswered proposal. So the leader proposes the unchanged
+    ISR, because the new partition epoch invalidates the old proposal."""
     scene = Scene(WITHOUT_TWO)
     scene.fetched(TWO, 0)
     assert scene.proposes() == (ME, ONE, TWO)

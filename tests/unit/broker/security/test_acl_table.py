@@ -65,7 +65,8 @@ def test_all_stands_for_every_operation() -> None:
 
 
 def test_pitfall_18_a_deny_is_stronger_than_every_allow() -> None:
-    """KIP-290: a DENY of a prefix wins over an ALLOW of the name itself, and the other way."""
+    """KIP-290: a DENY of a prefix wins over an ALLOW of the name itself, and a DENY of the name
+    over an ALLOW of a prefix."""
     table = table_of([entry(READ, "logs.web"), entry(READ, "logs.", prefixed=True, denies=True)])
     assert not may(table, READ, "logs.web")
     table = table_of([entry(READ, "logs.web", denies=True), entry(READ, "logs.", prefixed=True)])

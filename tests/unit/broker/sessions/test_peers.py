@@ -354,7 +354,7 @@ def test_closing_ends_everything_and_leaves_no_timer(scene: Scene) -> None:
     assert [one.ends for one in scene.accepted] == [[End.EOF]]
     planned = [one for _, _, one in scene.network.timeline._later]
     left = [one.call for one in planned if one.life is scene.world and not one.is_cancelled]
-    # Bytes that are in flight belong to the simulated kernel.
+    # Bytes that are in flight belong to the simulated kernel, so their timers may remain.
     assert [one for one in left if not isinstance(getattr(one, "__self__", None), Way)] == []
 
 

@@ -390,7 +390,8 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
     wire.loop.run_until_complete(asyncio.wait_for(blast(), 60))
     assert wire.numbers() == list(range(count))
-    # Two turns with two requests each: one turn starts the rest, and a read begins the other.
+    # Between two steps of this task there are at most two turns with two requests each: one for the
+    # rest, and one that a read begins.
     assert 0 < most_between <= 4
     wire.session.close("over", is_logged=False)
     wire.loop.close()

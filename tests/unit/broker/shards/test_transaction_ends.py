@@ -166,7 +166,7 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
 def test_what_a_full_disk_refuses_of_a_transaction_makes_clients_look_for_its_coordinator(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Kafka returns these error codes when it cannot write the transaction log."""
+    """Kafka returns NOT_COORDINATOR when it cannot write the transaction log."""
     producer.add(A)
     rig.disk.capacity_bytes = 0
     codes = [

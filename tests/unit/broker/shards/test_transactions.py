@@ -315,7 +315,7 @@ def test_pitfall_23_aborted_transactions_are_listed_by_first_offset(rig: Rig) ->
     for one in (first, second):
         one.add(A)
         one.put(A, one.transactional_id.encode())
-    # The marker of the second comes first.
+    # The marker of the second transaction is written first.
     for one in (second, first):
         one.end(is_commit=False)
         settle(rig)
