@@ -1,4 +1,4 @@
-"""The replicas that count while a partition is reassigned."""
+"""The replicas that elections, the minimum and the status use while a partition is reassigned."""
 
 import pytest
 

@@ -220,7 +220,8 @@ def test_after_a_sleep_what_has_come_is_read_before_anybody_is_judged() -> None:
     scene.world.run_for(SESSION_TIMEOUT_MS - 100)
     # The process stalls for 60 s, so by the clock every session is over when it wakes.
     scene.world.clock.advance(60_000)
-    # The loop reads the heartbeats of the stall in the turn after the one that notices the stall.
+    # The process notices the stall in one turn of the loop, and reads the heartbeats of the stall
+    # in the next turn.
     for node_id in (ONE, TWO):
         scene.world.later(0, partial(scene.beat, node_id))
     scene.world.run_for(SESSION_TIMEOUT_MS - 1)

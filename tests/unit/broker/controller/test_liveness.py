@@ -289,7 +289,7 @@ def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
     assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
     scene.liveness.connected(TWO, scene.image.brokers[TWO].incarnation_id, old)
     assert not scene.image.brokers[TWO].is_fenced
-    # Only the end of the newer connection counts.
+    # Only the end of the newer connection starts a probe.
     assert scene.liveness.closed(TWO, old, 0) is None
     assert scene.liveness.closed(TWO, old + 1, 0) is not None
 
@@ -315,7 +315,8 @@ def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
     before = scene.image
     scene.beats(TWO, fence=True, damaged=damaged)
     assert scene.image == before
-    # The broker must start its damaged log again, so it is unfenced with a new leader epoch.
+    # The broker must start its damaged log again. So it is unfenced together with a new leader
+    # epoch.
     assert not scene.beats(TWO, damaged=damaged).is_fenced
     assert one_of(scene.image).leader == THREE
     assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1

@@ -272,7 +272,7 @@ def test_no_acknowledged_record_is_lost_wherever_a_partition_moves() -> None:
     assert cancelled > len(SEEDS) // 3
 
 
-# Each rule taken out.
+# Each rule is removed once.
 
 
 def all_replicas_count(min_isr: int, replicas: Sequence[int], adding: Any) -> int:

@@ -259,7 +259,8 @@ def test_another_target_that_drops_no_replica_keeps_the_leader_epoch() -> None:
 
 
 def test_a_half_copied_replica_stays_an_added_one() -> None:
-    """Kafka would treat replica 3, which an earlier reassignment added, as an original one."""
+    """Kafka would treat replica 3, which an earlier reassignment added, as an original one. Here it
+    stays an added one, because its copy can be incomplete."""
     mover = Mover(ON_TWO)
     mover.move((3, 1))
     mover.move((3, 2))

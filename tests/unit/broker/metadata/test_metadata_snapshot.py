@@ -77,7 +77,7 @@ def everything() -> list[MetadataRecord]:
         TopicRecord(name="one.two", topic_id=TOPIC_ID),
         partition,
         PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=2),
-        # An older log can have topics whose names collide.
+        # An older log can have topics whose names collide, so a snapshot must have them too.
         TopicRecord(name="one_two", topic_id=Uuid(int=51)),
         *(
             ConfigRecord(resource_type=kind, resource_name=name, name="key", value="value")

@@ -188,8 +188,8 @@ def clean(rig: Rig) -> None:
 
 
 def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Rig) -> None:
-    """The sum of the two recovery points does not change. If the checkpoint was not written, it
-    would keep a point above the end of a truncated log."""
+    """One recovery point falls and another rises, so their sum stays the same. If the checkpoint
+    was not written, it would keep a point above the end of a truncated log."""
     rig.create("t", partitions=2)
     logs = [rig.broker.parts.replicas.find("t", index).log for index in (0, 1)]
     for log in logs:

@@ -28,7 +28,8 @@ def test_a_bucket_holds_one_second() -> None:
 
 
 def test_an_empty_bucket_opens_when_it_has_the_bytes_of_a_moment() -> None:
-    """Without this wait, a copy would send a response for each batch."""
+    """The copy waits until the bucket has the bytes of REFILL_MS. Otherwise it would send a
+    response for each batch."""
     throttle = CopyThrottle()
     throttle.take(RATE, RATE, 0)
     assert throttle.wait_ms(RATE, 0) == REFILL_MS

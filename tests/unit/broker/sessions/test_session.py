@@ -244,7 +244,7 @@ def test_a_produce_that_takes_turns_holds_up_its_own_connection(world: World) ->
     world.session.hold(world.slots[0])
     world.arrive(frame(PRODUCE, 1, 5_000))
     assert world.started == [(PRODUCE, 0)]
-    # The copies of both requests count.
+    # The copies of both requests count as buffer memory.
     assert world.sessions.buffer_bytes == before_bytes + 20 + 5_000
     world.session.let_go(world.slots[0])
     world.turn()
@@ -311,7 +311,7 @@ def test_bytes_in_flight_have_a_limit() -> None:
     world = World(connection_max_bytes_in_flight=1_000)
     world.arrive(frame(METADATA, 0, 600))
     assert world.is_reading()
-    # A request that waits counts as well.
+    # The bytes of a waiting request count as bytes in flight.
     world.arrive(frame(METADATA, 1, 600))
     assert not world.is_reading()
     world.answer(0)

@@ -216,7 +216,7 @@ def test_what_stands_behind_a_dropped_fetch_is_done_and_not_answered(wire: Wire)
         ends=True,
     )  # fmt: skip
     wire.answer(0)
-    # A Fetch that is parked after the end of the client is dropped like one that was parked before.
+    # Fetches that would be parked after the end of the client are dropped too.
     assert wire.numbers() == [0, 1, 2, 3]
     assert len(wire.forgotten) == 2
     wire.answer(3)
@@ -390,8 +390,8 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
     wire.loop.run_until_complete(asyncio.wait_for(blast(), 60))
     assert wire.numbers() == list(range(count))
-    # Between two steps of this task there are at most two turns with two requests each: one for the
-    # rest, and one that a read begins.
+    # Between two steps of this task there are at most two turns with two requests each: a turn for
+    # the rest, and a turn of a read.
     assert 0 < most_between <= 4
     wire.session.close("over", is_logged=False)
     wire.loop.close()

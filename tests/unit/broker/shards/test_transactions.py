@@ -185,7 +185,7 @@ def test_nothing_is_written_behind_a_decision_that_is_not_durable_yet(
     ending = rig.send(producer.end_request(is_commit=True), 3)
     late = producer.send(A, b"late")
     settle(rig)
-    # This code is retriable. The retry is told that the transaction is over.
+    # This code is retriable. The retry gets the answer that the transaction is over.
     assert code_of(late) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert ending.answer.error_code == 0
     assert read_stable(rig, "t") == [b"x"]
