@@ -166,8 +166,8 @@ class HeldFlusher(Flusher):
     """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """`replaced` is the flusher whose callbacks this one notifies. `metadata` has the syncs of
-        the metadata log."""
+        """This flusher notifies the callbacks of `replaced`. `metadata` has the syncs of the
+        metadata log."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()

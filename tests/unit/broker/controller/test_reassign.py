@@ -130,7 +130,8 @@ def test_completion_waits_for_all_added_replicas() -> None:
 
 
 def test_completion_waits_for_the_minimum_without_the_removed_replicas() -> None:
-    """Guard 50: two replicas are in sync, but only one of them stays."""
+    """Guard 50: two replicas are in sync, but only one of them stays in the assignment, and the
+    minimum is two."""
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=2)
     mover.move((4, 3, 5))
     mover.fence(5)

@@ -194,8 +194,8 @@ class OneByOne(OffsetTable):
 
 
 def test_deleting_a_group_does_not_look_at_the_others() -> None:
-    """A request can delete every group of a shard. A search through all groups for each of them
-    would be slow."""
+    """A request can delete every group of a shard. If each deletion searched through all groups,
+    the request would be slow."""
     shard = new_shard()
     shard.offsets = OneByOne()
     commit(shard, request(partition=1))

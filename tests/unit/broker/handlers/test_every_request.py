@@ -324,8 +324,8 @@ NAMELESS = {
 
 
 def spoken(key: ApiKey) -> range:
-    """Return the versions that have a format. Produce versions below 3 are advertised but refused
-    (pitfall 1)."""
+    """Return the versions of an API that have a format. Produce versions below 3 are advertised but
+    refused (pitfall 1)."""
     return client_versions(key)
 
 

@@ -401,8 +401,8 @@ def test_a_parked_fetch_wakes_when_the_last_stable_offset_moves(
 
 
 def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProducer) -> None:
-    """The next coordinator can know the transaction, the producer and the member. So this one must
-    not send codes that are fatal for a client."""
+    """The next coordinator can know the transaction, the producer and the member. So this
+    coordinator must not send codes that are fatal for a client."""
     stranger = TxnProducer(rig)
     stranger.producer_id, stranger.producer_epoch = producer.producer_id + 1, 0
     asked = producer.commit_request("g", {A: 1})
@@ -427,7 +427,7 @@ def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProd
 
 def test_in_doubt_no_transaction_is_said_to_be_committed(rig: Rig, producer: TxnProducer) -> None:
     """The next coordinator can have an open transaction of this id, and will abort it at its
-    timeout. So this one must not confirm a commit."""
+    timeout. So this coordinator must not confirm a commit."""
     producer.write((A, b"first"))
     assert producer.end() is ErrorCode.NONE, "a repeat"
     rig.broker.parts.replicas.place = Doubtful(rig.clock)
