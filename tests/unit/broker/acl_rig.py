@@ -1,4 +1,5 @@
-"""A broker whose requests are asked by users with rights, or by a client without a login."""
+"""A test broker with ACLs. A test sends requests as a logged-in user, or as a client without a
+login."""
 
 from __future__ import annotations
 
@@ -55,15 +56,16 @@ def anything() -> DeleteAclsFilter:
 
 
 class AclRig(Rig):
-    """One broker. `ask` needs no right, `ask_as` asks as a user that has logged in."""
+    """A broker with ACLs. `ask` sends a request without a login, which needs no right. `ask_as`
+    sends it as a logged-in user."""
 
     def allow(self, *entries: AclEntry) -> None:
-        """Create ACLs; a DENY too."""
+        """Create these ACLs, which can also deny."""
         request = CreateAclsRequest(creations=[creation(one) for one in entries])
         assert all(one.error_code == 0 for one in self.ask(request, 3).results)
 
     def withdraw(self, *entries: AclEntry) -> None:
-        """Delete these ACLs; without any, all."""
+        """Delete these ACLs. Without arguments, delete all ACLs."""
         filters = [exact_filter(one) for one in entries] or [anything()]
         answer = self.ask(DeleteAclsRequest(filters=filters), 3)
         assert all(one.error_code == 0 for one in answer.filter_results)
@@ -74,14 +76,14 @@ class AclRig(Rig):
         return UserRights(user, HOST, lambda: metadata.image.acls, supers)
 
     def start_as(self, message: Message, version: int, user: str = "shop") -> Asked:
-        """Start a request of a user."""
+        """Start a request of this user, and do not wait for its answer."""
         asked = Asked(message, version, "HOST")
         asked.session.rights = self.rights_of(user)
         self.start_request(asked)
         return asked
 
     def settle(self, asked: Asked) -> Any:
-        """Sync what the request wants on the disk, and return its answer."""
+        """Sync the disk until the request is answered, and return the answer."""
         for _ in range(4):
             if not asked.is_answered():
                 self.flusher.sync()

@@ -49,7 +49,7 @@ def joining(member_id: str = "", **changes: Any) -> JoinGroupRequest:
 
 
 def join(rig: Rig, version: int = 9, **changes: Any) -> Any:
-    """Return a member that has joined, with the steps that this version needs."""
+    """Join a new member, in the steps that this version needs. Return the last response."""
     answer = rig.ask(joining(**changes), version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = rig.ask(joining(answer.member_id, **changes), version)

@@ -60,7 +60,7 @@ class Client:
 
 @dataclass(eq=False)
 class Asked:
-    """A request. `reply` is None while it waits."""
+    """A client's request. `reply` is None while the request waits."""
 
     client: Client
     replies: list[JoinAnswer | SyncAnswer] = field(default_factory=list)

@@ -41,13 +41,13 @@ class LoginRig(Rig):
     )
 
     def __init__(self, **settings: Any) -> None:
-        """Without other settings, the user `shop` needs no ACLs."""
+        """By default, the user `shop` is a super user and needs no ACLs."""
         super().__init__(**{"super_users": "User:shop", **settings})
 
     def set_password(
         self, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
     ) -> None:
-        """Write a credential, as a tool does."""
+        """Set a user's password by AlterUserScramCredentials, as a tool does."""
         salted = salted_password(password, SALT, ITERATIONS, mechanism.digest)
         upsertion = ScramCredentialUpsertion(
             name=user,

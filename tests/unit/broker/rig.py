@@ -38,14 +38,15 @@ LISTENERS = {
     name: {"host": name.lower(), "port": 1, "advertised_host": name.lower(), "advertised_port": 1}
     for name in ("HOST", "MILL", "BROKER")
 }
-"""The addresses that the broker advertises; no socket listens there."""
+"""The addresses that the broker advertises. No socket listens there."""
 
 KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
-"""Arrays that are null in answers of Kafka too (pitfall 23); clients take no other null."""
+"""The arrays that are null in Kafka's answers too (pitfall 23). Clients accept no other null
+array."""
 
 
 def null_arrays(value: object) -> set[str]:
-    """Yield every null array anywhere in an answer."""
+    """Return the names of all null arrays anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(null_arrays(one) for one in value))
     if not isinstance(value, Struct):
@@ -59,7 +60,7 @@ def null_arrays(value: object) -> set[str]:
 
 
 def texts(value: object) -> set[str]:
-    """Yield every error message anywhere in an answer."""
+    """Return all error messages anywhere in an answer."""
     if isinstance(value, list):
         return set().union(*(texts(one) for one in value))
     if not isinstance(value, Struct):
@@ -165,7 +166,7 @@ class HeldFlusher(Flusher):
     """A flusher that syncs when the test says so."""
 
     def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
-        """`replaced` is the flusher whose callbacks to notify. `metadata` has the syncs of the
+        """This flusher notifies the callbacks of `replaced`. `metadata` has the syncs of the
         metadata log."""
         self._metadata = metadata
         self.marked: dict[Log, None] = {}
@@ -248,7 +249,7 @@ class FakeSession:
         self.template: Any = None
         self.closed_because = ""
         self.held: Slot | None = None
-        """The request behind which nothing may start."""
+        """The request behind which no other request may start."""
 
     def answered(self) -> None:
         pass
@@ -281,7 +282,7 @@ class Asked:
         self._version = version
 
     def is_answered(self) -> bool:
-        """Return True if the answer has been given; an empty answer counts."""
+        """Return True if the answer has been given. An empty answer counts."""
         return self.slot.answer is not None
 
     @property
@@ -295,7 +296,7 @@ class Asked:
         )[4:]
         _, position = decode_response_header(frame, self._api_key, self._version)
         answer = response_class(self._api_key).decode(frame, self._version, position)[0]
-        # Pitfall 7: a schema allows more nulls than clients have ever seen.
+        # Pitfall 7: clients fail on nulls that Kafka never sends, even if the schema allows them.
         assert null_arrays(answer) <= KAFKAS_NULLS
         assert not [text for text in texts(answer) if repeats_a_code(text)]
         return answer
@@ -337,7 +338,7 @@ class Rig:
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         drawn_from = self.world.chance
         self.world = RigWorld(now_ms, monotonic_ms, self._worker)
-        # Another life draws other ids.
+        # The restarted broker draws other ids than before.
         self.world.chance = drawn_from
         self.clock = self.world.clock
         self.disk.crash(chance)
@@ -348,7 +349,7 @@ class Rig:
         self.world.turn()
 
     def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
-        """Start a request as at the end of a read."""
+        """Start a request, and write what it has staged, as at the end of a read."""
         asked = Asked(message, version, listener)
         self.start_request(asked)
         return asked

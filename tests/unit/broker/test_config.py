@@ -150,7 +150,8 @@ def test_replicas_that_are_throttled_are_named_as_kafka_takes_them(side: str) ->
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_a_list_of_replicas_can_be_longer_than_other_values(side: str) -> None:
-    """Trap 15 (KAFKA-4596): a plan of some hundred partitions has a longer list than 1,000."""
+    """Trap 15 (KAFKA-4596): a plan of some hundred partitions has a list of more than 1,000
+    characters."""
     key = f"{side}.replication.throttled.replicas"
     replicas = ",".join(f"{index}:{index % 3}" for index in range(4_800))
     assert 32_000 < len(replicas) <= LIST_LENGTH_MAX
@@ -174,8 +175,8 @@ def test_keys_that_change_nothing_here_are_taken_from_scripts_that_state_them() 
 
 
 def test_the_older_bound_of_time_holds_where_the_newer_two_are_not_set() -> None:
-    """It does not matter at which level they are set, because Kafka 3.6 compares the resulting
-    values."""
+    """The level at which the three keys are set does not matter, because Kafka 3.6 compares the
+    resulting values."""
 
     def bounds(broker: dict[str, object], **topic: str) -> tuple[int, int]:
         given = {f"log.message.timestamp.{key}.max.ms": value for key, value in broker.items()}

@@ -44,7 +44,8 @@ def test_every_setting_is_read_somewhere_in_the_broker() -> None:
     )
     attributes = {attribute for attribute, _ in (*TOPIC_ROWS.values(), *BROKER_ROWS.values())}
     unread = {one for one in attributes if one and not re.search(rf'[."]{one}\b', sources)}
-    # These have one value only, or say themselves that they change nothing; clients state them.
+    # These keys have only one valid value, or no effect, as their texts say. Clients may still set
+    # them.
     assert unread <= {
         "message_downconversion_enable",
         "message_format_version",

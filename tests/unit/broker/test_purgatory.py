@@ -140,8 +140,7 @@ def test_the_earliest_deadline_since_the_line_was_empty() -> None:
     assert scene.journal == ["b REQUEST_TIMED_OUT", "d REQUEST_TIMED_OUT"]
     assert scene.line.next_deadline_ms == 500
     scene.line.reached(5)
-    # The waiter with that deadline has gone: the next look finds none, and then there is no
-    # deadline.
+    # The waiter with the deadline 500 is gone, so `expire` finds no waiter and clears the deadline.
     scene.line.expire(500)
     assert (scene.deadline_ms(), len(scene.line)) == (None, 1)
     scene.line.reached(7)

@@ -46,7 +46,7 @@ class Doubtful(Alone):
 
 @contextmanager
 def txn_rig() -> Iterator[Rig]:
-    """Return a broker with coordinators and a topic `t` whose partitions are A and B."""
+    """Yield a broker with coordinators and a topic `t` whose partitions are A and B."""
     rig = Rig()
     rig.create("t", 2)
     make_coordinators(rig)
@@ -75,7 +75,7 @@ def fetch(rig: Rig) -> PartitionData:
 
 
 def plain(rig: Rig, value: bytes) -> None:
-    """Produce a record to that partition without a transaction."""
+    """Produce a record without a transaction to partition 0 of topic `t`."""
     asked = rig.send(produce_request("t", batch_of([value])), 9)
     settle(rig)
     assert code_of(asked) is ErrorCode.NONE

@@ -53,13 +53,13 @@ class Actor:
         self.name = name
         self.log = SendLog(name)
         self.number = 0
-        """The number of the transaction."""
+        """The number of the current transaction."""
         self._rig = rig
         self._chance = chance
         self._value = 0
         self._plan: list[tuple[str, TopicPartition | None]] = []
         self._request: tuple[str, Message, int, int] | None = None
-        """The request under way: kind, message, version, the record's number in the log."""
+        """The pending request: its kind, message, version, and the record's number in the log."""
         self._asked: Asked | None = None
         self._is_commit = True
 
@@ -194,7 +194,8 @@ class TxnWorld:
         chance, rig = self.chance, self.rig
         drawn = chance.random()
         if drawn < 0.60:
-            # One of the two that share an id acts seldom, or they would do nothing but fence.
+            # Clients b and c share an id. Client c acts rarely, because otherwise they would only
+            # fence each other.
             weights = (10, 10, 1)
             chance.choices(self.actors, weights)[0].step(self.now_ns)
         elif drawn < 0.80:

@@ -234,7 +234,7 @@ def walks() -> dict[str, Walk]:
 
 
 def main() -> None:
-    """Print all walks, each with its files; with `moves` as an argument its whole path."""
+    """Print each walk with its files. With `moves` as an argument, print its whole path."""
     for name, walk in walks().items():
         print(f"{name}: {walk}")
         print("  " + " ".join(walk.path if "moves" in sys.argv else walk.files))

@@ -80,7 +80,7 @@ def assert_fields_alike(cls: type[Message], definition: Any) -> None:
 
 
 def knows(definition: Any, cls: type[Message]) -> bool:
-    """Return True if Kafka's definition has all versions of a class, or at least the first."""
+    """Return True if Kafka's definition has at least the first version of a class."""
     return bool(parse_range(definition["validVersions"])[1] >= cls.valid_versions[0])
 
 
@@ -96,7 +96,8 @@ def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -
 
 
 def is_added(field: Field) -> bool:
-    """Return True if Kafka's message has this field only in our protocol between brokers."""
+    """Return True if we have added the field to Kafka's message, for our protocol between
+    brokers."""
     return field.tag is not None and field.tag >= OUR_TAGS
 
 
@@ -110,7 +111,7 @@ def compare_field(field: Field, definition: Any, first: int, last: int) -> None:
         expected = nullable[0] <= version <= nullable[1]
         if definition.get("type") != "records":
             assert field.nullable_in(version) == expected, where
-    # One definition has its tag as a text.
+    # One definition has its tag as a string.
     tag = definition.get("tag")
     assert field.tag == (None if tag is None else int(tag)), where
     if len(carried) < last + 1 - first:

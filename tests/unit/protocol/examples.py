@@ -23,12 +23,12 @@ def seeded_random(seed: int = SEED) -> random.Random:
 
 
 def message_classes() -> list[type[Message]]:
-    """Yield every declared request and response."""
+    """Return every declared request and response class."""
     return [of(key) for key in DECLARED for of in (request_class, response_class)]
 
 
 def kafkas_classes() -> list[type[Message]]:
-    """Yield all of them except the messages that only we have."""
+    """Return every declared class except the messages that only we have."""
     return [cls for cls in message_classes() if cls.api_key != ApiKey.REPLICA_REPORT]
 
 

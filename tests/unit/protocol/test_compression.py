@@ -56,7 +56,7 @@ def test_cut_data_fails(codec: Codec) -> None:
         packed = bytes(compress(codec, data))
         for length in range(0, len(packed), max(1, len(packed) // 60)):
             if codec == Codec.SNAPPY and length == 16:
-                continue  # a snappy stream without a block is whole, and empty
+                continue  # this prefix is a complete snappy stream without a block
             with pytest.raises(CorruptBatch):
                 decompress(codec, packed[:length], len(data))
 
@@ -123,7 +123,8 @@ PARTS: dict[Codec, tuple[bytes, bytes, int]] = {
     Codec.LZ4: (b"", lz4.frame.compress(b"x"), STREAMS_MAX),
     Codec.ZSTD: (b"", zstandard.ZstdCompressor().compress(b"x"), STREAMS_MAX),
 }
-"""For each codec what comes first, one part with one byte in it, and how many there may be."""
+"""For each codec: the bytes before the first part, one part that decompresses to one byte, and the
+largest number of parts."""
 
 
 @pytest.mark.parametrize("codec", PACKED)

@@ -21,8 +21,8 @@ XERIAL_HEADER_BYTES = 16
 
 
 def zstd_frame(window_log: int, data: bytes = TEXT, **options: int) -> bytes:
-    """Return a frame as a streaming encoder writes it: without a content size, so its window
-    counts."""
+    """Return a frame without a content size, as a streaming encoder writes it. So a reader must
+    allow for its whole window."""
     parameters = zstandard.ZstdCompressionParameters(
         window_log=window_log, compression_level=3, **options
     )

@@ -54,7 +54,8 @@ def test_any_cutting(read_bytes: int) -> None:
 
 
 def run_program(pick: random.Random, buffer: FrameBuffer, frames: list[bytes]) -> list[bytes]:
-    """Run random reads and early stops. Views of a read must not change before the next read."""
+    """Run random reads and early stops, and return copies of all frames. Views of a read must not
+    change before the next read."""
     stream = framed(*frames)
     found: list[bytes] = []
     while stream:
@@ -184,7 +185,7 @@ def test_a_buffer_begins_small_and_grows_when_reads_fill_it() -> None:
         rest = len(room) - 10 * count
         room[count * 10 :] = framed(bytes(1_000))[:rest]
         assert len(list(buffer.received(len(room)))) == count
-        # Finish what was begun, so that the next round starts afresh.
+        # Complete the cut frame, so that the next round starts with an empty buffer.
         feed(buffer, framed(bytes(1_000))[rest:])
     assert asked == [16 << 10, 64 << 10, 256 << 10, 256 << 10]
     buffer.shrink()

@@ -143,7 +143,7 @@ def test_null_is_refused_where_the_schema_forbids_it(cls: type[Message]) -> None
             setattr(message, field.name, None)
             with pytest.raises(EncodeError):
                 message.encode(version)
-            # The second encoder writes the null that ours refuses.
+            # Our encoder refuses the null, so the second encoder writes it.
             with pytest.raises(WireError):
                 cls.decode(reference.encode(message, version), version)
 
@@ -174,7 +174,7 @@ KNOWN_BEYOND_OFFERED = {
     ApiKey.FETCH: range(4, 19),
     ApiKey.ADD_PARTITIONS_TO_TXN: range(5),
 }
-"""The APIs whose classes know other versions than clients are offered."""
+"""The APIs whose classes have other versions than those that clients are offered."""
 
 
 def test_the_table_of_versions_agrees_with_the_classes() -> None:

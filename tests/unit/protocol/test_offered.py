@@ -16,8 +16,8 @@ from protocol.messages.api import (
 )
 from tests.unit.broker.rig import Rig
 
-# The column "offer first" of the protocol's facts: key, first and last version. What needs
-# quotas is not in it.
+# The column "offer first" of the protocol's facts: the first and the last version of each API key.
+# APIs for quotas are not in it.
 OFFERED = {
     0: (0, 9), 1: (4, 12), 2: (1, 7), 3: (0, 12), 8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9),
     12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 5), 16: (0, 4), 17: (0, 1), 18: (0, 4), 19: (2, 7),
@@ -28,7 +28,7 @@ OFFERED = {
     66: (0, 1), 74: (0, 0), 75: (0, 0), 80: (0, 1), 81: (0, 0),
 }  # fmt: skip
 
-# What only brokers ask, in the one version that they speak (decision 0031).
+# The APIs that brokers offer each other, with their versions (decision 0031).
 OFFERED_TO_BROKERS = {
     1: (18, 18), 18: (0, 4), 24: (4, 4), 27: (1, 1), 52: (2, 2), 53: (1, 1), 54: (1, 1),
     56: (3, 3), 58: (0, 0), 59: (1, 1), 62: (4, 4), 63: (1, 1), 67: (0, 0),    20_000: (0, 0),
@@ -75,7 +75,7 @@ def test_what_brokers_speak_has_its_codec(key: ApiKey) -> None:
 def test_no_version_between_the_first_and_the_last_lacks_its_codec(key: int) -> None:
     for of in (request_class, response_class):
         cls = of(key)
-        # Produce 0 to 2 are listed for old librdkafka's sake, and refused.
+        # Versions 0 to 2 of Produce are listed for old librdkafka, but refused.
         first = 3 if key == ApiKey.PRODUCE else OFFERED[key][0]
         versions = range(first, OFFERED[key][1] + 1)
         assert client_versions(ApiKey(key)) == versions
@@ -89,5 +89,5 @@ def test_the_switches_that_change_clients_are_off() -> None:
     assert SERVED[ApiKey.END_TXN][-1] < 5
     assert SERVED[ApiKey.TXN_OFFSET_COMMIT][-1] < 5
     assert SERVED[ApiKey.PRODUCE][-1] < 12
-    # 80 and 81, which only operators send, change no client.
+    # Keys 80 and 81 are served. Only operators send them, so they change no client.
     assert not {68, 69, 71, 72, *range(76, 80), *range(82, 93)} & {int(key) for key in SERVED}

@@ -29,7 +29,7 @@ JARS = [jar for folder in FOLDERS for jar in sorted(folder.glob("kafka-clients-*
 
 CLASSES = kafkas_classes()
 
-# Kafka 4.0 gave the message of key 74 its present name, and its fields others.
+# Kafka 4.0 renamed the message of key 74 and its fields.
 NEWER_THAN_3 = {"ListConfigResourcesRequest", "ListConfigResourcesResponse"}
 
 

@@ -20,14 +20,14 @@ from tests.unit.protocol.definitions import assert_declared_alike
 from tests.unit.protocol.examples import SEED, Examples, kafkas_classes
 
 with warnings.catch_warnings():
-    # Its schemas are compiled at import, through functions that Python has deprecated.
+    # kafka-python compiles its schemas at import, with functions that Python has deprecated.
     warnings.simplefilter("ignore")
     from kafka.protocol import admin, consumer, metadata, producer, sasl
     from kafka.protocol.schemas import load_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-# It is a client, so it has nothing of what brokers ask each other.
+# kafka-python is a client, so it has no messages that only brokers send each other.
 UNKNOWN_TO_IT = {
     ApiKey.VOTE,
     ApiKey.BEGIN_QUORUM_EPOCH,
@@ -132,7 +132,8 @@ def test_same_bytes_in_both_directions(cls: type[Message]) -> None:
         for _ in range(8):
             ours = examples.message(cls, version)
             if isinstance(ours, ApiVersionsResponse):
-                # With an error kafka-python reads version 0, whatever was asked for.
+                # If there is an error code, kafka-python reads version 0, whatever version was
+                # requested.
                 ours.error_code = 0
             encoded = ours.encode(version)
             where = f"{cls.__name__} v{version} MILLRACE_SEED={SEED}"

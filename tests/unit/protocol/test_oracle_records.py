@@ -32,7 +32,7 @@ PEERS = {
 
 
 def skip_without(peer: str, codec: Codec) -> None:
-    """Skip the test without the snappy library that kafka-python needs. It is not among our
+    """Skip the test if kafka-python lacks its snappy library, which is not among our
     requirements."""
     if peer == "kafka-python" and codec == Codec.SNAPPY and not codecs.has_snappy():
         pytest.skip("kafka-python has no snappy library here")
@@ -110,6 +110,6 @@ def test_they_read_ours(peer: str, codec: Codec) -> None:
 @pytest.mark.parametrize("peer", PEERS)
 def test_uncompressed_bytes_are_equal(peer: str) -> None:
     theirs = build_theirs(PEERS[peer][0], Codec.NONE)
-    # The leader epoch of a batch without a stored copy is -1 to one peer and 0 to the other.
+    # The leader epoch of a batch that no log has stored is -1 in one library and 0 in the other.
     leader_epoch = int.from_bytes(theirs[12:16], "big", signed=True)
     assert bytes(build_ours(Codec.NONE, leader_epoch)) == theirs

@@ -1,8 +1,8 @@
 """The pitfalls of a new broker in the protocol layer, by their numbers in the fact sheet.
 
 Other files test the pitfalls of other layers, with the same names: `test_pitfall_NN`. Numbers 12
-and 43 are about SCRAM, whose API keys 50 and 51 are not offered yet. Number 9, the error codes that
-old clients know, is tested with the transactions' handlers in
+and 43 are about SCRAM credentials, which tests/unit/broker/handlers/test_credentials.py tests.
+Number 9, the error codes that old clients know, is tested in
 tests/unit/broker/shards/test_transactions.py.
 """
 
@@ -190,7 +190,7 @@ def test_pitfall_27_the_id_and_epoch_to_resume_with_are_told_from_3_on() -> None
     request = InitProducerIdRequest(transactional_id="t", producer_id=7, producer_epoch=3)
     for version in (3, 4):
         assert InitProducerIdRequest.decode(request.encode(version), version)[0] == request
-    # Below that a coordinator that fenced instead of resuming would not even know.
+    # Version 2 cannot carry the id and the epoch, so a coordinator could not resume the producer.
     with pytest.raises(EncodeError):
         request.encode(2)
 

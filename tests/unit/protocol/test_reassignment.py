@@ -1,4 +1,4 @@
-"""The replicas that count while a partition is reassigned."""
+"""The replicas that elections, the minimum and the status use while a partition is reassigned."""
 
 import pytest
 
@@ -28,7 +28,8 @@ def test_replicas_that_stay_are_elected_first_and_added_ones_last() -> None:
 def test_the_minimum_is_at_most_the_number_of_original_replicas() -> None:
     assert effective_min_isr(2, (1, 2, 3), ()) == 2
     assert effective_min_isr(7, (1, 2, 3), ()) == 3
-    # From one replica to three: until the copy is complete, one replica commits.
+    # A reassignment adds two replicas to one. Until the copy is complete, one replica suffices for
+    # a commit.
     assert effective_min_isr(2, (1, 2, 3), (2, 3)) == 1
 
 

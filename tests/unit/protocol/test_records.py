@@ -168,7 +168,8 @@ def test_views_share_the_buffer() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats_are_refused_by_name(magic: int) -> None:
-    # Offset, size, CRC, magic, attributes, in format 1 a timestamp, a null key, a value.
+    # The fields: offset, size, CRC, magic, attributes, a timestamp in format 1, a null key, a
+    # value.
     body = bytes([magic, 0]) + bytes(8 * magic) + b"\xff" * 4 + b"\0\0\0\4four"
     message = bytes(8) + (len(body) + 4).to_bytes(4, "big") + bytes(4) + body
     for buffer in (message, message * 3):

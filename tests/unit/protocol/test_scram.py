@@ -153,8 +153,8 @@ def test_wrong_first_messages(message: bytes, why: str) -> None:
 
 
 def test_pitfall_5_the_rights_of_another_user_are_refused() -> None:
-    """The case is an authzid (CVE-2017-12610). An empty authzid, or the user's own name with
-    escapes, is allowed."""
+    """An authzid can name another user (CVE-2017-12610). An empty authzid, or the user's own name
+    with escapes, is allowed."""
     assert "rights of another user" in refused_first(b"n,a=admin,n=shop,r=b")
     assert ServerExchange("sha512").first(b"n,a=shop,n=shop,r=b") == "shop"
     assert ServerExchange("sha512").first(b"n,a=a=2Cb,n=a=2Cb,r=b") == "a,b"
@@ -167,7 +167,7 @@ def test_extensions_are_kept_raw_in_the_proof() -> None:
 
 
 def test_pitfall_5_the_channel_binding_must_be_that_of_the_first_message() -> None:
-    """KAFKA-13464, Redpanda #3015: `c=` was never compared."""
+    """KAFKA-13464, Redpanda #3015: these servers never compared `c=`."""
     for other in (b"biwsCg==", b64encode(b"y,,"), b64encode(b"n,a=shop,"), b"", b"biw"):
         login = Login()
         last = login.last(login.first()).replace(b"c=biws", b"c=" + other)
@@ -275,7 +275,8 @@ def test_nothing_prints_its_keys() -> None:
 
 
 def garbled(chance: random.Random, message: bytes) -> bytes:
-    """Return a message with a few random changes, made with the characters that have a meaning."""
+    """Return the message after a few random changes: special characters of SCRAM, deletions, and
+    random bytes."""
     found = bytearray(message)
     for _ in range(chance.randrange(1, 5)):
         at = chance.randrange(len(found) + 1)

@@ -1,5 +1,4 @@
-"""The metadata of a cluster with one broker, for tests of the controller: decisions are
-replayed."""
+"""The metadata of a one-broker cluster for controller tests, which replay every decision."""
 
 from random import Random
 from typing import Any
@@ -40,7 +39,7 @@ def broker_config(**settings: object) -> BrokerConfig:
 def registration(
     node_id: int, listener: str = "HOST", host: str = "h", port: int = 9092, *, incarnation: int = 0
 ) -> Registration:
-    """Register a broker and put it in service."""
+    """Return the order that registers a broker."""
     return Registration(
         BrokerRegistrationRequest(
             broker_id=node_id,
@@ -67,7 +66,7 @@ class Cluster:
         return self.controller.handle(order, self.image, 0)
 
     def submit(self, order: ControllerInput) -> Any:
-        """Decide, commit, and return the reply."""
+        """Decide the order, replay the records of the decision, and return its reply."""
         outcome = self.decide(order)
         self.replay(outcome.records)
         return outcome.reply

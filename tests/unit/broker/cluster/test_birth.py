@@ -1,4 +1,4 @@
-"""How one broker takes part in the creation of a cluster, event by event."""
+"""The part of one broker in the creation of a cluster, event by event."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Broker:
         self.birth = Birth(DiskReport(empty(node_id)))
         self.now_ms = 0
         self.asked: dict[int, int] = {}
-        """The broker asked -> the open question."""
+        """The id of the pending request to each broker."""
         self.told = self.step(StartBirth())
 
     def step(self, event: object) -> Sequence[Effect]:
@@ -124,7 +124,7 @@ def test_who_does_not_answer_is_asked_again() -> None:
     one.now_ms = ASK_INTERVAL_MS - 1
     assert one.step(BirthTick()) == []
     assert one.wait() == [RequestReport(2, 3)]
-    # The broker ignores the answer to the abandoned question.
+    # Request 1 to broker 3 has failed, so broker 1 ignores a late report with that id.
     assert one.hear(empty(3), question_id=1) == ()
     assert one.hear(empty(3)) == [RequestReport(3, 2), RequestReport(4, 3)]
 
@@ -224,7 +224,7 @@ def refusal(effects: Sequence[Effect]) -> str:
 def test_what_is_refused(report: BrokerReport, says: str) -> None:
     two = Broker(2)
     text = refusal(two.hear(report))
-    # Both sides are named.
+    # The refusal gives the reason and names broker 3.
     assert says in text
     assert "broker 3" in text or "brokers 2 and 3" in text
     assert two.birth.next_deadline_ms is None

@@ -1,4 +1,4 @@
-"""Which data that a broker finds on its disk allow it to start."""
+"""The data on a broker's disk that allow the broker to start."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PARTITION = ReportedReplica(Uuid(int=5), 1, 3, 70)
 
 @pytest.mark.parametrize("vote_epoch", [None, 1])
 def test_an_empty_disk_must_ask(vote_epoch: int | None) -> None:
-    """This includes a disk on which the creation of the cluster was interrupted after the vote
-    file."""
+    """This includes a disk on which the creation of the cluster was interrupted after the vote file
+    was written."""
     assert voters_found(DiskReport(EMPTY, vote_epoch)) == ()
 
 
@@ -39,7 +39,8 @@ def test_a_voter_goes_on() -> None:
 
 
 def test_a_broker_that_was_alone_goes_on_among_others() -> None:
-    """The cluster grows: the others join, and become voters by order."""
+    """Other brokers were configured later. They become voters only by an order, so this broker is
+    still the only voter."""
     assert voters_found(DiskReport(replace(EMPTY, voters=(ME,)), 1)) == (ME,)
 
 

@@ -1,4 +1,4 @@
-"""When a voter decides that its leader is dead."""
+"""The rules by which a voter decides that its leader is dead."""
 
 from __future__ import annotations
 

@@ -206,7 +206,8 @@ def test_what_the_controller_has_slept_is_held_against_nobody() -> None:
     scene.begin()
     scene.world.run_for(1_000)
     scene.world.clock.advance(60_000)
-    # Of the sleep a quarter of a second counts, in which a turn was not due yet.
+    # Only TURN_MS of the 60 s stall count for the sessions, because the driver's next turn was due
+    # after that time.
     scene.world.run_for(SESSION_TIMEOUT_MS - 1_000 - TURN_MS - 1)
     assert scene.decisions.dead == []
     scene.world.run_for(1)
@@ -217,9 +218,10 @@ def test_after_a_sleep_what_has_come_is_read_before_anybody_is_judged() -> None:
     scene = Scene()
     scene.begin()
     scene.world.run_for(SESSION_TIMEOUT_MS - 100)
-    # The process stands still: when it wakes every session would be over.
+    # The process stalls for 60 s, so by the clock every session is over when it wakes.
     scene.world.clock.advance(60_000)
-    # What came meanwhile is read in the turn after the one in which it notices.
+    # The process notices the stall in one turn of the loop, and reads the heartbeats of the stall
+    # in the next turn.
     for node_id in (ONE, TWO):
         scene.world.later(0, partial(scene.beat, node_id))
     scene.world.run_for(SESSION_TIMEOUT_MS - 1)
@@ -252,7 +254,7 @@ def test_a_fence_that_the_disk_refuses_is_tried_again_unless_the_broker_is_back(
     assert scene.decisions.dead == [TWO, THREE]
     scene.world.run_for(20)
     assert scene.decisions.dead == [TWO, THREE, TWO]
-    # A controller that is one no longer gives it up.
+    # The refusal says that this node is not the controller any more, so the order is not repeated.
     scene.decisions.orders[-1][1].refused(ApiError(ErrorCode.NOT_CONTROLLER))
     scene.world.run_for(2 * RETRY_MS)
     assert len(scene.decisions.dead) == 3
@@ -298,8 +300,9 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
 
 
 def test_who_asks_while_another_is_being_registered_under_its_id_asks_again() -> None:
-    """The last request of a killed process can be read in the same turn of the loop, after its
-    successor's request."""
+    """The last request of a killed process can be read after its successor's request, in the same
+    turn of the loop. The controller refuses that request until the successor's registration is
+    decided."""
     scene = Scene()
     scene.begin()
     scene.connections[TWO].end()

@@ -67,7 +67,7 @@ class Scene:
         self.note(self.core.tick(self.now_ms))
 
     def message(self) -> Any:
-        """Remove the next request and return it."""
+        """Return the pending request. Fail if there is none."""
         assert self.asked is not None, "nothing is asked"
         return self.asked.message
 
@@ -127,7 +127,7 @@ class Scene:
 
 
 def in_service() -> Scene:
-    """Return a broker that is in service and has reported this."""
+    """Return a scene whose broker is in service and may answer reads."""
     scene = Scene()
     scene.follows()
     scene.registers()
@@ -158,11 +158,12 @@ def test_it_registers_replays_and_comes_into_service() -> None:
     )
     scene.beats(fenced=True)
     assert not scene.is_asking() and scene.told == []
-    # Its own registration is in force: said at once.
+    # The broker replays its own registration, so it reports this and sends a heartbeat at once.
     scene.replays(fenced=True)
     assert scene.told == [BrokerRegistered(EPOCH)]
     assert scene.message().current_metadata_offset == EPOCH
-    # What comes while a heartbeat is under way is said behind its answer.
+    # The broker becomes ready while a heartbeat is in flight. So the next heartbeat asks to unfence
+    # it.
     scene.note(scene.core.ready(scene.now_ms))
     assert scene.message().want_fence
     scene.beats(fenced=True)
@@ -185,7 +186,7 @@ def test_every_heartbeat_names_what_is_damaged() -> None:
     assert scene.message().damaged == named
     scene.beats()
     assert not scene.is_asking()
-    # Said once more, and one less: no news.
+    # The same partitions, or fewer of them, are not worth an early heartbeat.
     scene.note(scene.core.damaged(found, scene.now_ms))
     scene.note(scene.core.damaged({TopicPartition("b", 0)}, scene.now_ms))
     assert not scene.is_asking()
@@ -290,7 +291,8 @@ def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
         scene.answers(held)
         assert scene.told == []
         scene.passes(RETRY_MS_MAX)
-    # Another controller may have given the other one a session of its own.
+    # The next controller can give the other process a new session, so this process starts its wait
+    # again.
     scene.follows(OTHER, 6)
     scene.answers(held)
     assert scene.told == []
@@ -301,8 +303,8 @@ def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
 
 
 def test_a_controller_that_does_not_answer_holds_no_id() -> None:
-    """The controller may be stalled. Then the session of the former process does not expire
-    either."""
+    """A stalled controller does not expire the session of the former process. So time without
+    answers does not count for the broker's patience."""
     scene = Scene()
     scene.follows()
     held = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
@@ -392,7 +394,7 @@ def test_it_stops_without_a_controller_when_none_is_heard_of_for_long() -> None:
             scene.fails()
     assert scene.told == [MayStop()]
     assert scene.now_ms - began_ms == STOP_PATIENCE_MS
-    # Its heartbeats go on until it ends.
+    # The broker sends heartbeats until its process ends.
     assert scene.core.next_deadline_ms is not None
 
 
@@ -478,7 +480,8 @@ def test_after_a_stall_only_what_was_sent_behind_it_counts() -> None:
     assert not scene.may_read
     scene.beats()
     assert not scene.may_read
-    # And one is on its way at once.
+    # The heartbeat answered above was sent before the stall. The answer below is to a heartbeat
+    # that was sent after it.
     scene.beats()
     assert scene.may_read
 

@@ -46,8 +46,8 @@ def rig() -> Iterator[Rig]:
 
 
 def order_ids(rig: Rig, count: int) -> tuple[list[object], list[ApiError]]:
-    """Order this number of producer id blocks. Return the list of replies, which grows, and the
-    list of refusals."""
+    """Submit orders for this number of producer id blocks. Return the lists of replies and of
+    refusals, which fill later."""
     metadata = rig.broker.parts.metadata
     node_id = rig.broker.config.node_id
     order = AllocateProducerIds(node_id, metadata.image.brokers[node_id].broker_epoch)
@@ -92,7 +92,8 @@ def test_one_host_cannot_take_every_place() -> None:
         return ErrorCode(asked.answer.topics[0].error_code)
 
     for _ in range(2):
-        # What changes nothing waits for what does, and takes a place as well.
+        # The second order for t writes no record. It waits for the first one, so it also counts for
+        # the limits.
         mine = [create("a", name) for name in ("t", "t", "u", "v", "w")]
         assert code_of(mine.pop()) is ErrorCode.REQUEST_TIMED_OUT
         others = [create(host, f"{host}0") for host in ("b", "c", "d")]
@@ -108,8 +109,8 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     rig = Rig(worker=worker)
     first = rig.send(create_request("t"), 7)
     rig.flusher.sync()
-    # The commit is on the disk, but its folder does not exist yet: no client can describe the
-    # topic.
+    # The creation of the topic is committed, but its folder does not exist yet. So no client may
+    # see the topic.
     assert len(worker.held) == 1
     again = rig.send(create_request("t"), 7)
     named = rig.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
@@ -124,7 +125,8 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> None:
-    """Otherwise the broker would serve its partitions for ever, although their folders are gone."""
+    """Otherwise the broker would serve the partitions for ever, although the deletion has removed
+    their folders."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     services = rig.broker.parts
@@ -138,7 +140,7 @@ def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> No
     services.replicas.retry(lambda: None)
     deleting = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.flusher.sync()
-    # The try is under way, and the deletion is in line behind it.
+    # The retry occupies the thread, and the deletion waits behind it.
     assert len(worker.held) == 1
     assert not deleting.is_answered()
     worker.work()
@@ -173,7 +175,7 @@ def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
 
 
 def restart(rig: Rig) -> None:
-    """Restart with the data on the disk."""
+    """Restart the broker with all data synced."""
     rig.flusher.sync()
     rig.power_cut(random.Random(0))
 
@@ -191,7 +193,7 @@ def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_onc
 
 
 def impossible_records() -> list[MetadataRecord]:
-    """Return one record of each kind that names a topic. The topic does not exist."""
+    """Return one record of each kind that names a topic, for a topic that does not exist."""
     setting = ConfigRecord(
         resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
     )
@@ -210,15 +212,16 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
     metadata = rig.broker.parts.metadata
     end_offset = metadata.image.end_offset
     records = impossible_records()
-    # As an earlier version wrote them, which did not replay before it wrote.
+    # An earlier version could write such records, because it did not replay a record before it
+    # wrote the record.
     rig.commit(*records)
     caplog.clear()
     restart(rig)
     image = rig.broker.parts.metadata.image
     assert list(image.topics) == ["kept"]
     assert not image.configs
-    # The offsets go on: behind those that were skipped stands the leader of this life's epoch, and
-    # then its registration.
+    # The skipped records keep their offsets. The record of the new leader epoch follows them, and
+    # then the broker's registration.
     assert image.brokers[1].broker_epoch == end_offset + len(records) + 1
     skipped = [one for one in caplog.records if "skipped" in one.getMessage()]
     assert len(skipped) == len(records)

@@ -74,7 +74,8 @@ class NoPeers:
 def started(
     disk: SimDisk, world: SimWorld, limits: SnapshotLimits | None = None
 ) -> tuple[Metadata, int]:
-    """Start the metadata of one node on that disk. Return them with the node's broker epoch."""
+    """Start the metadata of one node on that disk. Return the metadata and the node's broker
+    epoch."""
     config = broker_config()
     logs = LogManager(disk, config, DIRECTORY_ID)
     logs.open_all(NOW)
@@ -112,9 +113,9 @@ def test_a_voter_alone_leads_a_new_epoch_in_each_life() -> None:
     for life in range(1, 4):
         world = SimWorld(life, NOW, 1_000)
         metadata, broker_epoch = started(disk, world)
-        # A log without votes counts as one of epoch 1.
+        # A log without votes counts as epoch 1, so the first life leads epoch 2.
         assert metadata.quorum.epoch == life + 1
-        # Broker epochs are offsets of the log, control batches included.
+        # A broker epoch is the offset of its registration. Control batches take offsets as well.
         assert metadata.image.brokers[1].broker_epoch == broker_epoch
         assert metadata.image.end_offset == metadata.log.log.log_end_offset == broker_epoch + 1
         assert metadata.image.features == {METADATA_VERSION: METADATA_LEVEL}
@@ -238,7 +239,7 @@ def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_records() -> None
     metadata.snapshotter.trim_with(trimmed)
     give(metadata, world, broker_epoch, 9)
     first = ends(metadata)[-1]
-    # The one with which the quorum was born is kept as the older of the two.
+    # Two snapshots are kept, so the one at offset 0, with which the quorum started, still exists.
     assert ends(metadata) == [0, first]
     give(metadata, world, broker_epoch, 30)
     older, newest = ends(metadata)
@@ -248,7 +249,7 @@ def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_records() -> None
     assert log.log_start_offset == older
     assert metadata.quorum.quorum.replica.log.start_offset == older
     assert metadata.image.end_offset - newest < 10
-    # The next start begins with the newest, and is the same.
+    # A restart loads the newest snapshot, and its image equals the one before the crash.
     before = metadata.image
     disk.crash(random.Random(1))
     again, _ = started(disk, SimWorld(2, NOW, 1_000))
@@ -272,7 +273,7 @@ def level_order(level: int, kind: int) -> UpdateFeaturesRequest:
 
 
 def test_a_snapshot_is_taken_when_the_level_falls() -> None:
-    """The log before it can have records that the earlier version does not read."""
+    """The log below the snapshot can have records that the earlier version cannot read."""
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
     metadata, broker_epoch = started(disk, world)
     give(metadata, world, broker_epoch, 3)
@@ -326,8 +327,8 @@ OF_A_SEGMENT = ".index", ".log"
 def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
     """Start metadata whose log rolls a segment for every order.
 
-    The disk refuses these operations on files with these name endings, for want of a descriptor,
-    while `disk.refuses` is set.
+    While `disk.refuses` is set, the disk fails these operations with EMFILE on files whose names
+    have these endings.
     """
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
     metadata, broker_epoch = started(disk, world)

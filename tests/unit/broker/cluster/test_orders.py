@@ -39,14 +39,14 @@ MADE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", configs=[])])
 
 
 class Scene:
-    """Broker 1, which forwards its orders to broker 2, and their results."""
+    """Broker 1, which forwards orders to broker 2, and the results of the orders."""
 
     def __init__(self, **settings: object) -> None:
         self.world = SimWorld(1)
         self.leader_id = 2
         self.is_active = False
         self.is_deposed = False
-        """Whether it will have lost its office before the order is committed."""
+        """True if this broker is deposed before the order is committed."""
         self.decided: list[Any] = []
         self.asked: list[SimpleNamespace] = []
         self.told: list[Any] = []
@@ -58,7 +58,8 @@ class Scene:
         )
 
     def submit(self, order: Any, waiter: OrderWaiter) -> None:
-        """Submit an order to this broker's own controller, once it is active."""
+        """Decide an order on this broker, as its own active controller. A deposed controller
+        refuses the order."""
         self.decided.append(order)
         if self.is_deposed:
             self.is_active = False
@@ -105,14 +106,16 @@ def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
 
 @pytest.mark.parametrize("key", FORWARDED.values(), ids=lambda key: key.name)
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
-    """Clients use older versions than brokers use among themselves."""
+    """Clients can use older versions than the envelope does, so no field of an older version may be
+    lost."""
     old = fields_before(request_class(key), key.valid_versions[-1])
-    # Both are said in the words of the last version (`OrderForwarder`, `handlers/quorum`).
+    # `OrderForwarder` and `handlers/quorum` translate these two fields to fields of the last
+    # version.
     assert old <= {"topic_names", "allow_downgrade"}, "no field of an older version is forgotten"
 
 
 def fields_before(cls: type[Struct], version: int) -> set[str]:
-    """Yield all fields of a request, at any depth, that end before this version."""
+    """Return the names of all fields of a request, at any depth, that end before this version."""
     found = {field.name for field in cls.fields if field.until < version}
     for field in cls.fields:
         if isinstance(field.element, type) and issubclass(field.element, Struct):
@@ -174,7 +177,8 @@ def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
 
 @pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
 def test_what_may_have_been_done_is_given_to_the_next_controller(end: End) -> None:
-    """As in Kafka, the next leader has replayed the completed orders and answers accordingly."""
+    """As in Kafka, the order is sent again to the next controller. If the order was committed, that
+    controller has replayed it and answers accordingly."""
     scene = Scene()
     scene.give(MAKING)
     scene.asked.pop().failed(end)
@@ -205,7 +209,8 @@ def test_a_controller_that_answers_no_more_is_not_waited_for_once_another_leads(
     scene.orders.leader_changed()
     scene.world.run_for(RETRY_MS)
     assert [asked.node_id for asked in scene.asked] == [3]
-    # What it says when it wakes is of no interest, nor that its link ends.
+    # Broker 3 has the order, so the late response of the frozen controller and the end of its
+    # connection are ignored.
     frozen.answered(EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST))
     frozen.failed(End.RESET)
     scene.answer(MADE, ApiKey.CREATE_TOPICS)

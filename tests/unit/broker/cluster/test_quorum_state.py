@@ -42,7 +42,7 @@ def opened(disk: SimDisk) -> MetadataLog:
 
 
 def recovered(disk: SimDisk, me: ReplicaKey = ME) -> quorum_state.QuorumState:
-    """Recover the quorum's state as a broker does that is the only configured voter."""
+    """Recover the quorum's state as the only configured voter does."""
     logs, log = opened_with_logs(disk)
     identity = quorum_state.Identity(broker_config().cluster_id, (me.node_id,))
     found, state = quorum_state.look(disk, logs, log, me, identity)

@@ -71,7 +71,7 @@ def batch(chance: random.Random) -> bytes:
 
 
 def answers(chance: random.Random) -> list[Answer]:
-    """Return one response of each kind. Those of Fetch have all their optional fields."""
+    """Return one response of each kind. Fetch responses have all their optional fields."""
     error = chance.choice(list(ErrorCode))
     leader = (error, chance.randint(-1, 9), chance.randint(-1, EPOCHS - 1))
     offsets = (chance.randint(-1, OFFSETS), chance.randint(-1, OFFSETS))
@@ -145,7 +145,7 @@ def test_an_answer_that_cannot_be_understood_is_none() -> None:
         with pytest.raises(WireError):
             decode_answer(one)
     data = whole.responses[0].partitions[0]
-    # A message of an old format: its length must not be trusted.
+    # The magic byte says that this is a message of an old format, whose length must not be trusted.
     data.records = data.records[:16] + b"\x01" + data.records[17:]
     with pytest.raises(WireError):
         decode_answer(whole)

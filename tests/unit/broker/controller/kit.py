@@ -48,7 +48,7 @@ def broker(node_id: int, *, fenced: bool = False, stopping: bool = False) -> Bro
 
 
 def brokers(*active: int) -> dict[int, BrokerImage]:
-    """Return all three brokers. Only these are in service."""
+    """Return all three brokers. Only the brokers in `active` are in service."""
     return {node_id: broker(node_id, fenced=node_id not in active) for node_id in NODES}
 
 
@@ -85,8 +85,8 @@ def image_of(
     settings: dict[str, str] | None = None,
     nodes: Sequence[int] = NODES,
 ) -> MetadataImage:
-    """Return an image with a topic `logs` that has these partitions. The brokers have the epochs 0,
-    1, 2 and so on."""
+    """Return an image with a topic `logs` that has these partitions. The broker epochs are 0, 1, 2
+    and so on."""
     records: list[MetadataRecord] = [
         RegisterBrokerRecord(
             broker_id=node_id,

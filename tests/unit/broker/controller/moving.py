@@ -85,7 +85,7 @@ class Mover:
         return self.replay(outcome.records)
 
     def propose(self, *members: int) -> ErrorCode:
-        """Let the leader propose these in-sync replicas. Return the response."""
+        """Let the leader propose these in-sync replicas. Return the error code of the response."""
         one = self.one
         epochs = {node_id: broker.broker_epoch for node_id, broker in self.image.brokers.items()}
         proposal = AlterPartitionRequestPartition(

@@ -1,4 +1,5 @@
-"""AlterPartition in Kafka's order of checks; broker 1 leads, under the epochs of `kit`."""
+"""The checks of AlterPartition, in Kafka's order. Broker 1 leads, with the leader epoch and the
+partition epoch of `kit`."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,8 +36,8 @@ LATER = 1_000
 
 
 def asked(*members: int, epochs: dict[int, int] | None = None, **changes: Any) -> Any:
-    """Return a leader's proposal for partition 0. `epochs` are the broker epochs that differ from
-    those in `image_of`."""
+    """Return a leader's proposal of these in-sync replicas for partition 0. `epochs` has the broker
+    epochs that differ from those in `image_of`."""
     known = {node_id: node_id - 1 for node_id in (*NODES, 4)} | (epochs or {})
     return AlterPartitionRequestPartition(
         **{
@@ -142,7 +143,7 @@ FOLLOWER: dict[str, Any] = {"sender": TWO, "broker_epoch": 1}
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
-        # Each but the last is wrong in what is checked next, too: the order is Kafka's.
+        # A request with several faults gets the error of the check that Kafka makes first.
         (request(asked(4, leader_epoch=6), **FOLLOWER), ErrorCode.NOT_CONTROLLER),
         (request(asked(4, leader_epoch=4, partition_epoch=8)), ErrorCode.NOT_CONTROLLER),
         (
@@ -167,8 +168,8 @@ def test_checks_in_their_order(order: AlterPartitionRequest, expected: ErrorCode
 
 
 def test_what_a_later_controller_knows_is_not_judged_here() -> None:
-    """One member has a registration that is not in this log yet, and another is fenced: the
-    controller decides nothing."""
+    """Broker 2 has a broker epoch that this log does not have yet. So this controller may be
+    deposed and must not decide, although broker 3 is fenced."""
     image = image_of(partition(isr=(ONE,)), active=(ONE, TWO))
     order = request(asked(*NODES, epochs={TWO: LATER}))
     assert code(order, image) == ErrorCode.NOT_CONTROLLER

@@ -1,5 +1,5 @@
-"""A `min.insync.replicas` that is lowered, at any level, and the replicas that are eligible as
-leaders then (guard 20)."""
+"""A change that lowers `min.insync.replicas`, at any level, clears the eligible leader replicas
+that are not needed any more (guard 20)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def setting(kind: int, name: str, value: str | None) -> ConfigRecord:
 
 
 def weakened(**settings: str) -> MetadataImage:
-    """Return a partition after its minimum was lowered. `topic`, `logs` and `all` are the minima of
-    the topic, the topic logs and all nodes."""
+    """Return an image with these minima: `logs` for topic `logs`, and `all` for all brokers. One
+    replica of its partition is in sync."""
     image = image_of(partition(isr=SETS[0], elr=SETS[1], known=SETS[2]))
     records = [setting(TOPIC_RESOURCE, "logs", settings.get("logs"))]
     if "all" in settings:
@@ -94,7 +94,8 @@ def unset(kind: int, name: str) -> Change:
 def test_pitfall_39_clients_set_nothing_that_names_files_classes_or_listeners(
     key: str, name: str
 ) -> None:
-    """CVE-2023-25194. A key that an older version stored can still be removed."""
+    """CVE-2023-25194: clients must not set such keys. A key that an older version stored can still
+    be removed."""
     image = image_of(partition())
     resource = AlterConfigsResource(
         resource_type=BROKER_RESOURCE,

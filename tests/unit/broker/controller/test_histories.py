@@ -1,8 +1,9 @@
-"""Random histories of one partition and a model of its disks, with each rule and without it.
+"""Random histories of one partition, checked against a model of its disks. Each rule is also
+removed, and then the model must find a lost record.
 
-The model commits a record when enough replicas are in sync. Then all in-sync replicas have it, and
-all replicas that can be in sync without the leader's knowledge (decision 0029). Replay a seed with
-`history(SEED)`.
+The model commits a record when enough replicas are in sync. Then all in-sync replicas have the
+record. The replicas of a pending proposal have it too, because they can be in sync without the
+leader's knowledge (decision 0029). Replay a seed with `history(SEED)`.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class Model:
         joining = self.joining()
         epochs = {one.node_id: one.broker_epoch for one in self.image.brokers.values()}
         if any(epochs[one.broker_id] != one.broker_epoch for one in joining):
-            # A joiner of a former life fetches no more, and a copy of the proposal is under way.
+            # The proposal names an earlier process of a replica. That process does not fetch any
+            # more, so the leader cannot commit.
             return
         self.committed += 1
         for node_id in (*one.in_sync_replicas, *(one.broker_id for one in joining)):
@@ -116,8 +118,8 @@ class Model:
         self.check()
 
     def joining(self) -> list[BrokerState]:
-        """The replicas that the leader must wait for because a pending proposal can add them to the
-        ISR."""
+        """Return the replicas that the leader must wait for, because a pending proposal can add
+        them to the ISR."""
         one = self.partition
         return [
             member
@@ -161,8 +163,8 @@ class Model:
         self.replay(register(request, self.image, CONFIG, ANYTHING).records)
 
     def propose(self) -> None:
-        """Let members catch up and the leader propose them. The proposal arrives immediately or
-        later."""
+        """Let followers catch up, and let the leader propose them. The proposal arrives immediately
+        or later."""
         one = self.partition
         if one.leader == NO_NODE:
             return
@@ -258,7 +260,7 @@ def test_every_possible_leader_has_all_acknowledged_records() -> None:
             raise AssertionError(f"history({seed})") from error
         committed += model.committed
         moves += len(model.epochs_seen)
-    # The histories are worth something: records are committed and leaders change in them.
+    # The histories prove nothing unless records are committed and leaders change.
     assert committed > 5 * len(SEEDS)
     assert moves > 3 * len(SEEDS)
 
@@ -356,7 +358,8 @@ def former_life_is_proposed() -> None:
 
 
 def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard 13, KIP-903. Random histories rarely produce this case."""
+    """Guard 13, KIP-903: without the check of broker epochs, the proposal is accepted and a record
+    is lost. Random histories rarely produce this case."""
     former_life_is_proposed()
     monkeypatch.setattr(altering, "_is_eligible", any_member_in_service)
     with pytest.raises(AssertionError, match="3 lacks"):
@@ -365,7 +368,7 @@ def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again() -> None:
     """Broker 3 had all records when it was proposed, but not those that another leader has appended
-    since."""
+    since. So the late proposal must be refused."""
     model = Model(random.Random(0), is_flushed=True, min_isr=1)
     model.deliver(model.proposal([ONE, TWO]))
     late = model.proposal([ONE, TWO, THREE])
@@ -384,13 +387,15 @@ def a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again() -> None:
 def test_leader_epoch_and_partition_epoch_hide_each_other(
     epoch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard 12: each new leader gets a new partition epoch as well."""
+    """Guard 12: a new leader raises both epochs, so the check of either epoch refuses the late
+    proposal."""
     monkeypatch.setattr(altering, "_check", unchecked(epoch))
     a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
 
 
 def test_a_proposal_of_a_former_epoch_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards 11 and 12 are removed together."""
+    """Without the checks of both epochs (guards 11 and 12), the late proposal is accepted and a
+    record is lost."""
     a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
     monkeypatch.setattr(altering, "_check", unchecked("partition_epoch", "leader_epoch"))
     with pytest.raises(AssertionError, match="3 lacks"):

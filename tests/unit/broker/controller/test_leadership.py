@@ -1,4 +1,5 @@
-"""The replicas that may lead, rule by rule; broker 1 leads three replicas unless said otherwise."""
+"""The rules by which replicas may lead. Broker 1 leads three replicas unless a test says
+otherwise."""
 
 from dataclasses import replace
 
@@ -109,8 +110,8 @@ def test_an_unclean_choice_is_skipped_where_a_replica_is_eligible() -> None:
 
 
 def test_who_leaves_is_eligible_only_when_too_few_remain() -> None:
-    """The in-sync replicas {1, 2, 3} can lose one and still commit, so a replica that left lacks
-    later records."""
+    """Two of the in-sync replicas {1, 2, 3} suffice for a commit. So the first replica that leaves
+    can lack later records."""
     after = changed(partition(), WantedChange((ONE, TWO)), *NODES)
     assert sets(after) == ((ONE, TWO), (), ())
     after = changed(after, WantedChange((ONE,)), *NODES)

@@ -1,4 +1,4 @@
-"""The level of the metadata log: how it begins, rises and falls, and what it refuses."""
+"""The level of the metadata log: its start, its changes, and the orders that a level refuses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ DEAD = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 
 
 def at(level: int, image: MetadataImage | None = None, **ranges: LevelRange) -> MetadataImage:
-    """A cluster at a level. Brokers support all levels, unless they are named: `b2=ONLY_OLD`."""
+    """Return an image at this level. Brokers support all levels, unless `ranges` names them:
+    `b2=ONLY_OLD`."""
     image = image or image_of(partition())
     brokers = {
         node_id: replace(one, features={METADATA_VERSION: ranges.get(f"b{node_id}", SUPPORTED)})
@@ -114,7 +115,8 @@ def test_the_level_rises_when_all_can_follow() -> None:
 
 
 def test_trap_33_a_broker_that_is_away_keeps_the_level_down() -> None:
-    """KIP-1073: gone brokers block, and the answer names them."""
+    """KIP-1073: a registered broker that is out of service blocks the upgrade, and the answer names
+    it."""
     image = at(OLD, image_of(partition((ONE, TWO)), active=(ONE, TWO)), b3=ONLY_OLD)
     records, why = update(NEW, image)
     assert records == []
@@ -138,7 +140,7 @@ def test_a_refusal_names_a_limited_number() -> None:
 
 @pytest.mark.parametrize("level", [OLD - 1, NEW + 1, 0])
 def test_a_level_that_this_version_does_not_have_is_refused(level: int) -> None:
-    """An upgrade over two versions, and a downgrade below the oldest level."""
+    """The cases are an upgrade over two versions, and a downgrade below the oldest level."""
     for kind in (UPGRADE, SAFE_DOWNGRADE):
         records, why = update(level, at(OLD), kind)
         assert records == [] and why == f"level {level} is not supported: this version has 23 to 24"
@@ -188,7 +190,8 @@ def test_a_new_log_begins_at_the_newest_level() -> None:
 
 
 def test_guard_65_a_log_of_an_earlier_version_keeps_its_level() -> None:
-    """A broker of the earlier version that follows would end at a record of a later level."""
+    """Otherwise a broker of the earlier version that follows would stop at a record of a later
+    level."""
     assert begun(at(OLD)) == []
     assert begun(at(NEW)) == []
 
@@ -257,7 +260,7 @@ def test_other_orders_are_taken_at_every_level(order: Any) -> None:
 
 
 def test_guard_65_no_record_above_the_level_is_written() -> None:
-    """Also if another broker did not check the order, because it runs another version."""
+    """This holds even if a broker of another version forwards an order without checking it."""
     image = at(OLD)
     active = ActiveController(CONTROLLER, OrderLimits(9, 9), image)
     refusals: list[ApiError] = []
@@ -268,7 +271,7 @@ def test_guard_65_no_record_above_the_level_is_written() -> None:
     key = FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=NEW)
     raised = FeatureUpdate(UpdateFeaturesRequest(feature_updates=[key]), NODES)
     assert active.decide(raised, waiter, image.end_offset, 0, 0) is not None
-    # The next order is decided against the level that is not committed yet.
+    # The second order is decided by the raised level, although that level is not committed yet.
     assert active.decide(add_user(), waiter, image.end_offset + 1, 0, 0) is not None
     assert len(refusals) == 1
 
@@ -312,7 +315,8 @@ def test_brokers_of_two_versions_register_in_one_cluster() -> None:
 
 
 def test_levels_that_a_snapshot_has_lost_come_back_with_the_next_registration() -> None:
-    """1.0.0-rc1 writes no ranges into its snapshots. The broker keeps its epoch and its state."""
+    """1.0.0-rc1 writes no level ranges into its snapshots. A broker without them registers again,
+    and keeps its epoch and its state."""
     image = after(at(OLD), register(with_levels(ONE, OLD, NEW), at(OLD), CONFIG, DEAD).records)
     known = image.brokers[ONE]
     lost = replace(image, brokers={**image.brokers, ONE: replace(known, features={})})

@@ -144,7 +144,8 @@ def test_an_open_listener_and_a_name_unknown_leave_it_to_the_session(verdict: Pr
 
 
 def test_an_address_that_accepts_is_probed_again_until_it_refuses() -> None:
-    """Linux may close the connections of a process that is killed before its listeners."""
+    """Linux may close the connections of a killed process before its listeners. So an address that
+    accepts does not prove that the process lives."""
     scene = connected_scene()
     probe, now_ms, waited_ms = scene.closed(TWO), 0, []
     for _ in range(7):
@@ -247,7 +248,8 @@ def test_an_id_is_held_while_its_connection_is_open_or_a_moment_closed() -> None
     assert scene.liveness.is_live(TWO, SESSION_TIMEOUT_MS - 1)
     assert not scene.liveness.is_live(TWO, SESSION_TIMEOUT_MS)
     probe = scene.closed(TWO)
-    # The new life's own listener may be what accepts: that must not keep it out.
+    # The listener that accepts can be that of the broker's next process, which must get the id
+    # soon.
     scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, 1)
     assert scene.liveness.is_live(TWO, RECONNECT_MS - 1)
     assert not scene.liveness.is_live(TWO, RECONNECT_MS)
@@ -276,8 +278,8 @@ def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration()
 
 
 def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
-    """The broker can have sent the request before it was ready. The request would take it out of
-    service again."""
+    """The broker can have sent this request before it was ready, so the request would fence the
+    broker again."""
     scene = connected_scene()
     old = scene.links[TWO]
     scene.connected(TWO)
@@ -287,7 +289,7 @@ def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
     assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
     scene.liveness.connected(TWO, scene.image.brokers[TWO].incarnation_id, old)
     assert not scene.image.brokers[TWO].is_fenced
-    # The end of the newer one is still the end.
+    # Only the end of the newer connection starts a probe.
     assert scene.liveness.closed(TWO, old, 0) is None
     assert scene.liveness.closed(TWO, old + 1, 0) is not None
 
@@ -308,12 +310,13 @@ def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
     assert answer.metadata_end_offset == scene.image.end_offset
     assert one_of(scene.image).leader == TWO
     assert ONE not in one_of(scene.image).in_sync_replicas
-    # A fenced broker leads nothing, and is in sync nowhere.
+    # A fenced broker leads no partition and is in no ISR, so its report changes nothing.
     scene.beats(TWO, fence=True)
     before = scene.image
     scene.beats(TWO, fence=True, damaged=damaged)
     assert scene.image == before
-    # The broker is unfenced only with a new leader epoch, in which its log starts again.
+    # The broker must start its damaged log again. So it is unfenced together with a new leader
+    # epoch.
     assert not scene.beats(TWO, damaged=damaged).is_fenced
     assert one_of(scene.image).leader == THREE
     assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1

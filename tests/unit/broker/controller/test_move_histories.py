@@ -1,5 +1,5 @@
-"""Random histories of one partition that is reassigned between five brokers, with each rule and
-without it.
+"""Random histories of one partition that is reassigned between five brokers. Each rule is also
+removed, and then the model must find a lost record.
 
 The model knows how many records each replica has. A replica that leaves the assignment loses its
 records, because its folder is deleted. The leader commits a record when enough replicas are in sync
@@ -39,7 +39,7 @@ STEPS = 120
 EXPECTED = (
     ErrorCode.NONE,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-    # None of the replicas that would stay is in sync.
+    # The controller returns this code if no replica that would stay is in sync.
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
 )
 
@@ -89,7 +89,7 @@ class Model(Mover):
     def check(self) -> None:
         one = self.one
         in_sync, eligible = set(one.in_sync_replicas), set(one.eligible_leader_replicas)
-        # I15.
+        # I15: the sets of replicas are consistent.
         assert len(set(one.replicas)) == len(one.replicas) == len(one.directories)
         assert one.directories == tuple(disk(node_id) for node_id in one.replicas)
         assert set(one.adding_replicas) <= set(one.target_replicas)
@@ -97,7 +97,7 @@ class Model(Mover):
         assert one.original_replicas
         assert in_sync | eligible <= set(one.replicas)
         assert in_sync or eligible, "no replica may lead without a loss"
-        # I8 and I13.
+        # I8 and I13: in-sync and eligible replicas have all committed records.
         assert not in_sync & eligible
         assert not eligible or len(in_sync) < self.least(), "eligible, and not needed"
         for node_id in in_sync | eligible:
@@ -167,7 +167,8 @@ class Model(Mover):
             self.replay(self.chance.choice([fence, stop])(node_id, self.image, CONFIG))
 
     def return_(self) -> None:
-        """Start a stopped broker with its old disk. It registers again if it had stopped."""
+        """Bring a broker back with its old disk. After a clean stop it registers again, otherwise
+        it is only unfenced."""
         node_id = self.chance.choice(FIVE)
         broker = self.image.brokers[node_id]
         if broker.is_stopping:
@@ -218,7 +219,7 @@ class Model(Mover):
             assert len(self.image.topics["logs"].partitions[-1].replicas) == factor
 
     def heal(self) -> None:
-        """I25: when all brokers are back, every reassignment completes."""
+        """Bring all brokers back. Then every reassignment must complete (I25)."""
         for _ in range(2):
             for node_id in FIVE:
                 if self.image.brokers[node_id].is_stopping:
@@ -265,13 +266,13 @@ def test_no_acknowledged_record_is_lost_wherever_a_partition_moves() -> None:
         committed += model.committed
         completed += model.completed
         cancelled += model.cancelled
-    # The histories are worth something: records are committed, moves end in both ways.
+    # The histories prove nothing unless records are committed and moves end in both ways.
     assert committed > 5 * len(SEEDS)
     assert completed > 2 * len(SEEDS)
     assert cancelled > len(SEEDS) // 3
 
 
-# Each rule taken out.
+# Each rule is removed once.
 
 
 def all_replicas_count(min_isr: int, replicas: Sequence[int], adding: Any) -> int:
@@ -336,7 +337,8 @@ def test_without_a_rule_some_history_goes_wrong(
 
 
 def a_fetch_of_a_cancelled_copy_comes_when_the_replica_is_added_again() -> None:
-    """Broker 4 had all records before the cancellation deleted its copy."""
+    """Broker 4 had all records before the cancellation deleted its copy. So its late fetch must not
+    count when broker 4 is added again."""
     model = Model(random.Random(0), min_isr=2)
     model.write()
     model.move((4, 1, 2))

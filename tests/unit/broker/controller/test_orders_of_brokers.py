@@ -161,7 +161,7 @@ def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
     batch = active.decide(order, waiter, end_offset + 1, 0, 0)
     assert batch is not None
     assert [decode_record(one.value) for one in iterate_records(batch)] == [NoOpRecord()]
-    # It is answered after the orders before it.
+    # The heartbeat is answered after the orders before it, so it has no reply yet.
     assert replies == []
 
 

@@ -1,4 +1,4 @@
-"""What the controller and the status count while a reassignment adds replicas."""
+"""The replicas that the controller and the status count while a reassignment adds replicas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ GROWING = partition((ONE,), adding=(TWO, THREE))
 
 
 def test_guard_48_no_replica_is_eligible_while_the_original_ones_suffice() -> None:
-    """One of one original replicas is in sync, so the leader commits without the added replicas."""
+    """The only original replica is in sync, so the leader commits without the added replicas. They
+    can lack records and must not be eligible."""
     joined = replace(GROWING, in_sync_replicas=(ONE, TWO))
     record = change(TOPIC_ID, 0, joined, WantedChange((ONE,)), brokers(ONE, TWO), 2)
     assert joined.changed(record).eligible_leader_replicas == ()
@@ -92,8 +93,8 @@ def test_an_added_replica_is_not_out_of_sync() -> None:
 
 
 def test_a_broker_is_needed_by_the_minimum_of_the_original_replicas() -> None:
-    """The minimum always needs both of the two original replicas, so neither broker may be
-    missing."""
+    """The partition always needs both original replicas, so the status names no broker as needed
+    (`copies_details`)."""
     two = partition((ONE,), adding=(THREE,))
     told = copies_details(image_of(two), CONFIG)
     assert told == {"not_in_sync": 1, "needed": {}}

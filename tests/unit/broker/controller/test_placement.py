@@ -142,7 +142,7 @@ def test_too_few_brokers_that_are_not_cordoned() -> None:
         result.error_message
         == "replication factor is 2, but the cluster has 3 brokers, 2 of them cordoned"
     )
-    # The empty name is the setting of all brokers.
+    # The empty name cordons all brokers.
     cordon(cluster, "")
     assert "3 of them cordoned" in create(cluster, "logs", 1, 1).error_message
 
@@ -166,7 +166,7 @@ def test_trap_20_a_broker_that_is_away_gets_replicas_last() -> None:
     cluster.replay(FenceBrokerRecord(broker_id=one, broker_epoch=one) for one in (1, 3))
     create(cluster, "two", 6, 2)
     assert all(set(members) == {2, 4} for members in replicas(cluster, "two"))
-    # Broker 3 has registered later than broker 1.
+    # Of the two fenced brokers, 3 has registered later than 1, so it comes first.
     create(cluster, "three", 6, 3)
     assert all(set(members) == {2, 3, 4} for members in replicas(cluster, "three"))
     assert {one.leader for one in cluster.image.topics["three"].partitions} <= {2, 4}

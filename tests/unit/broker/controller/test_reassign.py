@@ -21,7 +21,8 @@ from tests.unit.broker.controller.moving import FIVE, Mover
 
 ON_TWO = partition((1, 2), replicas=(1, 2))
 STUCK = partition((1, 4), replicas=(4, 3, 1), adding=(4,), removing=(1,))
-"""With a minimum of 2 it waits for broker 3, with a minimum of 1 it does not."""
+"""With a minimum of 2, the reassignment waits for broker 3. With a minimum of 1, it does not
+wait."""
 
 
 def epochs(one: PartitionImage) -> tuple[int, int]:
@@ -38,7 +39,7 @@ def test_a_start_adds_replicas_and_keeps_the_leader() -> None:
     assert mover.code() is ErrorCode.NONE
     assert mover.sets() == ((3, 1, 2), (3,), (2,))
     assert (one.leader, one.in_sync_replicas) == (1, (1, 2))
-    # The epoch of the leader stays, because the leader's state goes on (KAFKA-13790).
+    # The leader epoch stays 5, because the leader keeps its state (KAFKA-13790).
     assert epochs(one) == (5, 8)
     assert one.directories == (disk(3), disk(1), disk(2))
     assert (one.original_replicas, one.target_replicas) == ((1, 2), (3, 1))
@@ -60,7 +61,8 @@ def test_the_present_assignment_is_no_change() -> None:
 
 
 def test_the_target_of_a_running_reassignment_is_no_change() -> None:
-    """So a client can repeat the request at the next controller."""
+    """A client can repeat the request at the next controller, so the same target must be
+    accepted."""
     mover = Mover(ON_TWO)
     mover.move((3, 1))
     mover.move((3, 1))
@@ -100,7 +102,8 @@ def test_completion_takes_the_removed_replicas_away() -> None:
     one = mover.one
     assert mover.sets() == ((3, 1), (), ())
     assert (one.in_sync_replicas, one.leader) == ((1, 3), 1)
-    # The start and the completion each raised the partition epoch; removal raises the leader's.
+    # The start and the completion each raised the partition epoch. The removal of a replica also
+    # raised the leader epoch.
     assert epochs(one) == (6, 9)
     assert one.directories == (disk(3), disk(1))
     assert not mover.image.moving
@@ -127,7 +130,8 @@ def test_completion_waits_for_all_added_replicas() -> None:
 
 
 def test_completion_waits_for_the_minimum_without_the_removed_replicas() -> None:
-    """Guard 50: two replicas are in sync, but only one of them stays."""
+    """Guard 50: two replicas are in sync, but only one of them stays in the assignment, and the
+    minimum is two."""
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=2)
     mover.move((4, 3, 5))
     mover.fence(5)
@@ -184,7 +188,7 @@ def test_trap_01_a_target_below_the_minimum_completes() -> None:
 
 
 def test_trap_02_a_shrink_waits_for_all_that_stay() -> None:
-    """KAFKA-16218: no replica in sync is removed in favour of a lagging one."""
+    """KAFKA-16218: an in-sync replica is not removed while a replica that stays is lagging."""
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=1)
     mover.move((3, 1))
     assert mover.sets() == ((3, 1, 2), (), (2,))
@@ -196,13 +200,14 @@ def test_trap_02_a_shrink_to_the_lagging_replica_waits() -> None:
     mover = Mover(partition((1, 2), replicas=(1, 2, 3)), min_isr=1)
     mover.move((3,))
     assert mover.one.is_moving
-    # Another target is the way out.
+    # The user can still choose a target that is in sync.
     mover.move((2,))
     assert (mover.sets(), mover.one.leader) == (((2,), (), ()), 2)
 
 
 def test_trap_06_a_new_controller_completes_what_no_record_completed() -> None:
-    """KAFKA-4214: the minimum was lowered in the brokers' files, so no record shows it."""
+    """KAFKA-4214: the minimum was lowered in the brokers' files. No record shows this, so a new
+    controller must look for such partitions."""
     mover = Mover(STUCK, min_isr=2)
     mover.look()
     assert mover.one.is_moving
@@ -242,7 +247,7 @@ def test_another_target_keeps_the_original_replicas_and_drops_what_it_lacks() ->
     mover.move((4, 5))
     one = mover.one
     assert mover.sets() == ((4, 5, 1, 2), (4, 5), (1, 2))
-    # 3 left, so it must fall silent: the leader's epoch rises.
+    # Replica 3 left the assignment, so the leader epoch rises and its fetches are refused.
     assert (one.in_sync_replicas, one.leader) == ((1, 2), 1)
     assert epochs(one) == (6, 10)
 
@@ -255,7 +260,8 @@ def test_another_target_that_drops_no_replica_keeps_the_leader_epoch() -> None:
 
 
 def test_a_half_copied_replica_stays_an_added_one() -> None:
-    """Kafka would treat a replica that was added by an earlier reassignment as an original one."""
+    """Kafka would treat replica 3, which an earlier reassignment added, as an original one. Here it
+    stays an added one, because its copy can be incomplete."""
     mover = Mover(ON_TWO)
     mover.move((3, 1))
     mover.move((3, 2))
@@ -278,7 +284,7 @@ def test_the_original_replicas_as_target_end_the_reassignment_in_the_order_that_
 
 
 def test_a_cancellation_takes_the_added_replicas_away() -> None:
-    """Trap 3, KAFKA-13972: they leave the in-sync replicas, and the leader epoch is raised."""
+    """Trap 3, KAFKA-13972: the added replicas also leave the ISR, and the leader epoch rises."""
     mover = Mover(ON_TWO)
     mover.move((3, 4))
     mover.propose(1, 2, 3)
@@ -324,7 +330,8 @@ def test_a_cancellation_of_a_shrink_raises_the_leader_epoch_too() -> None:
 
 
 def test_trap_04_a_cancellation_never_empties_the_in_sync_replicas() -> None:
-    """KAFKA-14424, guard 53: it would be an unclean election that no user asked for."""
+    """KAFKA-14424, guard 53: an empty ISR would need an unclean election, for which no user has
+    asked."""
     mover = Mover(ON_TWO, min_isr=1)
     mover.move((3, 4))
     mover.propose(1, 2, 3)
@@ -352,12 +359,14 @@ def test_added_replicas_lead_last_and_removed_ones_before_them() -> None:
     leaders = [mover.one.leader]
     for node_id in (2, 3, 1):
         leaders.append(mover.fence(node_id).leader)
-    # 3 stays, then 1 that goes, then 4 that is added.
+    # Replica 3 stays in the assignment, so it leads next. Then follow 1, which is removed, and 4,
+    # which was added.
     assert leaders == [2, 3, 1, 4]
 
 
 def test_leadership_does_not_return_to_an_added_replica_by_itself() -> None:
-    """KAFKA-10149. One such partition does not stop the others."""
+    """KAFKA-10149: the automatic election of preferred leaders skips partition 0, whose first
+    replica was added, but not the others."""
     mover = Mover(
         partition((1, 2, 3), replicas=(3, 4, 1, 2), adding=(3, 4), removing=(1, 2)),
         partition((1, 2), replicas=(2, 1)),

@@ -50,7 +50,8 @@ def test_trap_35_a_cordoned_broker_gets_no_new_replica_and_keeps_what_it_has() -
         "logs-0 was assigned to the brokers [4], which are cordoned: they get no new replicas "
         "until you delete their setting cordoned.log.dirs"
     )
-    # The reassignment that runs goes on, also with another target that adds no cordoned broker.
+    # The running reassignment continues. It can also get another target that adds no cordoned
+    # broker.
     mover.move((1, 3, 5))
     assert mover.code() is ErrorCode.NONE
     mover.propose(1, 2, 3, 5)
@@ -86,7 +87,8 @@ def test_kip_860_another_number_of_replicas_is_refused_if_the_request_forbids_it
     )
     mover.move((3, 1), may_resize=False)
     assert mover.code() is ErrorCode.NONE
-    # During a reassignment the number of its target counts, not that of all replicas.
+    # During a reassignment, the number of target replicas counts, and not the number of all
+    # replicas.
     mover.move((4, 3), may_resize=False)
     assert mover.code() is ErrorCode.NONE
 

@@ -73,7 +73,8 @@ def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
 
 
 def test_the_same_incarnation_again_gets_its_epoch_and_changes_nothing() -> None:
-    """This holds also while it is live, because an answer can be lost."""
+    """This holds even while the broker is live, because it repeats the request when it gets no
+    answer."""
     image = registered(registration(ONE), image_of(partition()))
     again = register(registration(ONE), image, CONFIG, LIVE)
     assert again.records == []
@@ -206,7 +207,8 @@ def test_others_lead_what_a_broker_in_service_has_found_damaged(
     later = after(image, distrust(ONE, [DamagedTopic(name="logs", partitions=[1])], image, CONFIG))
     one = one_of(later, 1)
     assert (one.leader, one.in_sync_replicas, one.eligible_leader_replicas) == expected
-    # Even if the leader stays: its knowledge of the damaged log must be forgotten.
+    # The leader epoch rises even if the leader stays, because the leader must forget what it knows
+    # about the damaged log.
     assert one.leader_epoch == before.leader_epoch + 1
     assert one_of(later, 0) == before
 
@@ -277,7 +279,7 @@ def test_an_unfenced_broker_leads_only_what_it_may() -> None:
 
 @pytest.mark.parametrize("standing", [fence, stop])
 def test_the_brokers_own_record_comes_first(standing: object) -> None:
-    """A broker ignores records before its registration, so none about it may come earlier."""
+    """The record about the broker comes first, and the changes of its partitions follow."""
     image = image_of(partition())
     assert callable(standing)
     records: Sequence[MetadataRecord] = standing(ONE, image, CONFIG)

@@ -1,4 +1,9 @@
-"""New partitions are spread over racks and brokers: properties P1 to P7 of the placement.
+"""New partitions are spread over racks and brokers by the properties P1 to P7.
+
+P1: a partition has different brokers, and the result does not depend on hashes. P2: it uses as many
+racks as possible. P3 and P4: replicas and leaders are even over the brokers. P5: a small rack gets
+more only where the racks demand it. P6: P3 and P4 hold for a topic that grows. P7: each broker
+leads about equally often with each other broker as the second replica.
 
 The fast form samples the numbers of partitions, and the slow form tries all of them. `case`
 identifies an input in the message of a failure.
@@ -69,8 +74,8 @@ def check(racks: Racks, factor: int, partitions: Sequence[Sequence[int]], case: 
         ]
         loads = [seconds[broker, one] for one in others]
         mean = sum(loads) / len(loads)
-        # Where racks are used twice, brokers of one rack are beside each other less often than
-        # others, so the mean itself is no limit, but the rounded mean is.
+        # If a partition uses a rack twice, two brokers of one rack are paired less often than
+        # others. So the limits are the rounded mean, and not the mean.
         is_even = factor <= len(sizes) or len(sizes) == 1
         low, high = (mean, mean) if is_even else (floor(mean), ceil(mean))
         assert all(low - 1 <= load <= high + 1 for load in loads), f"P7: {case}: {broker}: {loads}"
@@ -87,7 +92,7 @@ def check_all(counts_of: dict[int, Sequence[int]]) -> None:
 
 
 def test_every_layout_for_some_numbers_of_partitions() -> None:
-    # P7 holds from n(n-1) partitions on: 30 for six brokers, 42 for seven.
+    # P7 holds from n(n-1) partitions on, so six and seven brokers need larger samples than 24.
     check_all({0: SAMPLE, 6: (*SAMPLE, 31), 7: (*SAMPLE, 43)})
 
 
@@ -98,7 +103,7 @@ def test_every_layout_for_every_number_of_partitions() -> None:
 
 
 def check_random(chance: Random) -> None:
-    """Create a topic and then more partitions of it, while other topics exist."""
+    """Check P6 with a topic that grows while other topics exist."""
     racks = racks_of([chance.randint(1, 3) for _ in range(chance.randint(1, 4))])
     if chance.random() < 0.5:
         racks = racks_of([chance.randint(1, 3)] * chance.randint(1, 4))
@@ -175,10 +180,12 @@ def test_p1_the_result_is_the_same_whatever_the_hashes_are() -> None:
 
 def test_p5_a_small_rack_is_loaded_only_where_the_racks_demand_it() -> None:
     racks = racks_of((1, 2, 2))
-    # With two replicas no rack must have one of each partition, so all brokers have the same.
+    # With two replicas, no rack needs a replica of every partition, so all brokers get the same
+    # number.
     loads = Counter(broker for one in placed(racks, 10, 2) for broker in one)
     assert set(loads.values()) == {4}
-    # With three replicas each rack has one of each partition.
+    # With three replicas, each of the three racks needs one of every partition. Broker 1 is alone
+    # in its rack, so it gets all ten.
     loads = Counter(broker for one in placed(racks, 10, 3) for broker in one)
     assert loads == {1: 10, 2: 5, 3: 5, 4: 5, 5: 5}
 
@@ -205,7 +212,8 @@ def test_a_topic_as_large_as_allowed_is_placed_in_time() -> None:
 def test_thousands_of_partitions_repeat_a_pattern(
     sizes: tuple[int, ...], factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the controller's loop is free soon, and pairs are as level as in small topics."""
+    """The pattern keeps the controller's loop responsive, and pairs brokers as evenly as in small
+    topics."""
     racks = racks_of(sizes)
     chosen: list[int] = []
     choose = spreading._ReplicaSets.choose
@@ -230,7 +238,8 @@ def test_thousands_of_partitions_repeat_a_pattern(
 
 
 def test_without_an_even_pattern_each_partition_is_chosen() -> None:
-    """A small rack has more than its share, so no pattern keeps its broker level with others."""
+    """The broker of the small rack must take more replicas than the others, so no pattern is
+    even."""
     racks = racks_of((1, 2, 2))
     partitions = placed(racks, 1_200, 3)
     check(racks, 3, partitions, "unequal racks")

@@ -337,8 +337,8 @@ NAMED_TOO = (
     ],
 )
 def test_a_topic_is_deleted_once_however_it_is_named(asked: str, answers: list[Any]) -> None:
-    """The answers are those of ControllerApis in Kafka 3.5. `n` gives the topic by name, `i` by
-    id."""
+    """The answers are those of ControllerApis in Kafka 3.5. In `asked`, `n` stands for the name of
+    the topic, and `i` for its id."""
     cluster = Cluster()
     cluster.create("kept")
     topic_id = cluster.create("t").topic_id
@@ -448,7 +448,8 @@ def test_own_topics_are_made_once_and_the_offsets_topic_is_compacted() -> None:
 
 
 def test_the_state_of_transactions_has_a_minimum_in_sync_of_its_own() -> None:
-    """As in Kafka. A topic with one replica is not reported as under-replicated."""
+    """As in Kafka, the minimum is at most the replication factor. So a topic with one replica is
+    not reported as under-replicated."""
     cases = {
         (3, None): "2",
         (3, 3): "3",

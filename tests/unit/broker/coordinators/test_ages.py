@@ -1,4 +1,4 @@
-"""Ages while the wall clock is set to another time."""
+"""The age of a timestamp while the wall clock is set to another time."""
 
 from broker.coordinators.ages import LEAPS_MAX, SET_MS_MIN, Ages
 
@@ -8,7 +8,7 @@ DAY = 86_400_000
 def test_a_clock_that_is_never_set_gives_the_age() -> None:
     ages = Ages(1_000, 0)
     for passed_ms in range(0, DAY, DAY // 10):
-        # It is adjusted a little, all the time.
+        # The wall clock is adjusted by one millionth all the time.
         ages.look(1_000 + passed_ms * 1_000_001 // 1_000_000, passed_ms)
     assert ages.of(1_000, DAY) == DAY - 1_000
 

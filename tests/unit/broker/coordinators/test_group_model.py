@@ -1,4 +1,4 @@
-"""Random histories of group members, with faults of clients, disk and broker. The promises of a
+"""Random histories of group members, with faults of clients, disk and broker. The invariants of a
 group always hold.
 
 A client behaves like a real one: it joins, computes the assignment if it is the leader, syncs,
@@ -20,7 +20,7 @@ PARTITIONS = frozenset(range(12))
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 LONGEST_WAIT_MS = 300_000 + 2 * REBALANCE_MS
-"""A new member waits at most five minutes; a known member, for two rebalances."""
+"""A new member waits for at most five minutes, and a known member for two rebalances."""
 
 FORGET_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -42,7 +42,7 @@ class Actor:
 
 
 class World:
-    """A group, its clients, and the promises made to them."""
+    """A group, its clients, and the partitions that each client owns."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -54,7 +54,7 @@ class World:
             Actor(self._client(number, static_share)) for number in range(random.randint(2, 8))
         ]
         self.owners: dict[int, dict[int, str]] = {}
-        """Generation -> partition -> the member that was given it."""
+        """The member that owns each partition, by generation."""
         self.generation = 0
         self.stored_generation = 0
         self.rebalances = self.shares = 0
@@ -102,7 +102,7 @@ class World:
                 self._act(actor)
 
     def heal(self) -> None:
-        """End all faults. Soon every member has a stable assignment."""
+        """End all faults. Check that all live members soon have a stable assignment."""
         self.scene.is_held = False
         while self.scene.held:
             self.scene.let_store()
@@ -110,7 +110,8 @@ class World:
             self.scene.pass_to(self.scene.now_ms + 1_000)
             for actor in self.actors:
                 self._settle(actor)
-            # Who leaves it to chance misses a session time-out of ten seconds now and then.
+            # Every client acts each second. A client that acts at random would sometimes miss its
+            # session timeout of ten seconds.
             self._act_all(share=1)
             self._check()
         alive = [one for one in self.actors if one.is_alive]
@@ -122,10 +123,10 @@ class World:
 
     def _restart(self) -> None:
         self.scene.restart()
-        # The connections are gone, and with them what waited on them.
+        # The restart closed the connections, so pending requests get no response.
         for actor in self.actors:
             actor.asked = None
-        # A generation without any delivered share may be used again.
+        # The group can use a generation again if none of its assignments was delivered.
         self.generation = self.stored_generation
 
     def _act(self, actor: Actor) -> None:
@@ -151,7 +152,7 @@ class World:
         self._settle(actor)
 
     def _settle(self, actor: Actor) -> None:
-        """Process a response if there is one."""
+        """Process the client's response if it has arrived."""
         if actor.asked is None or actor.asked.reply is None:
             return
         reply, actor.asked = actor.asked.reply, None
@@ -203,7 +204,8 @@ class World:
         statics = [one.group_instance_id for one in roster if one.group_instance_id is not None]
         assert sorted(statics) == sorted(roster.static_ids), "an instance is one member"
         if group.state is not GroupState.PREPARING_REBALANCE:
-            # Members of before may still come, and an absent static member keeps its place.
+            # Only while a rebalance is prepared can earlier members exceed the limit. Absent static
+            # members keep their places, so they do not count.
             assert len(roster) - len(statics) <= scene.limits.size_max
         if group.state is GroupState.STABLE:
             self.stored_generation = max(self.stored_generation, group.generation_id)

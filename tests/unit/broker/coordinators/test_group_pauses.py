@@ -54,7 +54,8 @@ def test_a_rebalance_waits_a_little_longer_after_a_stop() -> None:
 
 
 def test_absent_static_members_without_a_rebalance_timeout_keep_no_loop_busy() -> None:
-    """Each check of the group set the next deadline to now, until the member's session ended."""
+    """A check of the group must not set the next deadline to the current time. Otherwise the loop
+    would be busy until the member's session ends."""
     stays = Client("s", instance="i", rebalance_ms=0)
     goes = Client("d", rebalance_ms=0)
     scene = stable(stays, goes)

@@ -37,7 +37,7 @@ class Player:
         self.scene = Scene()
         self.clients: dict[str, Client] = {}
         self.names: dict[str, str] = {}
-        """Member id -> how the script calls it."""
+        """The name in the script of each member id."""
         self.waiting: list[tuple[str, Asked]] = []
 
     def play(self, line: str) -> list[str]:

@@ -101,8 +101,7 @@ def test_topics_are_found_in_subscriptions_and_nowhere_else() -> None:
 
 
 def forget(scene: Scene, now_ms: int) -> int:
-    """Remove everything that has expired at this time. Return the number of records that this
-    wrote."""
+    """Remove everything that has expired at this time. Return the number of tombstones."""
     scene.now_ms = now_ms
     tombstones = scene.shard.expiry.tombstones(scene.shard.expiry.due(now_ms), now_ms)
     scene.write(*tombstones)
@@ -168,7 +167,8 @@ def test_nothing_expires_while_a_group_rebalances() -> None:
 
 
 def test_an_offset_that_is_set_in_an_old_empty_group_gets_its_full_time() -> None:
-    """Kafka would remove it at the next sweep, because the group has been empty for long."""
+    """Kafka would remove such an offset at the next sweep, because the group has been empty for
+    long."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.leave(a)
@@ -203,7 +203,8 @@ def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> 
 
 
 def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
-    """One turn of the loop finds the expired offsets, and later turns write the tombstones."""
+    """One turn of the loop finds the expired offsets, and later turns write the tombstones. An
+    offset that is committed in between must stay."""
     scene, a = Scene(), Client("a")
     scene.join(a)
     scene.sync(a)
@@ -307,7 +308,7 @@ def test_deleting_takes_what_a_transaction_holds_too() -> None:
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_tombstone_takes_nothing_that_was_written_behind_it(is_commit: bool) -> None:
     """The offsets of a transaction are replayed when they are written, but a tombstone only when it
-    is committed."""
+    is committed. So a tombstone can be replayed after offsets that follow it in the log."""
     scene = Scene()
     written(scene, 5, 0)
     written(scene, 6, 1, producer_id=1000)
@@ -346,7 +347,8 @@ def judged(shard: GroupShard, request: TxnOffsetCommitRequest) -> ErrorCode:
 
 
 def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
-    """KIP-447. Without a member id and a generation nothing is checked, as before version 3."""
+    """KIP-447. A commit without a member id and a generation is not checked, as before version
+    3."""
     scene, a = Scene(), Client("a", instance="i1")
     stranger = Client("x", member_id="stranger", generation=1)
     assert judged(scene.shard, transactional(Client("fresh"))) is ErrorCode.NONE
@@ -378,8 +380,8 @@ def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generat
 def test_a_static_member_that_could_not_be_stored_leaves_the_others_what_they_agreed_on(
     is_complete: bool,
 ) -> None:
-    """A member that joined in the meantime was admitted because of the protocols of the returning
-    member."""
+    """Member c supports only `sticky`. It was admitted because the returning member supports
+    `sticky` too, so the group must keep that protocol."""
     a = Client("a", instance="i1", protocols=("range",), session_ms=60_000)
     b = Client("b", protocols=("range", "sticky"))
     scene = Scene()

@@ -1,4 +1,4 @@
-"""Groups with members: the refusal of each request, and the promises to members."""
+"""Groups with members: the code of each refused request, and what members can rely on."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from tests.unit.broker.group_scene import GROUP, Asked, Client, Scene, subscript
 
 
 def stable(*clients: Client, scene: Scene | None = None) -> Scene:
-    """Return a stable group of these clients. The first one leads. Each has an assignment with its
-    name."""
+    """Return a scene with a stable group of these clients. The first client leads, and the
+    assignment of each client is its name."""
     scene = scene or Scene()
     for client in clients:
         scene.join(client)
@@ -96,8 +96,8 @@ def test_static_members_are_not_asked_to_come_twice() -> None:
 
 
 def test_a_static_member_has_its_place_in_a_full_group_when_it_starts_again() -> None:
-    """Kafka refuses it until the session of its former member has expired, which ends the
-    consumer."""
+    """Kafka refuses such a member until the session of its former process has expired. The refusal
+    ends the consumer."""
     a, b = Client("a", instance="i1"), Client("b", instance="i2")
     scene = stable(a, b, scene=Scene(size_max=2))
     again = scene.join(Client("a", instance="i1"))

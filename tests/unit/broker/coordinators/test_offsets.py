@@ -194,8 +194,8 @@ class OneByOne(OffsetTable):
 
 
 def test_deleting_a_group_does_not_look_at_the_others() -> None:
-    """A request can delete every group of a shard. A search through all groups for each of them
-    would be slow."""
+    """A request can delete every group of a shard. If each deletion searched through all groups,
+    the request would be slow."""
     shard = new_shard()
     shard.offsets = OneByOne()
     commit(shard, request(partition=1))
@@ -243,7 +243,7 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
 
 def test_what_was_under_way_behind_an_older_tombstone_goes_with_its_topic() -> None:
     """An offset was deleted and committed again. Then its topic was deleted before the commit was
-    on disk."""
+    on disk, so the commit must be removed too."""
     shard = new_shard()
     (record,) = shard.commit(request(), at(100), topic_with).records
     tombstone = CoordinatorRecord(record.key, None)
@@ -326,7 +326,8 @@ def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
 def test_offsets_of_a_topic_that_went_are_none_of_its_namesakes(
     committed_for: UUID | None, pending_for: UUID | None, left: int | None, is_empty: bool
 ) -> None:
-    """A committed offset without a topic id, as written by old versions, is accepted."""
+    """A committed offset without a topic id, as old versions wrote it, stays, because its topic is
+    unknown."""
     table, place = OffsetTable(), GroupPartition("g", TopicPartition("logs", 0))
     if committed_for is not None:
         table.put(place, CommittedOffset(5, 2, "", 1, topic_id=committed_for, log_offset=1))

@@ -70,7 +70,7 @@ def test_nothing_joins_while_markers_are_written(state: TxnState) -> None:
 
 
 def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
-    """Return all operations of a producer, and those that others do for it."""
+    """Return each operation that checks its producer, by a short name."""
     shard = ledger.shard
     return {
         "add": lambda one: shard.add_partitions(*identity(one), [A], 1),
@@ -126,8 +126,8 @@ def test_a_move_that_could_not_be_written_has_not_happened() -> None:
 
 
 def test_a_move_without_a_record_has_not_happened() -> None:
-    """No later request would end the transaction, so its id would be pending until the next
-    start."""
+    """The encoding fails, so the id must not stay pending. No later request could end its
+    transaction."""
     ledger = Ledger()
     for _ in range(2):
         with pytest.raises(EncodeError):
@@ -289,7 +289,7 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
 
 
 LOADED_MS = 7_000
-"""The time at which a coordinator has loaded the shard, by its monotonic clock."""
+"""The monotonic time at which a coordinator has loaded the shard."""
 
 
 def moved(ledger: Ledger) -> TxnShard:
@@ -306,7 +306,7 @@ def test_a_clock_that_is_ahead_aborts_no_transaction_before_its_time() -> None:
     shard = moved(ledger)
     ahead_ms = young.start_ms + 3_600_000
     assert not shard.abort_overdue(ahead_ms, LOADED_MS + TIMEOUT_MS)
-    # The next one began by the clock of this node.
+    # The next transaction starts by the clock of this node.
     ledger.end(young)
     ledger.complete()
     ledger.now_ms = ahead_ms
@@ -410,7 +410,8 @@ def test_an_id_with_something_open_never_expires(state: TxnState) -> None:
 
 
 def test_an_id_that_is_used_again_does_not_expire() -> None:
-    """One turn of the loop finds the ids, and later turns remove them."""
+    """One turn of the loop finds the expired ids, and later turns remove them. An id that is used
+    in between must stay."""
     ledger = Ledger()
     for name in ("used", "pending", "old"):
         ledger.begin(transactional_id=name)
@@ -448,7 +449,7 @@ def test_listing_lets_through_what_passes_every_filter() -> None:
 
 
 class Filters(list[int]):
-    """A filter of a request."""
+    """A list of filters that counts the searches in it."""
 
     searches = 0
 

@@ -57,7 +57,7 @@ def test_pitfall_25_a_new_producer_aborts_what_is_open_before_it_may_begin() -> 
     zombie = ledger.in_state(TxnState.ONGOING)
     aborting = ledger.begin()
     assert aborting.state is TxnState.PREPARE_ABORT
-    # The marker itself carries an epoch that the zombie does not have.
+    # The abort marker has a higher epoch than the zombie, so it fences the zombie.
     assert aborting.producer_epoch == zombie.producer_epoch + 1
     assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
     ledger.complete()
@@ -217,8 +217,8 @@ def test_a_shard_has_a_limit_of_ids() -> None:
 
 
 def test_no_producer_writes_under_the_epoch_that_only_fences() -> None:
-    """No producer got this epoch. No higher epoch could fence an open transaction of it, and no
-    record could say so."""
+    """No producer got the highest epoch, which only fences. A transaction of this epoch could not
+    be fenced, because no higher epoch exists."""
     ledger = Ledger()
     last = ledger.add(at_epoch(ledger, EXHAUSTED_EPOCH), A)
     ledger.begin()

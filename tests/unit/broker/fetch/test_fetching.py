@@ -1,5 +1,5 @@
-"""When a Fetch is answered: immediately, with enough data, early because of another request, or at
-its time limit."""
+"""The moment at which a Fetch is answered: immediately, with enough data, early because of another
+request, or at its time limit."""
 
 from collections.abc import Iterator
 
@@ -44,7 +44,7 @@ def listing(topic: str = "t", partition: int = 0) -> bytes:
 
 
 def clean(rig: Rig, log: Log) -> None:
-    """Compact once, as far as possible."""
+    """Compact the log once."""
     job = plan_cleaning(log, rig.clock.now_ms(), MAP_BYTES)
     assert job is not None
     while not rig.broker.parts.replicas.logs.clean(log, job):
@@ -79,7 +79,7 @@ def test_a_reader_in_a_closed_segment_does_not_wait(*, is_cleaned: bool) -> None
     rig = Rig(log_cleaner_min_cleanable_ratio=0)
     rig.create("t", segment_bytes="300", cleanup_policy="compact" if is_cleaned else "delete")
     for number in range(12):
-        # Of a cleaned log there stay a first and the last records, and gaps between them.
+        # Keys repeat, so compaction leaves gaps between the records.
         batch = batch_of([bytes(100)], key=b"%d" % min(number % 5, 3))
         rig.ask(produce_request("t", batch), 9)
     log = rig.broker.parts.replicas.find("t", 0).log
@@ -99,13 +99,14 @@ def test_a_reader_in_a_closed_segment_does_not_wait(*, is_cleaned: bool) -> None
 def test_bytes_that_do_not_fit_as_whole_batches_count_too(rig: Rig) -> None:
     for _ in range(3):
         rig.ask(produce_request("t", batch_of([bytes(1_000)])), 9)
-    # One whole batch fits into the partition's share, and it will always be one.
+    # The partition's share holds one whole batch. Waiting would not change this, so the answer is
+    # immediate.
     request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=1_500, partition_max_bytes=2_000)
     assert len(values_of(rig.send(request, 12))) == 1
-    # More than is wanted at most is never waited for.
+    # A Fetch never waits for more bytes than its `max_bytes`.
     request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=9_000, max_bytes=1_500)
     assert len(values_of(rig.send(request, 12))) == 1
-    # What a partition may not give does not count, whatever lies there.
+    # Bytes above the partition's share do not count for `min_bytes`, even if the log has them.
     request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=2_500, partition_max_bytes=2_000)
     assert not rig.send(request, 12).is_answered()
 
@@ -140,7 +141,7 @@ def test_only_a_search_for_offsets_of_what_it_reads_ends_the_wait_of_a_fetch(rig
         asked.session.parked_fetch.hasten(behind[:count])
         rig.advance(20)
         assert not asked.is_answered()
-    # What waits between them does not matter, and goes on as well.
+    # A ListOffsets request for partition t-0 ends the wait, even behind the other requests.
     asked.session.parked_fetch.hasten([*behind, listing()])
     rig.advance(0)
     assert asked.is_answered()
@@ -238,7 +239,7 @@ def test_a_divergent_reader_is_told_where(rig: Rig) -> None:
     asked_part = request.topics[0].partitions[0]
     asked_part.last_fetched_epoch = 0
     assert not rig.send(request, 12).is_answered()
-    # It claims to have read more of epoch 0 than there ever was.
+    # The reader claims more records of epoch 0 than the log ever had.
     asked_part.fetch_offset = 5
     part = rig.send(request, 12).answer.responses[0].partitions[0]
     assert part.diverging_epoch is not None
@@ -251,7 +252,7 @@ def test_when_the_broker_stops_parked_fetches_are_answered(rig: Rig) -> None:
     assert asked.is_answered()
 
 
-# Sessions, asked for as kafka-python and the Java client do.
+# Sessions, as kafka-python and the Java client request them.
 
 
 def open_session(rig: Rig, version: int = 12) -> int:
@@ -279,7 +280,7 @@ def test_a_session_tells_only_what_is_new(rig: Rig) -> None:
     (topic,) = rig.ask(goes_on(session_id, 2), 12).responses
     assert [one.partition_index for one in topic.partitions] == [1]
     assert read_values(topic.partitions[0].records) == [b"x"]
-    # The reader moves on past what it got, and names nothing else.
+    # The reader advances its offset in partition 1, and names no other partition.
     moved = goes_on(session_id, 3)
     moved.topics = [FetchTopic(topic="t", partitions=[FetchPartition(
         partition=1, fetch_offset=1, partition_max_bytes=1 << 20)])]  # fmt: skip
@@ -293,7 +294,7 @@ def test_a_session_that_waits_is_woken_by_any_of_its_partitions(rig: Rig) -> Non
     rig.ask(produce_request("t", batch_of([b"x"]), partition=1), 9)
     (topic,) = asked.answer.responses
     assert [one.partition_index for one in topic.partitions] == [1]
-    # What it was told of by an answer that left is no news any more, the records are.
+    # The reader did not advance its offset, so each answer contains the records again.
     rig.send(goes_on(session_id, 2, max_wait_ms=WAIT_MS), 12)
     assert len(rig.ask(goes_on(session_id, 3), 12).responses[0].partitions) == 1
 
@@ -323,7 +324,7 @@ def test_an_error_is_told_as_long_as_it_lasts_and_once_more(rig: Rig) -> None:
 
 def test_without_a_wish_there_is_no_session(rig: Rig) -> None:
     assert rig.ask(fetch_request("t", session_epoch=-1), 12).session_id == 0
-    # Versions before 7 know of none.
+    # Versions below 7 have no fetch sessions.
     assert rig.ask(fetch_request("t"), 6).session_id == 0
     assert len(rig.broker.parts.fetches.sessions) == 0
 

@@ -35,7 +35,7 @@ class Searches:
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
-        """Of every search, the number of its turn."""
+        """The number of the turn of each search."""
         self.logs: list[Log] = []
         self._world = rig.world
         self._world.look_ns = 0
@@ -67,7 +67,7 @@ def rig() -> Iterator[Rig]:
 
 
 def listed(*timestamps: int) -> ListOffsetsRequest:
-    """List an offset of each partition, for a different time each."""
+    """Return a ListOffsets request with one timestamp for each partition."""
     partitions = [
         ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         for index, timestamp in enumerate(timestamps)
@@ -89,7 +89,7 @@ def test_a_turn_ends_after_twenty_milliseconds_of_searching(
     asked = rig.send(listed(*[NOW + 1] * PARTITIONS), 7)
     settle(rig)
     assert [one.offset for one in asked.answer.topics[0].partitions] == [1] * PARTITIONS
-    # The second search of a turn ends beyond its time, so there is never a third.
+    # The second search ends after the time of its turn, so no turn has a third search.
     counts = [searches.turns.count(turn) for turn in sorted(set(searches.turns))]
     assert counts == [2] * (PARTITIONS // 2)
 
@@ -103,7 +103,7 @@ def test_requests_take_turns_with_each_other(rig: Rig, monkeypatch: pytest.Monke
     assert not long.is_answered()
     settle(rig)
     assert long.is_answered()
-    # Also what two of them want counts for the one turn.
+    # The searches of both requests share the time of a turn.
     assert max(searches.turns.count(turn) for turn in searches.turns) == 2
 
 
@@ -141,14 +141,15 @@ def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
 
 
 def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
-    """Decision 0015: the broker had validated only the header of the batch."""
+    """Decision 0015: the broker validated only the header of the batch, so no client can decode
+    it."""
     damaged = batch_of([b"b" * 100], timestamp_ms=NOW + 10, codec=Codec.GZIP)
     damaged[HEADER_BYTES:] = bytes(len(damaged) - HEADER_BYTES)
     stamp_max_timestamp(damaged, NOW + 10)
     for one in (damaged, batch_of([b"c"], timestamp_ms=NOW + 20)):
         answer = rig.ask(produce_request("t", one), 9).responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.NONE
-    # An answer that clients take for a passing failure would have them ask forever.
+    # A retriable error would make clients repeat the request for ever.
     (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
     assert (part.error_code, part.offset, part.timestamp) == (ErrorCode.NONE, 2, NOW + 10)
     (part,) = rig.ask(listed(NOW + 20), 7).topics[0].partitions

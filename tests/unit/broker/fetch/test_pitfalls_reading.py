@@ -1,4 +1,4 @@
-"""Pitfalls of a new broker in reading that have no other file of tests."""
+"""The pitfalls of reading that no other test file covers."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_pitfall_37_a_partition_that_lies_elsewhere_is_not_an_unknown_one(rig: R
 def test_pitfall_38_a_disk_that_fails_a_read_is_a_retriable_code(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception, version: int, wanted: ErrorCode
 ) -> None:
-    """Clients with versions below 6 do not know the error code for it."""
+    """Clients below version 6 do not know KAFKA_STORAGE_ERROR, so they get another retriable
+    code."""
     produce(rig, NOW)
 
     def broken(*_: object, **__: object) -> None:
@@ -168,7 +169,7 @@ def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
     rig: Rig, time: int, version: int
 ) -> None:
     """Otherwise a client that missed a change of leaders would start at an offset of another
-    log."""
+    leader's log."""
     produce(rig, NOW)
     rig.power_cut(random.Random(1))
     epoch = rig.broker.parts.replicas.find("logs", 0).leader_epoch
@@ -193,9 +194,10 @@ def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
 def test_offsets_are_listed_whatever_the_client_says_it_is(
     rig: Rig, replica_id: int, listener: str
 ) -> None:
-    """As in Kafka. A development version of kafka-python sends 0, and would retry for ever."""
+    """As in Kafka, `replica_id` is ignored. A development version of kafka-python sends 0, and
+    would retry a refusal for ever."""
     produce(rig, NOW, NOW + 10)
-    # Written and not committed: no client on a client listener learns of it.
+    # This record is written but not committed, so no client may see it.
     rig.send(produce_request("logs", batch_of([b"x"], timestamp_ms=NOW + 20)), 9)
     for time, offset in {-1: 2, -2: 0}.items():
         asked = rig.send(list_request(time, replica_id=replica_id), 7, listener=listener)
@@ -216,7 +218,7 @@ def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() 
 
 def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens() -> None:
     """No name is resolved or invented, because librdkafka might try such a name by IPv6 first."""
-    # Port 0 is any that is free: a mill may be running beside the tests.
+    # Port 0 is any free port, because a mill may be running beside the tests.
     bound = {"host": "0.0.0.0", "port": 0}
     outside = bound | {"advertised_host": "192.0.2.7", "advertised_port": 19092}
     inside = bound | {"advertised_host": "broker-1", "advertised_port": 29092}

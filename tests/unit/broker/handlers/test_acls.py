@@ -96,7 +96,7 @@ def test_what_is_created_is_described_by_pattern(rig: AclRig) -> None:
 
 
 def test_an_entry_that_is_there_is_a_success_and_no_second_one(rig: AclRig) -> None:
-    """A second record would survive the removal of the first."""
+    """A second record of the same ACL would survive the removal of the first one."""
     twice = creation(entry(READ))
     assert created(rig, twice, twice) == [0, 0]
     assert created(rig, twice) == [0]
@@ -226,8 +226,8 @@ def test_a_broker_of_1_0_0_rc1_forwards_with_an_empty_principal() -> None:
 
 
 def test_pitfall_15_an_order_in_an_envelope_has_the_rights_of_its_user() -> None:
-    """The user's name comes from the broker that logged the client in. Clients send no
-    envelopes."""
+    """The broker that logged the client in writes the user's name into the envelope. Clients cannot
+    send envelopes."""
     decided: list[Any] = []
     metadata: Any = SimpleNamespace(
         controller=SimpleNamespace(is_active=True), decide=lambda *args: decided.append(args)

@@ -123,7 +123,7 @@ def test_deletions_that_come_while_a_checkpoint_is_written_share_the_next() -> N
     fill(rig, 5)
     asked = [rig.send(records_request("logs", 0, offset), 2) for offset in range(1, 5)]
     for answered in (1, 4):
-        # However many ask, nothing piles up in front of the disk.
+        # However many requests wait, only one write of the checkpoint is queued.
         assert len(worker.held) == 1
         worker.held.popleft()()
         assert sum(one.is_answered() for one in asked) == answered
@@ -156,7 +156,7 @@ def test_a_deletion_of_records_that_cannot_be_made_durable_is_no_success(rig: Ri
     answer = delete_records(rig, "logs", 0, 3)
     assert ErrorCode(answer.error_code).retriable
     assert answer.low_watermark == -1
-    # A partition that is refused for another reason keeps that reason.
+    # A request that must be refused for another reason gets the code of that reason.
     assert delete_records(rig, "logs", 0, 9).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     rig.disk.refuses = None
     answer = delete_records(rig, "logs", 0, 3)
@@ -372,7 +372,7 @@ def test_pitfall_31_create_partitions_answers_for_every_topic(rig: Rig, version:
 
 
 def pages(rig: Rig, limit: int, *names: str) -> list[Any]:
-    """All pages of DescribeTopicPartitions, following the cursor."""
+    """Return all pages of DescribeTopicPartitions, by following the cursor."""
     found: list[Any] = []
     cursor = None
     while True:
@@ -432,7 +432,8 @@ def test_a_refusal_quotes_no_more_than_any_answer_can_carry(rig: Rig) -> None:
     good = CreatableTopic(name="good", num_partitions=1, replication_factor=1)
     value = CreatableTopicConfig(name="retention.ms", value="x" * 32_760)
     bad = CreatableTopic(name="bad", num_partitions=1, replication_factor=1, configs=[value])
-    # The answer leaves with the sync of the good topic, where no caller would catch an error.
+    # The response is encoded when the good topic has been synced. No caller would catch an error
+    # there.
     asked = rig.send(CreateTopicsRequest(topics=[good, bad]), 4)
     rig.flusher.sync()
     codes = {one.name: ErrorCode(one.error_code) for one in asked.answer.topics}

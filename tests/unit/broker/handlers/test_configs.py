@@ -117,7 +117,7 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
 
 
 def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
-    """Tools read these keys, and no client can set them."""
+    """Tools read these keys, but no client can set them."""
     one, other = (
         Listener(host=host, port=port, advertised_host=name, advertised_port=port)
         for host, port, name in (("0.0.0.0", 9092, "broker-1"), ("::1", 9192, "::1"))
@@ -188,7 +188,8 @@ def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_ow
         include_synonyms=True,
     )
     results = describe_configs(request, cluster.image, cluster.config).results
-    # As often as for one topic: each setting looks for its layers and for its value.
+    # However many topics are described, each setting reads the node's values twice: for its layers
+    # and for its value.
     assert looks <= 2 * len(TOPIC_ROWS)
     for number, result in enumerate(results):
         found = entries(result)

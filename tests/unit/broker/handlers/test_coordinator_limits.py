@@ -17,7 +17,7 @@ from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
 
 WITHOUT_MEMBER_ID, WITH_MEMBER_ID = 3, 4
-"""Versions of JoinGroup: from the second on, a member is first told its id."""
+"""Versions of JoinGroup. From version 4 on, a new member is first told its id."""
 
 
 def prepared(**settings: Any) -> Rig:
@@ -64,7 +64,7 @@ def test_the_groups_of_a_shard_have_a_limit() -> None:
     assert join(rig, WITHOUT_MEMBER_ID, "c").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     again = join(rig, WITHOUT_MEMBER_ID, "a", member_id=joined.member_id)
     assert again.error_code == ErrorCode.NONE
-    # Groups with offsets are counted for themselves.
+    # Groups that have only offsets are counted separately.
     assert [commit(rig, name) for name in "cdec"] == [
         ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.NONE,
     ]  # fmt: skip

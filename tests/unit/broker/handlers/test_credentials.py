@@ -39,7 +39,7 @@ def upsertion(
 def altered(
     rig: Rig, *changes: ScramCredentialDeletion | ScramCredentialUpsertion
 ) -> list[tuple[str, int]]:
-    """Return the error codes by user."""
+    """Change these credentials. Return the error code of each user."""
     request = AlterUserScramCredentialsRequest(
         deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
         upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
@@ -119,7 +119,8 @@ def test_the_number_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     users = [upsertion("a"), upsertion("b"), upsertion("c")]
     assert altered(rig, *users) == [("a", 0), ("b", 0), ("c", full)]
     assert altered(rig, upsertion("b", Mechanism.SHA_256)) == [("b", 0)]
-    # A version with another limit can have made more users. They can still be changed and removed.
+    # A version with a higher limit can have created more users, so they can still be changed and
+    # removed.
     monkeypatch.setattr(credentials, "USERS_MAX", 1)
     assert altered(rig, upsertion("a")) == [("a", 0)]
     assert altered(rig, ScramCredentialDeletion(name="b", mechanism=1)) == [("b", 0)]

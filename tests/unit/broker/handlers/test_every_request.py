@@ -320,12 +320,12 @@ NAMELESS = {
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.LIST_CONFIG_RESOURCES,
 }
-"""APIs that name no object, or create it; they have tests of their own."""
+"""APIs that name no object, or that create the named one. Other tests cover them."""
 
 
 def spoken(key: ApiKey) -> range:
-    """Return the versions that have a format. Produce versions below 3 are advertised but refused
-    (pitfall 1)."""
+    """Return the versions of an API that have a format. Produce versions below 3 are advertised but
+    refused (pitfall 1)."""
     return client_versions(key)
 
 
@@ -340,7 +340,7 @@ def rig() -> Iterator[Rig]:
 
 
 def codes(value: object) -> set[ErrorCode]:
-    """Yield every error code anywhere in a response."""
+    """Return all error codes anywhere in a response."""
     if isinstance(value, list):
         return set().union(*(codes(one) for one in value))
     if not isinstance(value, Struct):
@@ -363,7 +363,8 @@ def test_what_is_not_there_has_its_code_in_every_version(rig: Rig, key: ApiKey) 
         found = codes(rig.ask(build(version), version))
         if wanted - {NONE}:
             found -= {NONE}
-        # Partial answers carry no code of the whole in some versions.
+        # In some versions, a response has error codes only for its parts, and no code for the whole
+        # request.
         assert found == wanted - {NONE} or found == wanted, (version, found)
 
 
@@ -381,7 +382,7 @@ def test_a_cut_request_closes_its_connection_and_nothing_else(rig: Rig, key: Api
                 rig.broker.listeners.clients.start(asked.session, asked.slot, frame)
             except WireError:
                 continue
-            # Cut where an optional end begins, it may still be a whole request.
+            # A request that is cut where an optional part begins can be complete, so it is served.
             settle(rig, asked)
 
 

@@ -99,7 +99,7 @@ MOVE = AlterPartitionReassignmentsRequest(
 
 
 def codes_of(answer: Message) -> list[int]:
-    """The code of each item of an answer."""
+    """Return the error code of each item of a response."""
     items = getattr(answer, "results", None) or answer.responses  # type: ignore[attr-defined]
     parts = [part for one in items for part in getattr(one, "partitions", [one])]
     return [part.error_code for part in parts]

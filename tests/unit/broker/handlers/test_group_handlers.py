@@ -132,7 +132,7 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
 def test_a_member_id_is_a_text_that_every_answer_can_carry(
     rig: Rig, instance_id: str | None
 ) -> None:
-    """The member id is the client's name with a suffix."""
+    """The member id is the client's name with a suffix, so a long name must be cut."""
     request = joining(group_instance_id=instance_id)
     asked = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
     rig.start_request(asked)
@@ -170,7 +170,7 @@ def test_a_group_goes_on_after_a_power_cut(rig: Rig) -> None:
 def test_while_a_group_is_loaded_its_members_are_not_sent_away(rig: Rig) -> None:
     joined = join(rig)
     sync(rig, joined)
-    # As it is between the start and the end of a replay.
+    # The shard is missing, as it is between the start and the end of a replay.
     rig.broker.parts.groups.find("g").shard = None
     assert rig.broker.parts.groups.is_loading
     assert beat(rig, joined) is ErrorCode.NONE
@@ -198,7 +198,7 @@ def test_a_generation_too_large_for_the_log_is_refused_for_good() -> None:
     assert beat(rig, joined) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-# Seen from outside.
+# Requests of tools.
 
 
 @pytest.mark.parametrize("version", ApiKey.DESCRIBE_GROUPS.valid_versions)
@@ -279,8 +279,8 @@ def live_longer_than_offsets(rig: Rig) -> None:
 @pytest.mark.parametrize("version", ApiKey.OFFSET_FETCH.valid_versions)
 def test_who_has_not_heard_of_the_offsets_topic_is_no_coordinator(version: int) -> None:
     """A broker that knows the offsets topic has sent the client here. Kafka has no other error code
-    for OffsetFetch: after COORDINATOR_NOT_AVAILABLE aiokafka gives up, and its application gets the
-    error."""
+    for this case in OffsetFetch. After COORDINATOR_NOT_AVAILABLE, aiokafka would pass the error to
+    its application."""
     if version >= 8:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
         code = Rig().ask(asked, version).groups[0].error_code
@@ -301,7 +301,7 @@ def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
     assert answer.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     rig.disk.capacity_bytes = None
     assert describe(rig) == before
-    # Its time runs from when it became empty, which only a group with its generation knows.
+    # The retention starts when the group became empty. That time would be lost with the group.
     rig.broker.parts.groups.expire(rig.clock.now_ms())
     rig.flusher.sync()
     assert stored(rig) == {"logs": 5}
@@ -363,7 +363,8 @@ def stored(rig: Rig) -> dict[str, int]:
 
 
 def test_in_doubt_no_offset_is_said_to_be_deleted(rig: Rig) -> None:
-    """The next coordinator can have an offset, but this one writes and waits for nothing."""
+    """The partition has no offset here, so the broker writes nothing. But the next coordinator can
+    have one, so the broker must not report success."""
     assert commit(rig, 1) is ErrorCode.NONE
     place = OffsetDeleteRequestPartition(partition_index=1)
     topic = OffsetDeleteRequestTopic(name="logs", partitions=[place])
@@ -415,7 +416,7 @@ def test_a_refused_fetch_of_offsets_never_looks_like_nothing_committed(
     if version >= 2:
         assert answer.error_code == wanted
         return
-    # Version 1 has no place for it but the partitions.
+    # Version 1 has no error code for the whole response, so each partition has the code.
     found = [(one.partition_index, one.error_code) for one in answer.topics[0].partitions]
     assert found == [(0, wanted), (2, wanted)]
 
@@ -442,7 +443,8 @@ def test_a_commit_too_large_for_the_log_says_so() -> None:
 
 def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     rig = undelayed(offsets_retention_minutes=10, offsets_retention_check_interval_ms=1_000)
-    # While members read the topic nothing expires, and after that only from their end on.
+    # Offsets do not expire while the group has members. The retention starts when the last member
+    # leaves.
     live_longer_than_offsets(rig)
     rig.advance(9 * 60_000)
     rig.flusher.sync()

@@ -72,7 +72,7 @@ def rig() -> AclRig:
 
 
 def of_topics(name: str) -> dict[str, tuple[Message, int]]:
-    """Requests that name a topic."""
+    """Return requests that name a topic, with their versions."""
     return {
         "metadata": (MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12),
         "pages": (DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)]), 0),
@@ -108,7 +108,7 @@ def of_topics(name: str) -> dict[str, tuple[Message, int]]:
 def test_pitfall_19_a_topic_that_exists_looks_like_one_that_does_not(
     rig: AclRig, kind: str
 ) -> None:
-    """The answers have the same bytes but for the name, and nothing is created or deleted."""
+    """Both answers have the same bytes except for the name, and no topic is created or deleted."""
     rig.allow(entry(ALL))
     found = []
     for name in ("secret", "absent"):
@@ -184,7 +184,7 @@ def test_a_topic_is_created_by_its_name_only_with_the_right_to_create_it(rig: Ac
     rig.allow(entry(CREATE, "new"))
     assert metadata(rig, "new").topics[0].error_code == 0
     rig.allow(entry(CREATE, CLUSTER_NAME, CLUSTER))
-    # CREATE on the cluster does not show the topic.
+    # CREATE on the cluster lets the user create a topic, but not see it.
     assert metadata(rig, "other").topics[0].error_code == T_REFUSED
     rig.allow(entry(READ, "other"))
     assert metadata(rig, "other").topics[0].error_code == 0
@@ -299,7 +299,8 @@ def test_many_coordinators_are_told_key_by_key(rig: AclRig) -> None:
 
 
 def test_a_producer_id_needs_a_topic_to_write_to(rig: AclRig) -> None:
-    """KIP-679: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic that a DENY leaves."""
+    """KIP-679: the user needs IDEMPOTENT_WRITE on the cluster, or WRITE on a topic that no DENY
+    covers."""
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     request = InitProducerIdRequest(transactional_id=None)
     assert rig.ask_as(request, 4).error_code == refused

@@ -66,7 +66,8 @@ def test_of_a_setting_given_twice_the_last_value_holds() -> None:
 def test_a_marker_comes_from_a_coordinator_that_can_be(
     coordinator_epoch: int, code: ErrorCode
 ) -> None:
-    """DescribeProducers reports -1 for a producer without a marker, so tools may send -1."""
+    """DescribeProducers reports coordinator epoch -1 for a producer without a marker, so tools may
+    send -1."""
     rig = Rig()
     rig.create("t")
     topic = WritableTxnMarkerTopic(name="t", partition_indexes=[0])

@@ -20,8 +20,8 @@ from tests.unit.storage.kit import broker_config
 
 ELEMENTS = 500
 CALLS_MAX = 1_000_000
-"""The most calls of one request at the limit: it must not hold the loop longer than a fifth of a
-second."""
+"""The largest number of calls for one request, so that it does not hold the loop for longer than a
+fifth of a second."""
 
 PARTITIONS = 3
 

@@ -94,7 +94,7 @@ def test_a_partition_without_a_leader_says_so_page_by_page(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", range(13))
 def test_a_leader_without_the_clients_listener_is_no_address_for_it(rig: Rig, version: int) -> None:
-    """Clients with versions below 6 do not know the error code for it."""
+    """Clients below version 6 do not know LISTENER_NOT_FOUND, so they get LEADER_NOT_AVAILABLE."""
     place_on_another(rig, "MILL")
     code = ErrorCode.LISTENER_NOT_FOUND
     if version < LISTENERS_SINCE:

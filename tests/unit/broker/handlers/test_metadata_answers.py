@@ -110,7 +110,7 @@ def test_one_request_makes_only_so_many_topics() -> None:
     names = [f"made{number}" for number in range(5)]
     codes = [topic.error_code for topic in ask(rig, 9, *names).topics]
     assert codes == [ErrorCode.NONE] * 2 + [UNKNOWN] * 3
-    # The client asks again, and gets the rest.
+    # Each further request creates two more topics.
     ask(rig, 9, *names)
     assert {topic.error_code for topic in ask(rig, 9, *names).topics} == {ErrorCode.NONE}
 
@@ -192,7 +192,8 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
 def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
     fenced: tuple[int, ...], leader_id: int, named: int
 ) -> None:
-    """A client would wait for a named controller that it cannot reach."""
+    """The answer must not name a controller that the client cannot reach, because the client would
+    wait for it."""
     brokers = {
         number: BrokerImage(
             number, Uuid(int=number), 5, {"HOST": ("h", number)}, None, number in fenced

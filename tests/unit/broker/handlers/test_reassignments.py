@@ -33,7 +33,8 @@ STILL = partition((1, 2), replicas=(1, 2))
 
 
 def asked(count: int, replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
-    """Return a request for partitions of the topic `logs` and for one of another topic."""
+    """Return a request for `count` partitions of the topic `logs` and for one partition of another
+    topic."""
     numbers = [
         ReassignablePartition(partition_index=one, replicas=replicas) for one in range(count)
     ]
@@ -49,7 +50,8 @@ def asked(count: int, replicas: list[int] | None) -> AlterPartitionReassignments
 
 
 class ScriptedMetadata:
-    """Decides orders with an image. It refuses the order `fails_at` and all later ones."""
+    """A double of the metadata that decides orders by an image. It accepts `fails_at` orders and
+    refuses all later ones."""
 
     def __init__(
         self, image: MetadataImage, fails_at: int = 1_000, *, is_elsewhere: bool = False
@@ -112,7 +114,7 @@ def altered(metadata: Any, request: AlterPartitionReassignmentsRequest) -> Any:
 
 
 def test_a_large_request_goes_to_the_controller_in_slices() -> None:
-    """The slices of 6,000 partitions that move to three other brokers are one batch each."""
+    """The records of each slice fit into one batch of the metadata log."""
     metadata = ScriptedMetadata(image_of(*[partition((1,), replicas=(1,))] * MANY, nodes=FIVE))
     request = asked(MANY, [5, 4, 3])
     request.allow_replication_factor_change = True

@@ -1,4 +1,4 @@
-"""A right that ends also ends what was begun with it (pitfalls 17 and 20)."""
+"""When a right ends, everything that was begun with it ends too (pitfalls 17 and 20)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def logged_in(rig: AclLoginRig) -> LoginClient:
 
 
 def produce(rig: AclLoginRig, client: LoginClient) -> int:
-    """Write one record; return the error code."""
+    """Write one record. Return the error code."""
     client.send(produce_request("logs", batch_of([b"v"])), 9)
     rig.flusher.sync()
     rig.world.settle()
@@ -62,7 +62,8 @@ def test_a_user_without_acls_can_log_in_and_do_nothing(rig: AclLoginRig) -> None
 
 
 def test_pitfall_20_the_fast_path_of_produce_knows_the_right(rig: AclLoginRig) -> None:
-    """The fourth Produce resembles the third to the byte before its batch."""
+    """The third and the fourth Produce have the same bytes in front of the batch. So the fast path
+    would accept the fourth."""
     rig.allow(entry(WRITE))
     client = logged_in(rig)
     for _ in range(3):
@@ -123,7 +124,7 @@ def test_pitfall_20_an_open_fetch_session_loses_the_partition(rig: AclLoginRig) 
 
 
 def test_a_fetch_session_belongs_to_its_user(rig: AclLoginRig) -> None:
-    """Otherwise another user could read the names of its topics, or close it."""
+    """Otherwise another user could read the topic names of the session, or close the session."""
     rig.allow(entry(READ))
     rig.set_password("web", "secret")
     client, other = logged_in(rig), rig.connect()
@@ -143,7 +144,7 @@ def groups() -> AclRig:
 
 
 def joined_as(rig: AclRig, user: str, **changes: Any) -> Any:
-    """Let a user's member join, and return its answer."""
+    """Let a member of this user join. Return the response."""
     answer = rig.ask_as(joining(**changes), 9, user)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = rig.ask_as(joining(answer.member_id, **changes), 9, user)
@@ -156,7 +157,8 @@ def members_of(rig: AclRig) -> list[str]:
 
 
 def test_pitfall_20_a_member_leaves_its_group_with_its_right(groups: AclRig) -> None:
-    """The partitions go to the others at once, and not after the session timeout."""
+    """The partitions of the removed member go to the others at once, and not after the session
+    timeout."""
     shop, web = entry(READ, "g", GROUP), entry(READ, "g", GROUP, user="web")
     groups.allow(shop, web)
     first = joined_as(groups, "shop")
@@ -196,7 +198,8 @@ def test_a_member_without_a_login_stays_whatever_the_acls_say(groups: AclRig) ->
 
 
 def test_pitfall_17_a_right_that_is_being_withdrawn_gives_no_more(rig: AclLoginRig) -> None:
-    """The withdrawal is decided but not yet committed when the order comes (CVE-2026-100235)."""
+    """The withdrawal is decided but not yet committed when CreateTopics arrives
+    (CVE-2026-100235)."""
     right = entry(CREATE, "new")
     rig.allow(right)
     removal = rig.send(DeleteAclsRequest(filters=[exact_filter(right)]), 3)

@@ -1,7 +1,7 @@
-"""Every request in every version: allowed, denied, and before the login.
+"""Every request in every version: with its rights, without them, and before the login.
 
-A right of the table is needed: without it, the answer has the error of the missing right. Together
-the rights of a row are enough: with them, the answer has no such error.
+Each right in a row of the table is necessary. Without it, the response has the error of the missing
+right. The rights of a row together are sufficient, so the response has no such error.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ OPEN_TO_ALL = {
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
 }
-"""The requests that need no right. The last three leave out what the client may not see
-(`test_hidden_names`)."""
+"""The requests that need no right. The answers to the last three leave out what the client may not
+see (`test_hidden_names`)."""
 
 BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
@@ -127,8 +127,8 @@ NEEDS: dict[ApiKey, tuple[tuple[AclEntry, ErrorCode], ...]] = {
     ApiKey.LIST_CONFIG_RESOURCES: ((of_cluster(DESCRIBE_CONFIGS), C_REFUSED),),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ((topic(DESCRIBE), T_REFUSED),),
 }
-"""The rights that a request needs, and the error without each, for the requests below. Where
-several are missing, the answer has the first error."""
+"""The rights that each request needs, with the error of each missing right. If several rights are
+missing, the answer has the first error."""
 
 
 def _offset_fetch(version: int) -> Message:
@@ -150,7 +150,7 @@ ASKED: dict[ApiKey, Build] = {
     **{key: build for key, (build, _) in UNKNOWN.items()},
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
-    # The session timeout is too short, so nothing is parked.
+    # The session timeout is invalid, so the request is refused at once and never parked.
     ApiKey.JOIN_GROUP: lambda _: group.JoinGroupRequest(group_id="g", session_timeout_ms=1),
     ApiKey.CREATE_TOPICS: lambda _: topics.CreateTopicsRequest(
         topics=[topics.CreatableTopic(name=NAME, num_partitions=1, replication_factor=1)],
@@ -176,7 +176,8 @@ ASKED: dict[ApiKey, Build] = {
 }
 
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
-"""Versions whose answers have no field for the error; they are empty instead."""
+"""Versions whose answers have no field for the error. Without the right, these answers are
+empty."""
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +191,7 @@ def rig() -> Iterator[AclRig]:
 
 
 def refusals(rig: AclRig, key: ApiKey, version: int, user: str = "shop") -> set[ErrorCode]:
-    """The errors of missing rights in the answer to a request of the table."""
+    """Return the errors of missing rights in the response to a request of the table."""
     answer = rig.ask_as(ASKED[key](version), version, user)
     return codes(answer) & REFUSALS
 

@@ -48,7 +48,8 @@ class Between:
         return asked
 
     def verify(self, producer: TxnProducer, *partitions: TopicPartition, **changes: Any) -> Any:
-        """Ask to verify a producer's transaction. Return the answer for each partition."""
+        """Send AddPartitionsToTxn, which verifies the transaction of a producer. Return the error
+        code of each partition."""
         values: dict[str, Any] = {
             "transactional_id": producer.transactional_id,
             "producer_id": producer.producer_id,
@@ -72,7 +73,7 @@ class Between:
         ]
 
     def mark(self, producer: TxnProducer, session: Any = None, **changes: Any) -> Asked:
-        """Ask for an abort marker in partition A."""
+        """Send WriteTxnMarkers with an abort marker for partition A."""
         values = {
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
@@ -110,7 +111,8 @@ def test_a_leader_is_told_what_belongs_to_an_open_transaction(rig: Rig, between:
     assert between.verify(producer, A, B) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
     assert between.verify(producer, A, producer_epoch=7) == [ErrorCode.PRODUCER_FENCED]
     assert between.verify(producer, A, producer_id=77) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    # From the moment of the decision on, committed or not.
+    # The transaction counts as ended from the decision on, even if the decision is not committed
+    # yet.
     rig.send(producer.end_request(is_commit=True), 3)
     assert between.verify(producer, A) == [ErrorCode.CONCURRENT_TRANSACTIONS]
     settle(rig)
@@ -204,9 +206,9 @@ def test_a_marker_of_newer_epochs_or_behind_another_batch_is_another_marker(
 def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
     rig: Rig, between: Between
 ) -> None:
-    """The deposed coordinator does not know its successor, and confirms a transaction that is over.
-    The batch would open a transaction that no client ends, or that the producer's next one ends
-    (KIP-890)."""
+    """The deposed coordinator does not know its successor, so it confirms a transaction that has
+    ended. The batch would open a transaction that no client ends, or that the end of the producer's
+    next transaction includes (KIP-890)."""
     producer = TxnProducer(rig).ready()
     producer.add(A)
     producer.put(A, b"x")
@@ -221,7 +223,7 @@ def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
 
 def test_a_marker_by_a_link_that_was_given_up_ends_nothing(rig: Rig, between: Between) -> None:
     """The sender repeated the marker on its next connection. So the transaction can be complete,
-    and the producer can have opened another one."""
+    and the late marker would end the producer's next one."""
     older, newer = FakeSession("BROKER", 1), FakeSession("BROKER", 2)
     epoch = rig.broker.parts.transactions.find("id").leader_epoch
     producer = TxnProducer(rig).ready()

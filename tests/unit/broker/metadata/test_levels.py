@@ -90,8 +90,8 @@ def test_a_record_needs_the_level_that_first_had_it(
 
 
 def test_what_1_0_0_rc1_does_not_read_needs_a_later_level() -> None:
-    """A new record type fails here until it has a level. So does a new version of a record, whose
-    fields then decide in `need_of`."""
+    """A new record type fails here until `need_of` gives it a level. So does a new version of a
+    record, for which `need_of` looks at the fields."""
     for cls in get_args(MetadataRecord):
         newest = cls.valid_versions[-1]
         if cls.api_key in RELEASED:

@@ -40,7 +40,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-1.0.0-rc1.tar.xz"
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
 VERSION_AT = 2
-"""The position of the version: behind the frame's version and a type below 128."""
+"""The position of the version in a value, behind the version of the frame and a type below 128."""
 
 
 def values_of_the_first_release() -> list[bytes]:
@@ -50,7 +50,7 @@ def values_of_the_first_release() -> list[bytes]:
         log = member.read()
     values = []
     position = 0
-    # Zeros behind the last batch are room for the next ones.
+    # The log file is preallocated, so zeros follow the last batch.
     while any(log[position : position + HEADER_BYTES]):
         header = read_header(log, position)
         end = position + header.size_bytes
@@ -117,7 +117,8 @@ def test_a_record_takes_the_oldest_version_that_carries_it(
 
 
 def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
-    """Kafka's UserScramCredentialRecord and RemoveUserScramCredentialRecord, version 0."""
+    """The bytes are those of Kafka's UserScramCredentialRecord and RemoveUserScramCredentialRecord,
+    version 0."""
     record = UserScramCredentialRecord(
         name="shop",
         mechanism=2,
@@ -134,7 +135,8 @@ def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
 
 
 def test_an_acl_stands_in_the_log_as_kafka_writes_it() -> None:
-    """Kafka's AccessControlEntryRecord and RemoveAccessControlEntryRecord, version 0."""
+    """The bytes are those of Kafka's AccessControlEntryRecord and RemoveAccessControlEntryRecord,
+    version 0."""
     record = AccessControlEntryRecord(
         id=Uuid(int=7),
         resource_type=2,

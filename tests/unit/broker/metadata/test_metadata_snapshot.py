@@ -77,7 +77,7 @@ def everything() -> list[MetadataRecord]:
         TopicRecord(name="one.two", topic_id=TOPIC_ID),
         partition,
         PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=2),
-        # As an older log may hold them: names that collide.
+        # An older log can have topics whose names collide, so a snapshot must have them too.
         TopicRecord(name="one_two", topic_id=Uuid(int=51)),
         *(
             ConfigRecord(resource_type=kind, resource_name=name, name="key", value="value")
@@ -119,7 +119,8 @@ def credential(name: str, mechanism: int, salt: bytes = b"salt") -> UserScramCre
 
 
 def test_the_credentials_of_a_delta() -> None:
-    """A changed credential in the delta ends the sessions of its user, also after a snapshot."""
+    """A delta names each changed credential, because the change ends the sessions of its user. The
+    difference between two images, as after a snapshot, names them too."""
     base = image_of([credential("kept", 1), credential("other", 1), credential("gone", 2)], 3)
     removal = RemoveUserScramCredentialRecord(name="gone", mechanism=2)
     changes: list[MetadataRecord] = [
@@ -148,7 +149,8 @@ def test_impossible_credentials(record: MetadataRecord, why: str) -> None:
 
 
 def test_the_acls_of_a_delta() -> None:
-    """What is parked is judged again because a delta says so, also after a snapshot."""
+    """A delta that changes ACLs makes the broker authorise parked requests again. So does the
+    difference between two images, as after a snapshot."""
     base = image_of([acl(1), acl(2, operation=4)], 2)
     removal = RemoveAccessControlEntryRecord(id=Uuid(int=1))
     delta = MetadataDelta(base).replay_all([removal, acl(3), acl(4, permission=2)])
@@ -165,7 +167,7 @@ def test_the_acls_of_a_delta() -> None:
     [
         (RemoveAccessControlEntryRecord(id=Uuid(int=9)), "there is no ACL"),
         (acl(1, operation=4), "is there already"),
-        # An entry of two ids would survive the removal of one.
+        # An ACL with two ids would survive the removal of one of them.
         (acl(2), "is there already"),
         (acl(3, operation=99), "99 is not a valid AclOperation"),
     ],

@@ -184,8 +184,8 @@ def test_rates_are_taken_from_one_look_to_the_next(rig: Rig) -> None:
 
 
 def test_a_broker_that_serves_is_ready_once_it_is_in_service(rig: Rig) -> None:
-    """A broker of a cluster serves before the others regard it as in service. Topics created then
-    get fewer replicas, or none."""
+    """A broker accepts connections before the controller unfences it. Topics that are created in
+    between get fewer replicas, so the broker is not ready yet."""
     status = BrokerStatus(rig.broker, 0)
     assert rig.broker.is_serving
     assert not status.status().ready
@@ -207,7 +207,8 @@ def test_a_loop_that_was_held_is_noticed_whatever_else_was_due(rig: Rig) -> None
     metrics = rig.broker.metrics
     rig.advance(0)
     for held in range(1, 31):
-        # Not in step with the duties that come once a second.
+        # The loop is held after a different number of checks each time, so other periodic tasks are
+        # not always due.
         for _ in range(held):
             rig.advance(WATCH_INTERVAL_MS)
         assert metrics.loop_lags == held - 1

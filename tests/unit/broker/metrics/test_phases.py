@@ -60,7 +60,7 @@ def ticks(rig: Rig) -> Ticks:
 def rig() -> Iterator[Rig]:
     rig = Rig(max_connections=1)
     rig.create("logs")
-    # Else only one in sixteen is timed.
+    # By default, only one request in sixteen is timed.
     rig.broker.metrics.times_of(ApiKey.PRODUCE).mask = 0
     yield rig
 
@@ -141,7 +141,7 @@ def test_every_phase_of_a_request_is_timed_where_it_happens(rig: Rig, ticks: Tic
     peer.stuff()
     peer.arrive(produce() + metadata())
     assert plain(rig)["parked_produces"] == details(rig)["parked_produces"] == 1
-    # The one waits for the disk, the other for the one.
+    # The Produce waits for the disk, and the Metadata waits for the Produce.
     ticks.now_ns += 3 * MS
     rig.flusher.sync()
     rig.turn()

@@ -48,7 +48,8 @@ def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
     warnings.close_due(world.clock.monotonic_ms())
     assert left_out(caplog) == [{"kind": "odd", "count": 5}]
     caplog.clear()
-    # A new minute: the first warning in it need not wait for the periodic report.
+    # The first warning of a new window reports the suppressed ones, before the periodic report is
+    # due.
     for _ in range(IN_WINDOW_MAX + 1):
         warnings.warn(logger, "odd")
     world.clock.advance(WINDOW_MS)
@@ -66,7 +67,7 @@ def test_a_client_that_is_refused_in_a_circle_does_not_fill_the_log(
         session = Session(rig.broker.listeners.receptions["HOST"])
         session.linked(NoLink())  # type: ignore[arg-type]  # all that is asked of it
         session.close("API key 99 version 0 is not served")
-        # Its rate has a limit of its own.
+        # The rate of new connections has a limit too, so the next one comes 100 ms later.
         rig.advance(100)
     closed = [one for one in caplog.records if one.getMessage() == "connection closed"]
     assert len(closed) == IN_WINDOW_MAX

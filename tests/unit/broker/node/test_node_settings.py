@@ -190,7 +190,7 @@ def test_a_key_that_only_somebody_else_knows_is_kept_and_shown_and_said_to_be_wi
     rig.power_cut(random.Random(1))
     shown = described(rig, name)
     for key in ("background.threads", "num.partitons"):
-        # As Kafka shows an unknown key, because its value can be a secret.
+        # As in Kafka, an unknown key is shown without its value, because the value can be a secret.
         entry = shown[key]
         assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, False)
         assert entry.config_source == (2 if name else 3)

@@ -23,7 +23,7 @@ from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
 
 KEY_COUNT = 6_000
-"""More than fit into the least memory that a cleaning may have."""
+"""More keys than fit into the smallest memory that a cleaning may have."""
 
 CLEANER_MS = 15_000
 

@@ -1,7 +1,6 @@
-"""How many files of the broker a request passes through, and how often it moves between them.
+"""The number of broker files that a request passes through, and of its moves between them.
 
-The limits are today's counts, and may only be lowered: lower a limit when a walk has become
-shorter.
+The limits are today's counts and may only be lowered. Lower a limit when a walk has become shorter.
 """
 
 import re
@@ -19,7 +18,7 @@ LIMITS = {
     "JoinGroup": (19, 71),
     "SyncGroup": (40, 123),
 }
-"""By request: the files and the moves between them (`walks`)."""
+"""The largest number of files and of moves for each request (`walks`)."""
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ VERSIONS = range(3, 10)
 
 
 class Way:
-    """A connection to a separate broker. With `is_fast` it may use the fast path."""
+    """A broker and one connection to it. With `is_fast`, the connection may use the fast path."""
 
     def __init__(self, *, is_fast: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
@@ -103,7 +103,7 @@ def test_the_same_answers_in_every_version(ways: tuple[Way, Way], version: int, 
         assert short == long
         assert short[0] == 100 + number
         assert short[1].responses[0].partition_responses[0].error_code == 0
-    # The first makes the template, all that follow take it.
+    # The first request makes the template, so the other five use the fast path.
     assert (ways[0].short_count, ways[1].short_count) == (5, 0)
 
 
@@ -141,7 +141,7 @@ def test_both_ways_store_a_batch_in_its_topics_codec(ways: tuple[Way, Way]) -> N
         short, long = (way.outcome(frame, 9) for way in ways)
         assert short == long
         assert short[1].responses[0].partition_responses[0].base_offset == number
-    # The short way opens no batch, and packs none.
+    # The fast path neither decompresses nor compresses a batch, so it declines these requests.
     assert ways[0].short_count == 0
     stored = []
     for way in ways:
@@ -263,7 +263,7 @@ def test_its_topic_may_go(ways: tuple[Way, Way]) -> None:
     rig.flusher.marked.clear()
     rig.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     assert code_in(slot) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # And the template is not used from then on.
+    # The template is not used after the deletion.
     again = ways[0].send(framed(produce_request("t", batch_of([b"x"]), timeout_ms=1_000,
                                                 required_acks=1), 9))  # fmt: skip
     assert code_in(again) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -286,7 +286,8 @@ def test_one_in_sixteen_is_timed_and_all_are_counted(ways: tuple[Way, Way]) -> N
     assert short.count == long.count == 64
     for phase in ("queue", "local", "remote"):
         assert short.phase(phase).count == long.phase(phase).count == 4
-    # Those that were timed took the short way as well, all but the first.
+    # Timed requests use the fast path too. Only the first request does not, because it makes the
+    # template.
     assert ways[0].short_count == 63
 
 

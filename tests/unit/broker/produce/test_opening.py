@@ -40,7 +40,7 @@ class Looks:
 
     def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turns: list[int] = []
-        """Of every step, the number of its turn."""
+        """The number of the turn of each step."""
         self.open_count = 0
         self.open_count_max = 0
         self.batch_count = 0
@@ -101,7 +101,8 @@ def wide() -> ProduceRequest:
 
 
 def numbered(*sequences: int) -> ProduceRequest:
-    """Return batches of one idempotent producer for one partition."""
+    """Return a request with batches of one idempotent producer for one partition, with these
+    sequences."""
     batches = [
         batch_of([b"%d" % one], producer_id=5, producer_epoch=0, base_sequence=one)
         for one in sequences
@@ -144,7 +145,7 @@ def test_a_turn_ends_after_twenty_milliseconds_and_all_is_taken(rig: Rig, looks:
     finish(rig)
     assert outcomes(asked) == [(ErrorCode.NONE, 0)] * PARTITIONS
     assert not is_held(asked)
-    # The second step of a turn ends beyond its time, so there is never a third.
+    # The second step ends after the time of its turn, so no turn has a third step.
     counts = [looks.turns.count(turn) for turn in sorted(set(looks.turns))]
     assert counts == [2] * PARTITIONS
 
@@ -162,7 +163,7 @@ def test_a_large_batch_alone_is_looked_at_in_many_steps() -> None:
     batch = memoryview(build_batch(records, codec=Codec.ZSTD))
     config = LogConfig.of({"cleanup.policy": "compact"})
     assert sum(1 for _ in look_at_records(batch, config, NOW)) >= 1_000
-    # One record may hold millions of headers, which are gone through in parts as well.
+    # One record can have millions of headers, so its headers are also checked in many steps.
     batch = memoryview(build_batch([NewRecord(b"k", b"", NOW, [("", None)] * 50_000)]))
     assert sum(1 for _ in look_at_records(batch, config, NOW)) >= 100
 
@@ -196,7 +197,7 @@ def test_a_large_honest_request_is_taken_whole(rig: Rig) -> None:
 
 def test_batches_outlive_the_buffer_that_they_came_in(rig: Rig, looks: Looks) -> None:
     asked = rig.send(request_of(*((0, batch_of([b"%d" % n])) for n in range(4))), 9)
-    # The next read goes into the same bytes.
+    # The next read overwrites these bytes.
     asked.frame[:] = bytes(len(asked.frame))
     finish(rig)
     assert outcomes(asked) == [(ErrorCode.NONE, n) for n in range(4)]
@@ -226,7 +227,7 @@ def test_a_connection_that_dies_leaves_nothing_behind(rig: Rig, looks: Looks) ->
     finish(rig)
     assert (unfinished(produces), looks.open_count) == (0, 0)
     assert 0 < appended == log_of(rig).log_end_offset < 6
-    # Its producer comes again on another connection, and every record is there once.
+    # The producer retries on another connection, and no record is appended twice.
     again = rig.send(numbered(*range(6)), 9)
     finish(rig)
     assert outcomes(again) == [(ErrorCode.NONE, n) for n in range(6)]
@@ -247,7 +248,8 @@ def test_a_topic_deleted_in_the_middle_is_unknown(rig: Rig, looks: Looks) -> Non
     rig.turn()
     rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     assert not asked.is_answered()
-    # Of what is appended nothing is on the disk, and what is not has no place any more.
+    # Some batches are appended but not synced. The others cannot be appended, because the topic is
+    # deleted.
     assert any(log_of(rig, index).log_end_offset for index in range(PARTITIONS))
     for index in range(PARTITIONS):
         rig.flusher.marked.pop(log_of(rig, index), None)

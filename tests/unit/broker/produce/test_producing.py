@@ -185,7 +185,8 @@ def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
     assert not late.is_answered()
     rig.advance(2)
     assert code_of(late) is ErrorCode.REQUEST_TIMED_OUT
-    # What was written stays: a client that sends it again and is not idempotent writes it twice.
+    # The record of the timed-out request stays in the log. A client without idempotence that
+    # retries writes it twice.
     rig.flusher.sync()
     assert everything_in(rig, 0) == [b"x"]
     doomed = rig.send(produce_request("t", batch_of([b"x"]), partition=1), 9)
@@ -227,7 +228,7 @@ def test_a_deleted_topic_takes_no_other_topic_of_the_request_with_it(rig: Rig) -
 
 
 def delete_before_the_data_is_synced(rig: Rig, topic: str) -> None:
-    """Delete the topic before its data is synced. Only the metadata is synced."""
+    """Delete the topic, and sync the metadata but not the topic's data."""
     rig.send(DeleteTopicsRequest(topic_names=[topic]), 5)
     marked = rig.flusher.marked
     rig.flusher.marked = {log: None for log in marked if log.topic_id.int == 1}
@@ -263,7 +264,7 @@ def test_a_producer_silent_for_too_long_is_forgotten() -> None:
     rig.advance(86_000_000)
     assert code_of(settled(rig, of_sequence("t", 7))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     rig.advance(500_000)
-    # Nothing is known of it any more, so it may go on wherever it stands.
+    # The broker has forgotten the producer, so it accepts any sequence.
     assert code_of(settled(rig, of_sequence("t", 7))) is ErrorCode.NONE
 
 
@@ -274,7 +275,8 @@ def settled(rig: Rig, request: ProduceRequest) -> Asked:
 
 
 def test_a_topic_wants_no_more_replicas_in_sync_than_it_has(rig: Rig) -> None:
-    """KIP-966: the effective minimum. Otherwise such a topic could be read but never written."""
+    """KIP-966: the effective minimum is at most the number of replicas. Otherwise such a topic
+    could be read but never written."""
     rig.create("strict", min_insync_replicas="2")
     taken = rig.send(produce_request("strict", batch_of([b"x"])), 9)
     rig.flusher.sync()
@@ -404,7 +406,8 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
 
 
 def test_a_leader_in_doubt_ends_no_producer(rig: Rig) -> None:
-    """The next leader can have batches that this broker lacks, and can be the leader already."""
+    """Another broker can already lead the partition and have batches that this broker lacks. So
+    this broker must not send a code that is fatal for the producer."""
 
     def put(epoch: int, sequence: int) -> ErrorCode:
         batch = batch_of([b"x"], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
@@ -455,7 +458,7 @@ def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) 
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("left", [5, 30, 64])
 def test_a_cut_batch_is_refused_for_good(rig: Rig, left: int, version: int) -> None:
-    """CORRUPT_MESSAGE would make the client retry for ever."""
+    """CORRUPT_MESSAGE is retriable, so it would make the client retry for ever."""
     asked = rig.send(produce_request("t", batch_of([b"x"])[:left]), version)
     assert code_of(asked) is ErrorCode.INVALID_RECORD
     assert not ErrorCode.INVALID_RECORD.retriable

@@ -1,4 +1,4 @@
-"""Whether a producer may write in a transaction that another broker coordinates."""
+"""The check that a producer may write in a transaction that another broker coordinates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARD_EPOCH = 5
 
 
 class Elsewhere:
-    """A coordinator on another broker. The test sends its answers."""
+    """A double of a coordinator on another broker. The test answers the verifications."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[Owner, list[TopicPartition], Callable[[Codes], None]]] = []
@@ -51,7 +51,8 @@ class Elsewhere:
         self.questions.append((owner, list(partitions), answered))
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, **codes: ErrorCode) -> None:
-        """Answer the oldest question: the same for all partitions, or per index with `p0=...`."""
+        """Answer the oldest verification with one code for all partitions, or with a code per
+        partition index: `p0=...`."""
         _, partitions, answered = self.questions.pop(0)
         answered({one: codes.get(f"p{one.partition}", code) for one in partitions})
 
@@ -88,7 +89,7 @@ def end_of(rig: Rig, place: TopicPartition = A) -> int:
 
 
 def end_transaction(rig: Rig, producer: TxnProducer, place: TopicPartition = A) -> None:
-    """Write the abort marker of the coordinator on the other broker."""
+    """Write the abort marker that the coordinator on the other broker would send."""
     replica = rig.broker.parts.replicas.find(*place)
     marker = TxnMarker(producer.producer_id, producer.producer_epoch, False, SHARD_EPOCH)
     rig.broker.parts.markers.write_once(replica, marker, Ignored(), rig.clock.monotonic_ms() + 1)
@@ -99,7 +100,7 @@ def test_the_first_batch_of_a_transaction_waits_and_the_next_are_asked_about_no_
 ) -> None:
     first = producer.send(A, b"x")
     assert first.session.held is first.slot, "nothing may start behind it"
-    # The read buffer is used again while it waits.
+    # The next read overwrites the request's buffer while the request waits.
     first.frame[:] = bytes(len(first.frame))
     settle(rig)
     assert not first.is_answered() and end_of(rig) == 0
@@ -114,7 +115,7 @@ def test_the_first_batch_of_a_transaction_waits_and_the_next_are_asked_about_no_
     assert not coordinator.questions
     end_transaction(rig, producer)
     settle(rig)
-    # Another transaction is another question.
+    # The first batch of another transaction needs another verification.
     assert not producer.send(A, b"z").is_answered()
     assert len(coordinator.questions) == 1
 
@@ -153,7 +154,7 @@ def test_what_comes_behind_a_batch_that_has_to_come_again_is_not_taken_first(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, has_marker: bool
 ) -> None:
     if has_marker:
-        # Of the producer, the log knows no batch but a marker: any sequence might follow.
+        # The log knows only a marker of the producer and no batch, so it would accept any sequence.
         end_transaction(rig, producer)
     begin = end_of(rig)
     first = producer.send(A, b"x")
@@ -191,7 +192,8 @@ def test_a_marker_between_the_answer_and_the_append_makes_the_answer_void(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, times: int
 ) -> None:
     """Otherwise the batch would open a transaction that no client ends (KIP-890). In the second
-    case the log already has a marker and gets no other. It still ends the transaction."""
+    case the log already has the marker, so no second one is appended. The repeated marker still
+    makes the answer void."""
     for _ in range(times):
         late = producer.send(A, b"late")
         end_transaction(rig, producer)
@@ -287,7 +289,8 @@ def test_offsets_of_a_transaction_that_has_ended_meanwhile_are_refused(
 def test_offsets_are_refused_where_the_group_has_moved_meanwhile(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere, comes_back: bool
 ) -> None:
-    """Kafka's producer would treat NOT_LEADER_OR_FOLLOWER as a fatal error here."""
+    """Kafka's producer would treat NOT_LEADER_OR_FOLLOWER as a fatal error here, so the code is
+    NOT_COORDINATOR."""
     controller, place = Controller(rig), rig.broker.parts.groups.partition_of("g")
     asked = send_offsets(rig, producer, 7)
     controller.take(place)
@@ -303,7 +306,8 @@ def test_offsets_are_refused_where_the_group_has_moved_meanwhile(
 def test_in_doubt_no_offsets_are_refused_by_what_the_log_holds(
     rig: Rig, producer: TxnProducer, coordinator: Elsewhere
 ) -> None:
-    """The log of the current leader can have a marker that this log lacks."""
+    """The log of the current leader can have a marker that this log lacks. So this broker must not
+    answer INVALID_TXN_STATE, which is fatal."""
     first = send_offsets(rig, producer, 7)
     coordinator.answer()
     settle(rig)

@@ -103,7 +103,7 @@ def fetch(
     wait_ms: int = 500,
     epoch: int | None = None,
 ) -> Fetch:
-    """Return a Fetch of another replica in the epoch of this one."""
+    """Return a Fetch that another replica sends, by default in the epoch of `quorum`."""
     epoch = quorum.replica.epoch if epoch is None else epoch
     return Fetch(CLUSTER, who, epoch, offset, last_epoch, known, wait_ms, 1_000)
 

@@ -57,7 +57,8 @@ def test_bytes_are_kafkas() -> None:
     directory = TWO.directory_id.bytes.hex()
     assert [(key.hex(), value.hex()) for key, value in records] == [
         ("00000005", "0000" "0001" "00"),
-        # Version, one voter: id, directory, no endpoints, versions 1 to 1 as a struct, tags.
+        # The fields: version; one voter with id and directory; no endpoints; versions 1 to 1 as a
+        # struct; tags.
         ("00000006", "0000" "02" "00000002" + directory + "01" "0001" "0001" "00" "00" "00"),
         (
             "00000002",

@@ -96,7 +96,8 @@ def granted_by(request_id: int, epoch: int) -> RequestAnswered:
 
 
 def test_a_vote_of_another_epoch_does_not_elect() -> None:
-    """For example, an earlier process with the same request id has received the vote."""
+    """For example, the vote answers a request of an earlier process that used the same request
+    id."""
     quorum, saved = candidate()
     quorum.step(VoteSaved(saved), 1)
     last_id = quorum.replica.request_count
@@ -268,7 +269,8 @@ def test_the_preferred_try_in_their_order() -> None:
         ask(quorum, request, 10)
         waits.append(0 if isinstance(quorum.role, Prospective) else quorum.next_deadline_ms - 10)
     assert waits[0] == 0
-    # The Fetch that is due again does not come first: it is in flight.
+    # The replica waits for its rank among the preferred successors. No Fetch is due before that,
+    # because one is in flight.
     assert waits[1:] == [TIMING.rank_wait_ms, TIMING.rank_wait_ms]
 
 
@@ -307,7 +309,8 @@ def test_one_voter_alone_elects_itself_in_one_chain_of_steps() -> None:
 
 
 def test_an_emptied_disk_does_not_vote() -> None:
-    """KIP-853: the voter set names a directory that no longer exists."""
+    """KIP-853: the voter set names a directory that no longer exists, so this replica is not that
+    voter."""
     other_disk = ReplicaKey(ME.node_id, Uuid(int=99))
     quorum = new_quorum(other_disk)
     ready = ask(quorum, vote(TWO, 3))

@@ -46,7 +46,8 @@ SNAPSHOT = SnapshotId(40, 3)
 
 
 def answer(quorum: Quorum, send: Send, now_ms: int = 1, **fields: object) -> Ready:
-    """Give the replica an answer of its leader. The defaults are node 2 and the replica's epoch."""
+    """Answer the replica's Fetch as its leader. By default the leader is node 2, in the replica's
+    epoch."""
     error = fields.pop("error", ErrorCode.NONE)
     leader = fields.pop("leader", 2)
     epoch = fields.pop("epoch", quorum.replica.epoch)
@@ -99,7 +100,7 @@ def test_nothing_is_committed_beyond_its_own_log() -> None:
 
 
 def test_a_late_answer_is_not_taken() -> None:
-    """Equal offsets are not enough: only the answer to the request in flight is accepted."""
+    """Equal offsets are not enough. The replica uses only the answer to the request in flight."""
     quorum, late = follower_quorum(epochs=[(1, 0)], end_offset=5)
     quorum.step(RequestFailed(late.request_id), 1)
     (send,) = quorum.step(Tick(), quorum.next_deadline_ms).sends
@@ -230,7 +231,8 @@ def test_a_snapshot_is_fetched_piece_by_piece_and_nothing_else_until_then() -> N
     assert ready.piece is not None and ready.piece.position == 6
     assert ready.snapshot == SNAPSHOT and ready.sends == []
     assert quorum.replica.log.end_offset == 0, "not before the disk has it"
-    # However long the disk takes: no Fetch, and no election against a leader that is well.
+    # While the disk stores the snapshot, the follower sends no Fetch and starts no election,
+    # however long that takes.
     for now_ms in (1_000, 3_000, 60_000):
         assert quorum.step(Tick(), now_ms).sends == []
         assert isinstance(quorum.role, Follower)

@@ -44,7 +44,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""The end of the first batch of a leader at birth: leader change, version, voters."""
+"""The end offset of a leader's first batch in a new quorum: leader change, version, voters."""
 
 
 def fetch_answer(ready: Ready, number: int = 0) -> FetchAnswer:
@@ -114,7 +114,8 @@ def test_two_followers_are_a_majority_without_the_leaders_disk() -> None:
 
 
 def test_older_epochs_are_committed_under_a_record_of_its_own_only() -> None:
-    """Raft §5.4.2."""
+    """Raft §5.4.2: a record of an earlier epoch is not committed by a majority that has it. A
+    record of the leader's own epoch behind it must be committed."""
     quorum = leader_quorum(epochs=[(1, 0)], end_offset=4)
     assert quorum.replica.epoch == 2
     assert ask(quorum, fetch(quorum, TWO, 4, 1)).committed_offset == 0

@@ -100,7 +100,8 @@ def test_below_its_start_a_log_has_only_the_snapshot() -> None:
     log.snapshotted(snapshot_id, 2)
     assert log.compare(1, 1) == snapshot_id
     assert log.compare(0, -1) == snapshot_id
-    # It ends exactly where this log begins: the epoch of the record before tells.
+    # The other log ends exactly where this log begins. So its last epoch must be that of the record
+    # before this log's start.
     assert log.compare(2, 1) is None
     assert log.compare(3, 3) is None
     assert log.compare(4, 2) == QuorumEpochEnd(1, 2)
@@ -127,8 +128,8 @@ def test_an_answer_that_makes_no_sense_truncates_nothing() -> None:
 
 
 def test_in_an_epoch_that_is_unknown_here_the_leaders_end_says_nothing() -> None:
-    """That end can lie inside one of our batches, which has an older epoch and diverges at another
-    offset."""
+    """The leader's end of an epoch that the follower does not know can lie inside a batch of the
+    follower. That batch has an older epoch and diverges at another offset."""
     log = view(1, 5, 5, 5, 7)
     assert log.common_end(QuorumEpochEnd(6, 3)) == 4
     assert log.common_end(QuorumEpochEnd(5, 3)) == 3
@@ -138,7 +139,7 @@ def test_kip_101_and_279_going_back_ends_at_the_common_prefix() -> None:
     chance = seeded("common prefix")
     for _ in range(300):
         common = sorted(chance.choices(range(1, 5), k=chance.randint(0, 5)))
-        # The tails are of different epochs, as they are where each epoch has one leader.
+        # Each epoch has one leader, so the tails of the two logs have different epochs.
         theirs = sorted(chance.choices((5, 7, 9), k=chance.randint(0, 4)))
         mine = sorted(chance.choices((6, 8, 10), k=chance.randint(0, 4)))
         leader = view(*common, *theirs, 11)

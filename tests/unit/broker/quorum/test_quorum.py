@@ -109,8 +109,8 @@ def test_two_leaders_of_one_epoch_are_not_believed() -> None:
 
 
 def test_no_peer_makes_a_replica_the_leader() -> None:
-    """A restarted voter gets a message from voters that still follow it, and the message names it
-    as the leader."""
+    """Voters that still follow a restarted voter can send it a request that names it as the leader.
+    This must not make it the leader."""
     quorum = new_quorum(election=ElectionState(5, ME))
     answer = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 1, 5)).replies[0].answer
     assert answer.error is ErrorCode.INVALID_REQUEST
@@ -143,7 +143,8 @@ def test_a_log_ahead_of_the_vote_file_is_damage() -> None:
 
 
 def test_nothing_happens_while_no_time_is_lived() -> None:
-    """Trap 29: the clock that the node gets does not include the time of a suspended machine."""
+    """Trap 29: the node's clock does not count the time of a suspended machine, so no timeout
+    passes."""
     quorum, _ = follower_quorum()
     for _ in range(100):
         ready = quorum.step(Tick(), 0)
@@ -153,7 +154,7 @@ def test_nothing_happens_while_no_time_is_lived() -> None:
 
 @pytest.mark.parametrize("sync_ms", [(150, 400), (600, 900)])
 def test_a_leader_is_elected_on_slow_disks(sync_ms: tuple[int, int]) -> None:
-    """Each candidate needs more time for its vote than the wait of the next candidate in rank."""
+    """Each candidate needs more time to store its vote than the next candidate in rank waits."""
     for number in range(10):
         world = World(f"slow disks {number}", 3, 0, Mix())
         for node in world.nodes.values():

@@ -15,7 +15,7 @@ from tests.unit.broker.quorum.kit import (
 )
 
 BEGUN = 3
-"""The end of the first batch of a leader at birth."""
+"""The end offset of a leader's first batch in a new quorum."""
 
 
 def test_only_a_leader_has_a_standing_to_tell() -> None:
@@ -47,7 +47,8 @@ def test_an_observer_is_told_apart_from_the_voters() -> None:
 
 
 def test_who_reaches_what_there_was_at_the_last_fetch_was_caught_up_then() -> None:
-    """Under load the log end moves between two fetches, so no follower would ever reach it."""
+    """A follower that reaches the log end of its previous fetch was caught up at that fetch. Under
+    load the log end moves between two fetches, so no follower would reach the current one."""
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, TWO, 0, -1), now_ms=10)
     quorum.step(Propose(1, [batch(count=5)]), 15)

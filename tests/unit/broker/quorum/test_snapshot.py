@@ -54,7 +54,7 @@ def test_a_flipped_byte_is_found_wherever_it_counts() -> None:
             if batch_at < len(one):
                 break
             batch_at -= len(one)
-        # The epoch is not covered by the checksum, and nothing is read from it.
+        # The checksum does not cover the epoch, but no code uses the epoch of a snapshot's batch.
         if 12 <= batch_at < 16:
             continue
         with pytest.raises(WireError):

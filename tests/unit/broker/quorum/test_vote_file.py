@@ -9,7 +9,7 @@ KAFKAS = (
     b'{"leaderId":-1,"leaderEpoch":7,"votedId":2,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAg",'
     b'"data_version":1}'
 )
-"""The file as Kafka's own store of this version writes it."""
+"""The file as Kafka writes it in this version of the format."""
 
 
 def test_it_is_kafkas_file_to_the_byte() -> None:

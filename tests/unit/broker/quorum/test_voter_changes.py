@@ -47,7 +47,7 @@ from tests.unit.broker.quorum.kit import (
 
 TIMING = QuorumTiming()
 BEGUN = 3
-"""The end of the first batch of a leader at birth."""
+"""The end offset of a leader's first batch in a new quorum."""
 ENDPOINT = Endpoint("BROKER", "four.example", 9192)
 
 
@@ -74,7 +74,8 @@ def sync(quorum: Quorum, now_ms: int = 0) -> Ready:
 
 
 def follow(quorum: Quorum, *keys: ReplicaKey, now_ms: int = 0) -> Ready:
-    """Let replicas fetch at the leader's end; they have all of it then."""
+    """Let these replicas fetch from the leader's log end, so that they have all records. Return the
+    leader's last result."""
     ready = None
     for number, key in enumerate(keys):
         ready = ask(
@@ -85,7 +86,8 @@ def follow(quorum: Quorum, *keys: ReplicaKey, now_ms: int = 0) -> Ready:
 
 
 def three_with_observer() -> Quorum:
-    """Leader 1 of voters 1 to 3 with observer 4; all have all records, committed."""
+    """Return leader 1 with the voters 1 to 3 and observer 4. All replicas have all records, and all
+    records are committed."""
     quorum = leader_quorum()
     follow(quorum, TWO, THREE, FOUR)
     assert quorum.replica.log.committed_offset == BEGUN
@@ -93,7 +95,7 @@ def three_with_observer() -> Quorum:
 
 
 def lone_leader() -> Quorum:
-    """Leader 1, the only voter, with observer 2."""
+    """Return leader 1, which is the only voter, with observer 2."""
     quorum = new_quorum(voters=VoterSet([Voter(ME)]))
     ready = quorum.step(Tick(), 0)
     assert ready.vote is not None
@@ -104,7 +106,8 @@ def lone_leader() -> Quorum:
 
 
 def served(ready: Ready, call_id: int) -> int | None:
-    """The end of the batches with which a Fetch is answered; None without batches."""
+    """Return the end offset of the batches in the answer to a Fetch, or None if it has no
+    batches."""
     (reply,) = [one for one in ready.replies if one.call_id == call_id]
     assert isinstance(reply.answer, FetchAnswer)
     assert reply.read is None or isinstance(reply.read, BatchesToRead)
@@ -126,7 +129,7 @@ def test_an_observer_that_has_caught_up_becomes_a_voter() -> None:
 
 
 def test_a_change_can_be_answered_before_it_is_committed() -> None:
-    """KIP-1186: AckWhenCommitted is false."""
+    """KIP-1186: with AckWhenCommitted false, the answer waits only for the leader's sync."""
     quorum = three_with_observer()
     assert change(quorum, AddVoter(Voter(FOUR)), waits_for_commit=False).changes == []
     assert result(sync(quorum)).error is ErrorCode.NONE
@@ -155,7 +158,8 @@ def test_the_record_names_the_present_addresses() -> None:
 
 
 def test_traps_22_one_change_at_a_time() -> None:
-    """canonical/raft#386, braft#182."""
+    """canonical/raft#386, braft#182: a change is refused until the change before it is
+    committed."""
     quorum = three_with_observer()
     change(quorum, AddVoter(Voter(FOUR)))
     refused = change(quorum, RemoveVoter(THREE))
@@ -169,7 +173,8 @@ def test_traps_22_one_change_at_a_time() -> None:
 
 
 def test_no_change_before_a_record_of_the_own_epoch_is_committed() -> None:
-    """braft#182: a change of an earlier epoch could come back."""
+    """braft#182: an uncommitted change of an earlier epoch could still be committed by another
+    leader."""
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, TWO, 0, -1, wait_ms=0), call_id=1)
     refused = change(quorum, RemoveVoter(THREE))
@@ -180,7 +185,8 @@ def test_no_change_before_a_record_of_the_own_epoch_is_committed() -> None:
 
 
 def test_a_voters_record_is_served_only_when_it_is_durable_at_the_leader() -> None:
-    """A lone leader that serves it earlier can lose it with the power, and elect itself."""
+    """If a lone leader served the record earlier, it could lose the record in a power cut. Then it
+    would elect itself without the new voter."""
     quorum = lone_leader()
     ask(quorum, fetch(quorum, TWO, BEGUN, 1, known=BEGUN), call_id=6)
     assert change(quorum, AddVoter(Voter(TWO))).replies == [], "the parked Fetch keeps waiting"
@@ -291,7 +297,8 @@ def test_kafka_17608_a_leader_removes_itself_and_resigns_when_that_is_committed(
 
 
 def test_a_removed_leader_is_elected_while_its_removal_is_open() -> None:
-    """Only its log has the removal, so without it there could be no leader."""
+    """Only the removed leader's log has the removal. Voter 2 has a shorter log and cannot get the
+    vote that it needs, so the removed leader must lead."""
     two = VoterSet([Voter(ME), Voter(TWO)])
     quorum = new_quorum(voters=two, epochs=[(1, 0)], end_offset=4)
     quorum.replica.voters.append(3, VoterSet([Voter(TWO)]))

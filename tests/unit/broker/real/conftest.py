@@ -20,7 +20,7 @@ def authority(tmp_path: Path) -> TestAuthority:
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    """A loop in which no exception stays unhandled."""
+    """Yield a runner for each kind of event loop. Fail if the loop had an unhandled exception."""
     faults: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=request.param) as runner:
         runner.get_loop().set_exception_handler(lambda loop, context: faults.append(context))

@@ -85,7 +85,8 @@ def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(runner: asyncio.
         await until(lambda: any(one.frames for one in server.made))
         assert server.made[-1].frames == [b"hello"]
         other.close()
-        # It stays open: asyncio's loop listens again a second after it had no descriptor.
+        # The listener stays open, because asyncio's loop adds it again one second after a
+        # descriptor was missing.
         server.made[-1].link.close()
         server.world.stop()
 

@@ -21,7 +21,7 @@ from tests.unit.broker.real.test_tls_engine import client_context, shake
 def certificates(
     files: TlsFiles, name: str = "localhost", listener: str = "BROKER"
 ) -> Certificates:
-    """Load the certificates as a broker does that clients or other brokers reach by that name."""
+    """Load the certificates of a broker that clients or other brokers reach by this name."""
     address = Listener(
         host="127.0.0.1", port=1, advertised_host=name, advertised_port=1, security_protocol="SSL"
     )
@@ -152,7 +152,7 @@ def test_pitfall_27_a_clock_that_is_an_hour_late_does_no_harm(authority: TestAut
     ("names", "asked"),
     [
         (("mill.example.org",), "localhost"),
-        # An IP address is compared with IP names only.
+        # An IP address is compared only with the IP addresses in the certificate.
         (("localhost",), "127.0.0.1"),
     ],
 )
@@ -194,7 +194,8 @@ def with_openssl(authority: TestAuthority, usage: str) -> KeyPair:
 
 @pytest.mark.parametrize("usage", ["serverAuth", "clientAuth"])
 def test_pitfall_26_a_certificate_for_one_side_only(authority: TestAuthority, usage: str) -> None:
-    """The broker reports it when it starts, and not only when the first connection fails."""
+    """The broker reports such a certificate when it starts, and not only when the first connection
+    fails."""
     key, said = fault(authority.write(pair=with_openssl(authority, usage)))
     assert key == "tls.certificate"
     assert "expected a certificate for servers and for clients (extended key usage)" in said
@@ -232,7 +233,7 @@ def test_pitfall_24_it_is_renewed_after_its_end_without_a_restart(
     authority: TestAuthority,
 ) -> None:
     current = certificates(authority.write())
-    # As if the broker had been started while this one was valid.
+    # The broker loaded this certificate while it was valid.
     over = Contexts(authority.write("over", authority.over()), among_brokers=True)
     current._contexts = over
     with pytest.raises(TlsError, match="certificate has expired"):

@@ -25,7 +25,7 @@ print(json.dumps([code, {name: one.__file__ for name, one in sys.modules.items()
 
 def loaded(folder: Path) -> dict[str, Path]:
     """Return the modules that a broker had loaded when it opened its listeners. One of its ports is
-    in use."""
+    in use, so the broker ends there."""
     broker = BrokerProcess(folder)
     with socket.create_server(("127.0.0.1", broker.host_port)):
         done = subprocess.run(

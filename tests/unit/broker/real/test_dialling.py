@@ -93,7 +93,7 @@ def served() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """Return a port that has no listener and that no other process gets."""
+    """Yield a port that has no listener and that no other process gets."""
     with socket.socket() as bound:
         bound.bind((LOOPBACK, 0))
         yield bound.getsockname()[1]
@@ -164,7 +164,7 @@ def test_there_is_no_way(runner: asyncio.Runner) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """A listener with a full queue: the kernel drops new connections."""
+    """Yield a listener whose queue is full, so the kernel drops new connections."""
     with socket.create_server((LOOPBACK, 0), backlog=0) as served:
         callers = []
         while True:
@@ -303,7 +303,7 @@ def test_who_does_not_ask_the_resolver_takes_what_is_known(
         late = dialler.dial("broker-2", port, asks_resolver=False)
         await until(lambda: late.link)
         assert dialler.asked == ["broker-2"]
-        # An address needs no resolver.
+        # A dial to an IP address needs no resolver.
         plain = dialler.dial(LOOPBACK, port, asks_resolver=False)
         await until(lambda: plain.link)
 
@@ -368,7 +368,7 @@ def test_one_address_speaks_for_all(
     end: End,
 ) -> None:
     if end is End.TIMED_OUT:
-        # Who is refused is so at once, on a busy machine a little later than that.
+        # A refusal comes almost at once. The 0.1 s leave time for a busy machine.
         monkeypatch.setattr(dialling, "CONNECT_S_MAX", 0.1)
 
     async def run() -> None:
@@ -390,7 +390,7 @@ def test_one_address_speaks_for_all(
         (errno.EHOSTUNREACH, End.UNREACHABLE),
         (errno.ENETUNREACH, End.UNREACHABLE),
         (errno.EPERM, End.UNREACHABLE),
-        # Of our own side, and so no word about the peer.
+        # These are errors of our own side, so they say nothing about the peer.
         (errno.EADDRNOTAVAIL, End.CLOSED),
         (errno.EAFNOSUPPORT, End.CLOSED),
         (errno.ENOBUFS, End.CLOSED),
@@ -424,8 +424,8 @@ def test_a_socket_that_has_called_itself_is_known() -> None:
 
 
 def test_links_of_brokers_do_not_wait_long_for_an_acknowledgement(runner: asyncio.Runner) -> None:
-    """This holds for both sides of a connection between brokers, and for no client connection. If
-    nothing is sent, the kernel sends probes."""
+    """Both sides of a connection between brokers have a TCP user timeout and keepalive probes. A
+    connection that a client opened has neither."""
 
     def patience(link: DialledLink) -> tuple[int, int]:
         ours: socket.socket = link.transport.get_extra_info("socket")  # type: ignore[union-attr]  # linked

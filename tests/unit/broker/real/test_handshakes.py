@@ -1,4 +1,5 @@
-"""How many handshakes a listener processes, and for how long in one turn of the loop."""
+"""The number of handshakes that a listener processes at a time, and their time in one turn of the
+loop."""
 
 from __future__ import annotations
 

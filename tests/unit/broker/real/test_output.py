@@ -15,7 +15,7 @@ from broker.storage.disk import FileRegion, OsDisk
 
 
 class Disk:
-    """Tells which regions are cold, and reads them when the test says so."""
+    """A double of the disk. All regions are cold or none is, and the test completes the reads."""
 
     def __init__(self, *, is_cold: bool = False) -> None:
         self.is_all_cold = is_cold
@@ -34,7 +34,7 @@ MEMORY_BYTES_MAX = 8 << 20
 
 
 class Wire:
-    """An `ConnectionOutput` on one end of a socket pair; `read` empties the other end."""
+    """A `ConnectionOutput` on one end of a socket pair. `read` empties the other end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         ours, self.theirs = socket.socketpair()

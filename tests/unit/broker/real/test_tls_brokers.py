@@ -38,8 +38,8 @@ def test_brokers_link_over_tls(runner: asyncio.Runner, authority: TestAuthority)
 def test_pitfall_14_a_client_is_no_broker(
     runner: asyncio.Runner, authority: TestAuthority, tmp_path: Path
 ) -> None:
-    """Without a certificate, with one of another CA, or with a client certificate of our CA, no
-    frame is read."""
+    """The broker reads no frame of a client without a certificate, with one of another CA, or with
+    a client certificate of our CA."""
     foreign = new_test_authority(tmp_path / "foreign")
     stranger, collector = tmp_path / "stranger.pem", tmp_path / "collector.pem"
     for path, pair in (
@@ -57,11 +57,12 @@ def test_pitfall_14_a_client_is_no_broker(
 
             def talk(context: ssl.SSLContext = context) -> None:
                 with context.wrap_socket(there.plain(), server_hostname=LOOPBACK) as client:
-                    # In TLS 1.3 the client's side is complete before the server has judged it.
+                    # In TLS 1.3, the client's handshake is complete before the server has checked
+                    # the certificate.
                     client.sendall(frame(b"a vote"))
                     assert client.recv(1) == b""
 
-            # An alert says so, or the connection just ends.
+            # The client gets an alert, or the connection just ends.
             with suppress(OSError):
                 await in_thread(talk)
         await until(lambda: len(there.made) == 3 and all(one.ends for one in there.made))

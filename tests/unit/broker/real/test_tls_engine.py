@@ -60,8 +60,8 @@ def test_bytes_arrive_as_they_were_in_both_directions(authority: TestAuthority) 
 def test_pitfall_29_what_a_record_holds_comes_without_another_byte(
     authority: TestAuthority,
 ) -> None:
-    """The buffer is smaller than a TLS record. The rest stays in OpenSSL, and no socket event
-    reports it."""
+    """The buffer is smaller than a TLS record. The rest stays in OpenSSL, where no socket event
+    reports it, so the caller reads until nothing is left."""
     client, server = pair(authority.write(), authority)
     shake(client, server)
     server.feed(memoryview(client.seal(b"0123456789")))
@@ -112,13 +112,14 @@ def test_pitfall_30_what_does_not_speak_tls_is_named(
 
     with pytest.raises(TlsError) as caught:
         begin()
-    # The last one is a record that holds no message of a handshake.
+    # The last case is a TLS record without a handshake message, for which OpenSSL words the error.
     assert said in str(caught.value) or sent[0] == 0x16
 
 
 def test_a_handshake_without_end_is_refused_by_its_bytes(authority: TestAuthority) -> None:
     _, server = pair(authority.write(), authority)
-    # A hello of 16 MiB that comes in records of 16 KiB; OpenSSL would say when it has them.
+    # The ClientHello has 16 MiB, in records of 16 KiB. OpenSSL would refuse it only when it is
+    # complete.
     record = b"\x16\x03\x01\x40\x00" + b"\x01\xff\xff\xff" + bytes((16 << 10) - 4)
 
     def send(count: int) -> None:
@@ -135,7 +136,7 @@ def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> Non
     old = client_context(authority)
     with pytest.deprecated_call():
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
-    # OpenSSL itself offers such versions only at this level.
+    # OpenSSL offers TLS 1.1 only at security level 0.
     old.set_ciphers("ALL:@SECLEVEL=0")
     client = TlsEngine(old, server_name="localhost")
     server = TlsEngine(Contexts(files, among_brokers=False).clients)

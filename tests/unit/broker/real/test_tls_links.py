@@ -76,7 +76,8 @@ def test_large_frames_and_regions_of_files(
 def test_frames_that_come_together_with_the_end_of_the_handshake(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """A client may send frames without waiting, even more bytes than a handshake may have."""
+    """A client may send frames together with the end of its handshake, even more bytes than a
+    handshake may have."""
     bodies = [bytes([number]) * 50_000 for number in range(8)]
 
     def talk(client: socket.socket) -> None:
@@ -215,7 +216,7 @@ def test_pitfall_31_an_end_without_a_word_of_tls(
         there = Listening(authority)
         client = await there.client()
         client.sendall(frame(b"the last"))
-        # Without close_notify.
+        # The client closes its socket without close_notify.
         bare = socket.socket(fileno=client.detach())
         bare.close()
         await until(lambda: there.made[0].ends)
@@ -250,7 +251,7 @@ def test_pitfall_31_a_half_close_is_answered(
         client = await there.client()
         client.sendall(frame(b"ask"))
         client.settimeout(0)
-        # It sends close_notify, and does not wait for ours.
+        # The client sends close_notify, and does not wait for ours.
         with pytest.raises(ssl.SSLWantReadError):
             client.unwrap()
         await until(lambda: there.made[0].ends)
@@ -273,7 +274,7 @@ def test_our_end_is_told_to_the_client(runner: asyncio.Runner, authority: TestAu
         client.sendall(frame(b"ask"))
         await until(lambda: there.made[0].frames)
         there.made[0].link.close()
-        # Without close_notify, this would raise SSLEOFError.
+        # The client received our close_notify. Without it, `recv` would raise SSLEOFError.
         assert await in_thread(lambda: client.recv(1)) == b""
         client.close()
         there.close()
@@ -321,7 +322,7 @@ def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
         await once(there)
         grown = psutil.Process().memory_info().rss - before
         assert grown < 4 << 20
-        # A client that means it is served.
+        # A client that completes its handshake is served.
         client = await there.client()
         client.sendall(frame(b"ask"))
         await until(lambda: there.made[-1].frames)
@@ -334,7 +335,7 @@ def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
 def test_pitfall_33_a_reader_that_does_not_read(
     runner: asyncio.Runner, authority: TestAuthority
 ) -> None:
-    """The limit is the same as without TLS, in plain bytes."""
+    """The limit of unread bytes is the same as without TLS, and counts plain bytes."""
 
     async def run() -> None:
         there = Listening(authority)

@@ -27,8 +27,8 @@ def rig() -> Iterator[Rig]:
 
 
 def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> None:
-    """Otherwise Kafka's consumers would drop records that producers of the new topic have
-    committed."""
+    """Otherwise the folder of the new topic would get the deleted topic's index of aborted
+    transactions. Kafka's consumers would drop committed records because of it."""
     rig.create("t", segment_bytes="300")
     partition = rig.broker.parts.replicas.find("t", 0)
     log = partition.log
@@ -40,7 +40,8 @@ def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> N
     under_way = rig.flusher.begin()
     assert [one for one, _ in under_way.targets] == [log]
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
-    # The deletion is decided and out of service, but the folder stays while a thread works there.
+    # The deletion is committed and the log is out of service. The folder stays while a thread syncs
+    # it.
     rig.flusher.sync()
     rig.turn()
     assert "t-0" in rig.disk.list_folder(FOLDER)
@@ -70,8 +71,8 @@ def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
 
 
 def test_a_checkpoint_taken_before_a_deletion_is_done_says_nothing_of_the_namesake() -> None:
-    """The new topic would have the leader epochs of the deleted one, and would refuse its own
-    leader because of them."""
+    """Otherwise the new topic would have the leader epochs of the deleted one, and would refuse its
+    own leader because of them."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
     rig.send(create_request("t"), 7)
@@ -83,7 +84,7 @@ def test_a_checkpoint_taken_before_a_deletion_is_done_says_nothing_of_the_namesa
     for leader_epoch in (3, 4):
         log.leader_epochs.assign(leader_epoch, 0)
     new = old.topic_id.int ^ 1
-    # As of a snapshot that is installed: both are one step of the metadata.
+    # One batch removes the topic and creates the next one, as an installed snapshot can.
     rig.commit(
         RemoveTopicRecord(topic_id=old.topic_id),
         TopicRecord(name="t", topic_id=UUID(int=new)),

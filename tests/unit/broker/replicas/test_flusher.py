@@ -81,7 +81,7 @@ class Bench:
         self.flusher.report_to(noted)
 
     async def begin(self, log: FakeLog) -> None:
-        """Let a log be synced, and wait until the sync has started."""
+        """Mark a log for a sync, and wait until the sync has started."""
         self.flusher.mark(log)
         async with asyncio.timeout(20):
             while not log.syncs:
@@ -103,8 +103,8 @@ def runner() -> Iterator[asyncio.Runner]:
 def test_a_stop_hears_how_the_syncs_under_way_have_ended(
     runner: asyncio.Runner, fails: bool
 ) -> None:
-    """The stopped loop gets no report. A second sync of the same file would succeed although the
-    first one failed."""
+    """`stop` returns the result, because a stopped loop gets no report. A second sync of the file
+    would succeed although the first one failed."""
 
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())
@@ -150,7 +150,7 @@ def test_a_log_that_is_kept_apart_holds_up_no_other_one(runner: asyncio.Runner) 
         await bench.until(len(others))
         assert copied.syncs == 1
         assert set(bench.flushed) == set(others)
-        # It is marked again during its own sync, and another one is kept apart as well.
+        # `copied` is marked again during its own sync, and `others[0]` is kept apart as well.
         copied.end = 2
         others[0].end = 2
         bench.flusher.keep_apart(others[0], True)
@@ -159,7 +159,7 @@ def test_a_log_that_is_kept_apart_holds_up_no_other_one(runner: asyncio.Runner) 
         copied.may_end.set()
         await bench.until(len(others) + 3)
         assert (copied.recovery_point, others[0].recovery_point) == (2, 2)
-        # Together with the others again.
+        # `copied` is synced together with the others again.
         bench.flusher.keep_apart(copied, False)
         copied.end = 3
         bench.flusher.mark(copied)
@@ -319,7 +319,7 @@ def test_a_drain_waits_for_the_sync_under_way_and_lets_none_begin(
         assert (drained, other.syncs) == ([-1], 0)
         log.may_end.set()
         await bench.until(3)
-        # What was marked meanwhile is synced afterwards.
+        # A log that was marked during the drain is synced afterwards.
         assert drained == [-1, 1]
         assert (log.recovery_point, other.recovery_point) == (2, 1)
         bench.flusher.stop()

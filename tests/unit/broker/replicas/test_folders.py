@@ -1,5 +1,5 @@
-"""Folders follow the metadata in steps. The result of a step in a thread is applied when the loop
-takes it over."""
+"""The folders of replicas follow the metadata in steps. A thread performs the file operations of a
+step, and then the loop applies the result."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_thread_changes_nothing_that_the_loop_sees() -> None:
     assert scene.logs.get(PLACE) is None
     file = log.segments.active.file
     renamed = removal.perform()
-    # A fetch that is under way sends from this file: only the loop takes it from the log.
+    # A running fetch can send from this file, so only the loop may take the file from the log.
     assert scene.names() == []
     assert log.segments.active.file is file
     scene.logs.removed(removal, renamed)
@@ -124,7 +124,8 @@ def test_whoever_hears_of_a_change_may_ask_for_the_next() -> None:
 
 @pytest.mark.parametrize("is_namesake", [False, True])
 def test_a_folder_that_the_disk_does_not_let_go_stays_known(is_namesake: bool) -> None:
-    """This holds also if a topic of the same name is created: it gets no folder then."""
+    """This holds also if a topic of the same name is created. The new partition gets no folder
+    then."""
     scene = Scene()
     scene.change(wanted=(topic("t", 7),))
     scene.worker.work()
@@ -156,7 +157,7 @@ def test_a_stray_folder_hides_no_loss_of_a_later_log_of_its_name(refused: str) -
     folders.finish_removals(MetadataImage(), set())
     node.sim.refuses = None
     if refused:
-        # It is there as before, and goes the next time.
+        # The folder is unchanged, and the next attempt puts it aside.
         assert node.manager.get(TP) is stray
         folders.finish_removals(MetadataImage(), set())
     assert node.manager.get(TP) is None

@@ -83,8 +83,8 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
 
 
 def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
-    """Its log start follows the leader's. If it deleted by its own clock and became the leader, it
-    would report records as deleted that its leader still had."""
+    """The follower's log start follows the leader's. If the follower deleted by its own clock and
+    became the leader, it would report records as deleted that the former leader still had."""
     rig.create("t", segment_bytes="700", retention_ms="1000")
     fill(rig, 6)
     controller = Controller(rig)
@@ -98,8 +98,8 @@ def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
 
 
 def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:
-    """Otherwise a start would treat the missing folder as a loss, and the new topic of this name
-    would suffer."""
+    """Otherwise a start would take the missing folder for a loss, and would suspect the log of a
+    new topic of this name."""
     rig.create("t")
     fill(rig, 3)
     rig.advance(POINTS_INTERVAL_MS)
@@ -168,7 +168,8 @@ def delete_records(rig: Rig) -> None:
 def test_a_failed_sync_ends_the_broker_whoever_meets_it(
     rig: Rig, duty: Callable[[Rig], None], operation: str
 ) -> None:
-    """The kernel can have dropped the pages, and would then report the next sync as successful."""
+    """After a failed sync, the kernel can have dropped the dirty pages. It would report the next
+    sync as successful, so the broker must end."""
     rig.create("t", segment_bytes="700", retention_bytes="1000", file_delete_delay_ms="0")
     fill(rig, 6)
     metadata = "/__cluster_metadata-0"
@@ -187,8 +188,8 @@ def clean(rig: Rig) -> None:
 
 
 def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Rig) -> None:
-    """Their sum would not show the change, and the checkpoint would keep a point above the end of a
-    truncated log."""
+    """One recovery point falls and another rises, so their sum stays the same. If the checkpoint
+    was not written, it would keep a point above the end of a truncated log."""
     rig.create("t", partitions=2)
     logs = [rig.broker.parts.replicas.find("t", index).log for index in (0, 1)]
     for log in logs:
@@ -213,7 +214,8 @@ LOOK_MS = 600_000
 
 
 def test_a_clock_that_is_set_ahead_forgets_no_producer_before_its_time() -> None:
-    """A batch of the producer can arrive a second time, and would be appended again."""
+    """A producer that is forgotten too early could repeat a batch, which would be appended
+    again."""
     rig = Rig(
         producer_id_expiration_ms=EXPIRATION_MS,
         producer_id_expiration_check_interval_ms=LOOK_MS,
@@ -235,7 +237,7 @@ def test_a_clock_that_is_set_ahead_forgets_no_producer_before_its_time() -> None
     rig.advance(LOOK_MS)
     assert 7 in known
     send(1)
-    # Nothing is put off by that which is used from there on.
+    # The jump of the clock does not delay the expiry after the last batch either.
     rig.advance(EXPIRATION_MS)
     assert 7 in known
     rig.advance(LOOK_MS)

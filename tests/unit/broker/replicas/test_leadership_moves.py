@@ -42,7 +42,7 @@ from tests.unit.broker.txn_world import PLACES, TxnWorld
 ME, OTHER = 1, 2
 
 RETRY_MS = 2_000
-"""When markers are tried again."""
+"""The time after which the sending of markers is retried."""
 
 
 class Controller:
@@ -177,8 +177,8 @@ def test_with_too_few_in_sync_acks_all_is_refused_and_acks_1_is_not(rig: Rig) ->
 def test_what_was_refused_for_too_few_in_sync_comes_before_what_was_sent_behind_it(
     rig: Rig,
 ) -> None:
-    """The log does not know the producer yet, so it would accept any of its batches as the first
-    one."""
+    """The log does not know the producer yet, so it would accept any sequence. The broker must
+    remember that it refused sequence 0."""
     rig.create("strict", min_insync_replicas="2")
     place = TopicPartition("strict", 0)
     controller = Controller(rig)
@@ -194,7 +194,7 @@ def test_what_was_refused_for_too_few_in_sync_comes_before_what_was_sent_behind_
     again = [sent(0), sent(1)]
     settle(rig)
     assert [code_of(one) for one in again] == [ErrorCode.NONE, ErrorCode.NONE]
-    # The log knows the producer now: the same of what follows.
+    # The log knows the producer now. Batches behind a refused one must wait as before.
     controller.change(place, replicas=[ME, OTHER], isr=[ME])
     assert code_of(sent(2)) is ErrorCode.NOT_ENOUGH_REPLICAS
     controller.change(place, replicas=[ME], isr=[ME])
@@ -220,8 +220,7 @@ def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -
 def test_a_commit_under_way_is_refused_when_its_shard_is_dropped(
     rig: Rig, controller: Controller
 ) -> None:
-    """The commit was once never answered, and neither were later requests of the same
-    connection."""
+    """If this commit got no answer, later requests of the same connection would get none either."""
     asked = rig.send(commit_request(7), 8)
     assert not asked.is_answered()
     controller.take(controller.shard(OFFSETS_TOPIC, "g"))
@@ -269,7 +268,8 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
 def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
     rig: Rig, controller: Controller
 ) -> None:
-    """Pitfall 45: a coordinator that has just died does not learn of the deletion."""
+    """Pitfall 45: while the partition has no leader, no coordinator learns of the deletion. So the
+    next one must drop the offsets."""
     rig.ask(commit_request(7), 8)
     place = controller.shard(OFFSETS_TOPIC, "g")
     controller.take(place)
@@ -284,7 +284,8 @@ def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
 def test_a_shard_is_loaded_when_its_log_has_been_cut(
     rig: Rig, controller: Controller, topic: str
 ) -> None:
-    """The shard becomes active then, although no metadata record is committed at that moment."""
+    """The shard becomes active when the truncation ends, although no metadata record is committed
+    at that moment."""
     parts = rig.broker.parts
     coordinator = parts.groups if topic == OFFSETS_TOPIC else parts.transactions
     place = controller.shard(topic, "g")
@@ -323,7 +324,8 @@ def test_a_marker_of_a_partition_that_moves_is_written_again(
 def test_markers_go_out_under_the_epoch_in_which_the_shard_was_loaded(
     rig: Rig, controller: Controller
 ) -> None:
-    """With its successor's epoch a deposed coordinator would pass every check."""
+    """A deposed coordinator that sent markers under its successor's epoch would pass every
+    check."""
     place = controller.shard(TRANSACTIONS_TOPIC, "id")
     loaded = rig.broker.parts.transactions.find("id")
     controller.take(place)

@@ -1,5 +1,5 @@
-"""When a reassignment removes a replica from a broker, its folder is deleted, and no other folder
-is."""
+"""When a reassignment removes a replica from a broker, the broker deletes that replica's folder and
+no other one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rig() -> Iterator[Rig]:
 
 
 def filled(rig: Rig, delay_ms: int = DELAY_MS) -> tuple[Controller, Replica]:
-    """Create a topic with three records that a checkpoint names."""
+    """Create a topic with three records, whose recovery point is in the checkpoint."""
     rig.create("t", file_delete_delay_ms=str(delay_ms))
     fill(rig, 3)
     rig.advance(POINTS_INTERVAL_MS)
@@ -120,7 +120,7 @@ def test_it_comes_back_empty_before_its_folder_is_unlinked(rig: Rig) -> None:
     assert again.log is not replica.log
     assert (again.log.log_end_offset, again.log.leader_epochs.entries) == (0, [])
     assert folders(rig) == ["t-0", gone(1)]
-    # And it can leave again before the first folder is gone.
+    # The replica can be removed again before its first folder is deleted.
     controller.change(PLACE, **AWAY)
     assert folders(rig) == [gone(1), gone(2)]
     controller.change(PLACE, **BACK)
@@ -142,7 +142,8 @@ def test_a_disk_that_has_no_room_for_it_when_it_comes_back_is_named(rig: Rig) ->
 
 
 def test_no_work_under_way_comes_into_the_folder_of_its_successor(rig: Rig) -> None:
-    """A compaction, a trim and a checkpoint were started for the log that is gone."""
+    """A compaction and a trim run for the removed log. Their results must not reach its
+    successor."""
     worker = HeldWorker()
     rig = Rig(worker=worker, log_cleaner_backoff_ms=CLEANER_MS, log_cleaner_min_cleanable_ratio=0)
     rig.send(create_request("t", cleanup_policy="compact", segment_bytes="700"), 7)
@@ -200,8 +201,8 @@ def test_a_folder_that_cannot_be_renamed_goes_at_the_next_start(rig: Rig) -> Non
 
 
 def test_a_folder_that_cannot_be_renamed_is_not_taken_back(rig: Rig) -> None:
-    """Its log is closed and would never be fsynced again. So a fetch on its connection would wait
-    for ever."""
+    """The log of that folder is closed and would never be fsynced again. So the connection that
+    fetches for it would wait for ever."""
     controller, replica = filled(rig)
     rig.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("/t-0")
     controller.change(PLACE, **AWAY)
@@ -332,7 +333,8 @@ class Start:
 
 
 def a_folder_whose_topic_is_not_known() -> None:
-    """A topic of the same name is on other brokers. Nothing proves that this folder is useless."""
+    """The folder has an unknown topic id. A topic of the same name on other brokers does not prove
+    that the folder is useless."""
     start = Start()
     start.finish(Uuid(int=start.node.log.topic_id.int + 1), end_offset=6)
     assert start.names() == [f"{TP}.00000001-stray"], "the folder of an unknown topic is gone"

@@ -1,4 +1,5 @@
-"""Copies rest beside writes, for as long as their own answers take."""
+"""The pace of copies: beside writes, a copy rests for a multiple of the time that its answer
+took."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def test_beside_writes_it_rests_for_a_multiple_of_what_it_took() -> None:
     pace = CopyPace()
     pace.answered(1_000)
     assert pace.rest_until_ms(1, 1_030) == 1_030 + 30 * REST_FACTOR
-    # The same rest, when it is asked for again during it.
+    # A second call during the rest returns the same end.
     assert pace.rest_until_ms(9, 1_050) == 1_030 + 30 * REST_FACTOR
 
 

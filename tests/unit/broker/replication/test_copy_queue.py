@@ -1,4 +1,4 @@
-"""Which large copies run, and which wait."""
+"""The queue of large copies, of which a few run and the others wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def place(index: int) -> PartitionId:
 
 
 def full() -> CopyQueue:
-    """Return a queue in which as many copies of clients' topics run as can, of rising size."""
+    """Return a queue in which the largest possible number of copies runs. They copy clients'
+    topics, each larger than the one before."""
     queue = CopyQueue()
     for index in range(LARGE_COPIES_MAX):
         assert queue.sized(place(index), LARGE_BYTES + 10 + index, is_internal=False) == NOTHING
@@ -47,7 +48,7 @@ def test_the_smallest_goes_first_and_a_running_one_keeps_its_place() -> None:
     queue.sized(place(20), LARGE_BYTES + 500, is_internal=False)
     queue.sized(place(21), LARGE_BYTES + 200, is_internal=False)
     queue.sized(place(22), LARGE_BYTES + 300, is_internal=False)
-    # A copy can grow while it waits.
+    # Copy 21 grows while it waits, so copy 22 goes first.
     assert queue.sized(place(21), LARGE_BYTES + 400, is_internal=False) == NOTHING
     order = [queue.leave(place(index)).resumed for index in range(4)]
     assert order == [(place(22),), (place(21),), (place(20),), ()]
@@ -60,7 +61,7 @@ def test_an_internal_topic_takes_the_place_of_the_largest_other() -> None:
     queue.sized(place(51), LARGE_BYTES + 1, is_internal=False)
     for number in range(LARGE_COPIES_MAX - 1):
         queue.sized(place(60 + number), LARGE_BYTES + 1, is_internal=True)
-    # All places have internal topics now, so the next one waits, and goes first.
+    # All places have internal topics, so copy 70 waits. It is the first to be resumed.
     assert queue.sized(place(70), LARGE_BYTES * 2, is_internal=True).paused == (place(70),)
     assert queue.leave(place(50)).resumed == (place(70),)
 
@@ -73,7 +74,7 @@ def test_a_copy_that_became_small_gives_its_place() -> None:
 
 
 def test_one_that_waits_and_became_small_goes_on() -> None:
-    """Retention at the leader can remove what it lacks."""
+    """Retention at the leader can remove records that the follower has not copied yet."""
     queue = full()
     queue.sized(place(8), LARGE_BYTES + 1, is_internal=False)
     moved = queue.sized(place(8), LARGE_BYTES, is_internal=False)

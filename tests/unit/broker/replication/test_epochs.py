@@ -21,7 +21,7 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
 
 
 LEADER = epochs((1, 0), (3, 20), (4, 35))
-"""Ends at 50, leads in epoch 6."""
+"""The epochs of a leader's log that ends at offset 50. The leader leads in epoch 6."""
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def entries_of(log: Log) -> LeaderEpochs:
 def test_cutting_until_nothing_parts_them_leaves_a_common_prefix(seed: int) -> None:
     """Two logs have a common history with several failovers. Replay a failure with its seed.
 
-    Truncation keeps only equal records and all of them, and each round truncates something.
+    Truncation keeps all common records and no others, and each round truncates something.
     """
     chance = random.Random(seed)
     logs: list[Log] = [[], []]

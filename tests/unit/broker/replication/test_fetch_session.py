@@ -143,7 +143,7 @@ def test_a_thousand_sessions_and_two_minutes() -> None:
     assert len(set(ids)) == 1_000 and NO_SESSION not in ids
     end_ms = NOW + EVICTABLE_AFTER_MS
     assert made(kept, 0, now_ms=end_ms) == NO_SESSION
-    # The first is used again, so the second was silent longest.
+    # The first session is used again, so the second one has been silent for longest.
     go_on(kept, ids[0], 1, now_ms=end_ms)
     assert made(kept, 0, now_ms=end_ms + 1) == NO_SESSION
     newcomer = made(kept, 0, now_ms=end_ms + 2)

@@ -119,7 +119,8 @@ def test_one_request_is_under_way_at_a_time() -> None:
 
 
 def test_the_next_request_waits_until_all_is_synced() -> None:
-    """The fetch offset tells the leader which records are durable on the follower."""
+    """The fetch offset tells the leader which records are durable on the follower, so the request
+    waits for both syncs."""
     scene = Scene()
     one, two = scene.follow(0, 0), scene.follow(1, 0)
     scene.asks()
@@ -255,7 +256,8 @@ def test_a_partition_taken_up_anew_in_its_epoch_is_asked_for_anew() -> None:
 
 
 def test_the_answer_s_topic_must_be_the_one_asked_for() -> None:
-    """KIP-516: a new topic of the same name has another id."""
+    """KIP-516: a new topic of the same name has another id, so records of another id are
+    ignored."""
     scene = Scene()
     scene.follow(0, 0, topic=OTHER)
     scene.asks()
@@ -315,7 +317,8 @@ def test_a_cut_below_the_own_start_lowers_it() -> None:
 
 
 def test_what_is_left_below_the_leader_s_start_is_dropped() -> None:
-    """The leader no longer has records to compare with the follower's."""
+    """The leader no longer has records to compare with the follower's, so the follower drops its
+    own."""
     scene = Scene()
     key = scene.follow(0, 80, (2, 0))
     scene.asks()

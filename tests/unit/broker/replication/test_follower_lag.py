@@ -1,4 +1,4 @@
-"""How far a follower is behind: in offsets, in estimated bytes, and in time."""
+"""The lag of a follower: in offsets, in estimated bytes, and in time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_the_bytes_that_are_missing_are_estimated_by_the_last_answer() -> None:
 
 
 def test_a_small_rest_is_far_behind_when_it_stays_behind_for_long() -> None:
-    """Producers write to the leader as fast as the follower copies."""
+    """Producers write to the leader as fast as the follower copies, so the lag stays small but does
+    not end."""
     lag = FollowerLag(0)
     for number in range(FAR_MS // 100 + 1):
         lag.answered(10 * number + 20, 100, 100 * number)

@@ -1,4 +1,4 @@
-"""What a follower reports about its fetches, so that one of the two connections to a leader can be
+"""The reports of a follower about its fetches, by which one of its two connections to a leader is
 chosen."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from tests.unit.broker.replication.test_follower import Scene, data, diverging
 
 
 def test_it_says_when_it_could_ask() -> None:
-    """Partitions of the other connection are added only then. Before, neither connection would
-    fetch them."""
+    """A partition moves to this connection only when the connection can send a request. Until then,
+    neither connection would fetch the partition."""
     scene = Scene()
     key = scene.follow(0, 10, (5, 0))
     assert scene.fetch.is_free(scene.now_ms)
@@ -49,7 +49,8 @@ def test_the_lag_of_a_partition_is_known_when_it_may_leave() -> None:
 
 
 def test_a_partition_that_pauses_is_left_out_of_requests() -> None:
-    """It leaves the leader's session, or the leader would go on to send its records."""
+    """A paused partition leaves the leader's fetch session. Otherwise the leader would continue to
+    send its records."""
     scene = Scene()
     one, two = scene.follow(0, 10, (5, 0)), scene.follow(1, 10, (5, 0))
     scene.asks()

@@ -27,7 +27,7 @@ from tests.unit.broker.replication.kit import ASSIGNED, ONE, TWO, Scene, ends
 TOPIC = UUID(int=1)
 A, B, C = (PartitionId(TOPIC, index) for index in range(3))
 LOG = LeaderLog(LeaderEpochs([(2, 10), (4, 40)]), 10, 60)
-"""Led in epoch 5."""
+"""The log of a leader in epoch 5."""
 
 
 def asked(
@@ -62,7 +62,7 @@ def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: Fe
     scene = Scene(log=ends(60, start=10))
     assert check_fetch(scene.state, LOG, what, FollowerIdentity(ONE, 11), 0) == heard
     check_fetch(scene.state, LOG, asked(60, 4), FollowerIdentity(TWO, 12), 0)
-    # Only a granted fetch is progress.
+    # Only a granted fetch counts as progress.
     assert scene.state.high_watermark == (what.fetch_offset if heard is GRANTED else 0)
 
 
@@ -74,7 +74,7 @@ def test_who_asks_for_the_same_again_though_there_is_more_is_told_apart() -> Non
     ]
     assert heard == [GRANTED, GRANTED_AGAIN]
     assert check_fetch(state, LOG, asked(50, 4), FollowerIdentity(TWO, 12), 0) == GRANTED
-    # All that there is.
+    # The follower has all records, so it may repeat the offset.
     assert [
         check_fetch(state, LOG, asked(60, 4), FollowerIdentity(ONE, 11), 0) for _ in range(2)
     ] == [GRANTED] * 2

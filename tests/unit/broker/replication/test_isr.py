@@ -53,7 +53,8 @@ def test_an_answer_to_another_proposal_changes_nothing() -> None:
 
 
 def play(seed: int) -> None:
-    """Let a controller accept any proposal that was ever sent, late and in any order."""
+    """Let a controller accept any proposal that was ever sent, late and in any order. The leader
+    must count every member that the controller accepted."""
     chance = random.Random(seed)
     truth: tuple[int, ...] = (1,)
     epoch = 0
@@ -82,7 +83,7 @@ def play(seed: int) -> None:
             isr.answered(number, chance.choice(UNCLEAR))
         elif epoch > isr.partition_epoch and chance.random() < 0.5:
             isr.settle(truth, epoch)
-        # The leader counts who is in sync by the controller, whatever it has heard of it.
+        # The leader's maximal ISR contains the controller's ISR, whatever responses the leader got.
         assert set(truth) <= set(isr.maximal), seed
 
 
@@ -95,7 +96,7 @@ def test_a_member_the_controller_may_know_is_always_counted() -> None:
 def test_a_refusal_is_not_believed_while_another_copy_is_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without that rule the same histories lose a member."""
+    """If the leader believes such a refusal, the same histories lose a member."""
     answered = Isr.answered
 
     def believe(self: Isr, number: int, code: ErrorCode) -> None:

@@ -17,7 +17,7 @@ WITHOUT_TWO = replace(ASSIGNED, in_sync_replicas=(ME, ONE))
 
 
 def committed(scene: Scene, end: int) -> int:
-    """Let node 1 and its member ONE have all records up to `end`. Return the high watermark."""
+    """Let node 1 and follower ONE have all records up to `end`. Return the high watermark."""
     scene.state.advance_durable_end(end)
     scene.fetched(ONE, end)
     return scene.state.high_watermark
@@ -79,7 +79,8 @@ def test_a_lower_minimum_counts_when_the_log_says_so() -> None:
 
 
 def test_a_raised_minimum_before_a_shrink_freezes_what_the_shrink_would_release() -> None:
-    """Both changes are replayed in order. The response to the proposal contains neither."""
+    """The leader replays the raised minimum before the shrink. The response to the proposal
+    contains neither of them."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, ONE), min_in_sync_replicas=1))
     committed(scene, 5)
     scene.state.advance_durable_end(10)
@@ -140,7 +141,8 @@ def test_a_member_that_never_fetches_in_the_epoch_is_taken_out() -> None:
 
 
 def test_who_joins_counts_from_the_proposal_on() -> None:
-    """The controller can have accepted it before the leader learns this (the maximal ISR)."""
+    """The controller can have accepted the proposal before the leader learns this. So the joining
+    replica counts at once (the maximal ISR)."""
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
     scene.fetched(TWO, 10)
@@ -184,8 +186,8 @@ def test_a_refusal_of_the_only_proposal_lets_the_joiner_go() -> None:
 
 
 def test_a_refusal_behind_an_unclear_answer_is_followed_by_a_void_proposal() -> None:
-    """The controller may still accept the unanswered proposal. Only a new partition epoch
-    invalidates it."""
+    """The controller may still accept the unanswered proposal. So the leader proposes the unchanged
+    ISR, because the new partition epoch invalidates the old proposal."""
     scene = Scene(WITHOUT_TWO)
     scene.fetched(TWO, 0)
     assert scene.proposes() == (ME, ONE, TWO)
@@ -239,7 +241,8 @@ def test_joining_takes_all_that_is_committed(end: int, joins: bool) -> None:
 
 @pytest.mark.parametrize(("end", "joins"), [(49, False), (50, True)])
 def test_joining_takes_all_of_earlier_epochs(end: int, joins: bool) -> None:
-    """The former high watermark is a lower bound, because more can have been acknowledged."""
+    """The leader knows only a lower bound of the former high watermark. So a replica that joins
+    must have all records of earlier epochs."""
     scene = Scene(WITHOUT_TWO, ends(50, high_watermark=20))
     scene.fetched(TWO, end)
     assert (scene.proposes() is not None) == joins
@@ -377,7 +380,8 @@ def test_the_low_watermark_is_that_of_all_live_replicas() -> None:
 
 
 def test_where_the_log_of_a_new_process_begins_it_must_say_itself() -> None:
-    """The log start that the former process reported may not have been durable on its disk."""
+    """The log start that the former process reported may not have been durable on its disk. So the
+    low watermark is unknown until the new process fetches."""
     scene = Scene(log=ends(50))
     scene.state.trimmed(30)
     for node_id in (ONE, TWO):

@@ -18,7 +18,7 @@ GROWING = replace(
     in_sync_replicas=(ME,),
     min_in_sync_replicas=2,
 )
-"""From one replica to three."""
+"""A partition that a reassignment grows from one replica to three."""
 
 
 def test_guard_48_the_minimum_counts_the_original_replicas() -> None:
@@ -47,13 +47,14 @@ def test_kip_352_only_original_replicas_out_of_sync_are_reported() -> None:
 
 
 def test_a_rate_may_hold_only_followers_for_which_the_high_watermark_does_not_wait() -> None:
-    """Guard 63: members of the ISR, also those that are only proposed, and those about to join."""
+    """Guard 63: the high watermark waits for the members of the ISR, for proposed members, and for
+    replicas that are about to join."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, ONE)), ends(10))
     assert [scene.state.waits_for(one) for one in (ME, ONE, TWO, 9)] == [False, True, False, False]
-    # It lags, so it does not join, and nothing waits for it.
+    # Replica TWO lags, so it does not join, and the high watermark does not wait for it.
     scene.fetched(TWO, 4)
     assert not scene.state.waits_for(TWO)
-    # It was caught up just now, so it is about to join.
+    # Replica TWO was caught up just now, so it is about to join.
     scene.fetched(TWO, 10)
     assert scene.state.waits_for(TWO)
     assert scene.proposes() == (ME, ONE, TWO)

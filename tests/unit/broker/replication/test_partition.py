@@ -1,5 +1,5 @@
-"""Roles, and which records are committed in each. The high watermark never falls within an
-epoch."""
+"""The roles of a partition, and the records that are committed in each role. The high watermark
+never falls within an epoch."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_leader_learns_from_nobody() -> None:
 
 
 def test_an_old_epoch_s_answer_does_not_meet_a_new_epoch_s_proposal() -> None:
-    """The proposals of two epochs have different numbers."""
+    """The proposals of the two epochs have different numbers, so the old response is ignored."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, TWO)))
     scene.fetched(ONE, 0)
     assert scene.proposes() == (ME, ONE, TWO)
@@ -166,8 +166,8 @@ def test_an_old_epoch_s_answer_does_not_meet_a_new_epoch_s_proposal() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
-    """With one replica everything durable is committed, whatever the minimum, and nothing is
-    proposed. One seed."""
+    """With one replica, every durable record is committed, whatever the minimum is. The leader
+    proposes nothing."""
     chance = random.Random(seed)
     end = chance.randrange(100)
     alone = Assignment(

@@ -1,4 +1,4 @@
-"""The bucket of the bytes that copies take each second, and the lists of limited replicas."""
+"""The bucket that limits the bytes of copies per second, and the lists of limited replicas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_a_bucket_holds_one_second() -> None:
 
 
 def test_an_empty_bucket_opens_when_it_has_the_bytes_of_a_moment() -> None:
-    """Or a copy would send an answer for each batch."""
+    """The copy waits until the bucket has the bytes of REFILL_MS. Otherwise it would send a
+    response for each batch."""
     throttle = CopyThrottle()
     throttle.take(RATE, RATE, 0)
     assert throttle.wait_ms(RATE, 0) == REFILL_MS
@@ -47,7 +48,7 @@ def test_a_batch_larger_than_the_bucket_is_a_debt() -> None:
 
 
 def test_a_changed_rate_counts_at_once() -> None:
-    """Trap 15 (KAFKA-10143): also while a debt of the former rate would last for hours."""
+    """Trap 15 (KAFKA-10143): this holds even if a debt of the former rate would last for hours."""
     throttle = CopyThrottle()
     throttle.take(1 << 20, 1, 0)
     assert throttle.room(1, 1) == 0
@@ -81,7 +82,7 @@ def test_a_clock_that_stands_still_adds_nothing() -> None:
 
 
 def test_the_bytes_of_any_time_are_bounded() -> None:
-    """I22: rate x t, one bucket and one batch."""
+    """I22: copies take at most rate x t, one bucket and one batch in any time t."""
     chance = Random("bucket")
     for _ in range(200):
         rate = chance.choice((10, 50_000, 3_000_000))

@@ -1,4 +1,4 @@
-"""ACLs for tests, written shortly."""
+"""Short forms of ACLs for tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def entry(
     prefixed: bool = False,
     denies: bool = False,
 ) -> AclEntry:
-    """Return one entry; without more words it allows the user `shop` something on a topic."""
+    """Return one ACL. By default, it allows the user `shop` an operation on the topic of this
+    name."""
     return AclEntry(
         resource_type,
         name,

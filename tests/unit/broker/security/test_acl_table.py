@@ -1,4 +1,5 @@
-"""The decisions of the ACLs: Kafka's rules, and the index against a model without one."""
+"""The decisions of the ACL table by Kafka's rules. The index is compared with a model without an
+index."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.AL
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
 
 SETS = 10_000
-"""Random sets of entries."""
+"""The number of random sets of ACLs."""
 
 
 def may(
@@ -47,7 +48,7 @@ def test_an_allow_implies_describe_and_a_deny_does_not(operation: AclOperation) 
     assert not may(allowing, DESCRIBE_CONFIGS)
     denying = table_of([entry(operation, denies=True), entry(DESCRIBE)])
     assert may(denying, DESCRIBE) and not may(denying, operation)
-    # Kafka's DENY of DESCRIBE does not take READ away either.
+    # As in Kafka, a DENY of DESCRIBE does not take READ away.
     assert may(table_of([entry(operation), entry(DESCRIBE, denies=True)]), operation)
 
 
@@ -64,7 +65,8 @@ def test_all_stands_for_every_operation() -> None:
 
 
 def test_pitfall_18_a_deny_is_stronger_than_every_allow() -> None:
-    """KIP-290: a DENY of a prefix wins over an ALLOW of the name itself, and the other way."""
+    """KIP-290: a DENY of a prefix wins over an ALLOW of the name itself, and a DENY of the name
+    over an ALLOW of a prefix."""
     table = table_of([entry(READ, "logs.web"), entry(READ, "logs.", prefixed=True, denies=True)])
     assert not may(table, READ, "logs.web")
     table = table_of([entry(READ, "logs.web", denies=True), entry(READ, "logs.", prefixed=True)])
@@ -85,7 +87,7 @@ def test_users_and_hosts() -> None:
     assert not may(table_of([entry(READ, user="web")]), READ)
     one_host = table_of([entry(READ, host="10.0.0.1")])
     assert may(one_host, READ) and not may(one_host, READ, host="10.0.0.2")
-    # Neither networks nor names.
+    # The host of an ACL is an address. Networks and host names match nothing.
     assert not may(table_of([entry(READ, host="10.0.0.0/24")]), READ)
     denied = table_of([entry(READ), entry(READ, user="*", host="10.0.0.1", denies=True)])
     assert not may(denied, READ) and may(denied, READ, host="10.0.0.2")
@@ -125,7 +127,7 @@ def test_pitfall_16_an_entry_that_is_removed_leaves_its_siblings() -> None:
 def decides(
     entries: list[AclEntry], principal: str, host: str, operation: AclOperation, name: str
 ) -> bool:
-    """Kafka's rules read aloud, entry by entry."""
+    """Decide by Kafka's rules, entry by entry."""
     verdict = False
     for one in entries:
         if one.resource_type is not TOPIC:
@@ -188,7 +190,7 @@ def test_pitfall_18_random_entries_decide_as_the_model_says() -> None:
 
 
 def test_a_right_on_any_topic_is_a_right_on_some_name() -> None:
-    """KIP-679, against every name that the entries can tell apart."""
+    """KIP-679: the answer is compared with that for every name that the entries can tell apart."""
     chance = seeded("acls of a type")
     universe = [*NAMES, *(f"{name}~" for name in NAMES), "~"]
     for _ in range(1_000):

@@ -15,7 +15,7 @@ TOPIC, CLUSTER = AclResource.TOPIC, AclResource.CLUSTER
 
 
 class Tables:
-    """The ACLs in force, and the number of decisions that were asked of them."""
+    """The ACLs in force, and the number of decisions that they have made."""
 
     def __init__(self) -> None:
         self.table = NO_ACLS

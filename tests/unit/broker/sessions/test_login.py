@@ -73,7 +73,8 @@ def test_a_listener_without_login_serves_as_before_and_says_so(rig: LoginRig) ->
 
 @pytest.mark.parametrize("key", sorted(SERVED.keys() - {17, 18, 36}))
 def test_pitfall_3_nothing_else_is_decoded_before_the_login(rig: LoginRig, key: ApiKey) -> None:
-    """The broker decides by the API key. It could not even decode the body."""
+    """The broker refuses a request by its API key alone. This one has no body that could be
+    decoded."""
     before = rig.broker.metrics.times_of(key).count
     for begin in (lambda client: None, lambda client: client.choose()):
         client = rig.connect()
@@ -241,7 +242,7 @@ def test_a_wrong_password_is_answered_as_kafka_does(rig: LoginRig) -> None:
 
 
 def test_pitfall_8_a_user_of_the_other_mechanism_is_refused(rig: LoginRig) -> None:
-    """Redpanda #8820, #5036: the broker crashed."""
+    """Redpanda #8820, #5036: such a login crashed the broker."""
     assert rig.connect().log_in(mechanism=Mechanism.SHA_256).error_code == FAILED
     rig.set_password("shop", "other", Mechanism.SHA_256)
     assert rig.connect().log_in("shop", "other", Mechanism.SHA_256).error_code == 0
@@ -432,8 +433,8 @@ def wild_frame(chance: random.Random, client: LoginClient, examples: Examples) -
 
 @pytest.mark.parametrize("rounds", [150, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_wild_frames_before_the_login_do_no_harm(rig: LoginRig, rounds: int) -> None:
-    """The only exceptions are those that close the connection. There is no topic, no login, and no
-    allocated memory."""
+    """A frame raises only exceptions that close its connection. It creates no topic, completes no
+    login, and makes the broker allocate no large buffer."""
     chance = seeded("frames before the login")
     examples = Examples(chance.randrange(1 << 30))
     before = rig.broker.metadata.image

@@ -40,7 +40,7 @@ def log_end(rig: LoginRig) -> int:
 
 
 def test_a_produce_like_the_last_is_not_served_after_the_end_either() -> None:
-    """The fast path uses the same end of the session as the check of all other requests."""
+    """The fast path must check the end of the session, as the normal path does."""
     rig = LoginRig(connections_max_reauth_ms=60_000)
     rig.set_password("shop", "secret")
     client, third = producing(rig)

@@ -31,7 +31,7 @@ class Other:
     def __init__(self) -> None:
         self.link: Any = None
         self.asked: list[int] = []
-        """Correlation ids, in the order in which they came."""
+        """The correlation ids of the received requests, in order."""
         self.ends: list[End] = []
         self.answers_at_once = False
 
@@ -70,7 +70,8 @@ class Scene:
         self.ids = CorrelationIds()
         self.ends: list[End] = []
         self.told: dict[int, list[Any]] = {}
-        """By correlation id, how its request has ended: an answer's throttle time, or an End."""
+        """The result of each request by its correlation id: the throttle time of its answer, or an
+        End."""
         self.peer = self.made()
 
     def listen(self) -> None:
@@ -153,7 +154,7 @@ def test_a_deadline_ends_the_request_and_not_the_link(scene: Scene) -> None:
     late, patient = scene.ask(500), scene.ask()
     scene.run(501)
     assert scene.told == {late: [End.TIMED_OUT], patient: []}
-    # Its answer comes after all, and is ignored.
+    # The response to the timed-out request arrives after all, and is ignored.
     other.answer(late)
     other.answer(patient, 5)
     scene.run()

@@ -60,7 +60,7 @@ class Accepted:
 
 
 class Scene:
-    """Broker 1 and its connections. Two voters are configured, and their hosts have their names."""
+    """Broker 1 and its connections. Two voters are configured, on the hosts `two` and `three`."""
 
     def __init__(self) -> None:
         self.network = Network(1)
@@ -69,7 +69,7 @@ class Scene:
         self.are_silent = False
         self.ends: list[tuple[int, LinkKind, End]] = []
         self.told: list[list[Any]] = []
-        """How each request has ended: True for an answer, or an End."""
+        """The result of each request: True for an answer, or an End."""
         voters = {2: Address("two", PORT), 3: Address("three", PORT)}
         self.peers = Peers(self.world, "broker-1", voters, lambda *told: self.ends.append(told))
 
@@ -188,11 +188,12 @@ def test_the_wait_doubles_while_nobody_listens(scene: Scene) -> None:
     assert scene.ends == [(2, LinkKind.QUICK, End.REFUSED)] * 9
     waits_ms = [later - sooner for sooner, later in pairwise(dialled_ms)]
     least_ms = [REDIAL_MS_MIN << n for n in range(5)] + [REDIAL_MS_MAX] * 3
-    # A refusal takes up to three milliseconds of the network, chance up to half as much again.
+    # Chance adds up to half of the wait, and a refusal takes up to three milliseconds in the
+    # network.
     for least, waited in zip(least_ms, waits_ms, strict=True):
         assert least <= waited <= least * 3 // 2 + 5
     assert waits_ms != least_ms
-    # A broker that comes back is called within half a second.
+    # So a broker that comes back is dialled within half a second.
     assert max(waits_ms) < 500
 
 
@@ -260,7 +261,7 @@ def test_the_registered_address_goes_before_the_configured_one(scene: Scene) -> 
     scene.ask(2, LinkKind.DATA)
     scene.run()
     assert scene.told == [[True]] * 3
-    # Nothing is dropped when a process first becomes known: the link that stands is used.
+    # The first registration of a process drops no connection, so the existing link is used.
     assert (scene.hosts, scene.ends) == (["two", "elsewhere"], [])
 
 
@@ -304,7 +305,7 @@ def test_what_waits_for_a_dial_fails_when_another_incarnation_is_named(scene: Sc
     at_once = scene.ask()
     scene.run(20)
     assert (waiting, at_once) == ([End.CLOSED], [True])
-    # The dial that was planned for the former one does not come.
+    # The dial that was planned for the former incarnation is cancelled.
     scene.run(1_000)
     assert scene.hosts == ["new"]
 
@@ -322,7 +323,7 @@ def test_a_node_that_is_taken_out_is_forgotten_but_not_its_incarnation(scene: Sc
     scene.peers.unregistered(8)
     scene.run()
     assert waiting == [[End.CLOSED], [End.CLOSED]]
-    # A voter is where the configuration says, another is nowhere.
+    # Voter 2 is dialled at its configured address. Node 9 has no address any more.
     voter, other = scene.ask(2), scene.ask(9)
     scene.run()
     assert (scene.hosts[-1], voter, other) == ("two", [], [End.UNRESOLVED])
@@ -353,7 +354,7 @@ def test_closing_ends_everything_and_leaves_no_timer(scene: Scene) -> None:
     assert [one.ends for one in scene.accepted] == [[End.EOF]]
     planned = [one for _, _, one in scene.network.timeline._later]
     left = [one.call for one in planned if one.life is scene.world and not one.is_cancelled]
-    # What the kernel does about bytes under way is none of ours.
+    # Bytes that are in flight belong to the simulated kernel, so their timers may remain.
     assert [one for one in left if not isinstance(getattr(one, "__self__", None), Way)] == []
 
 

@@ -44,7 +44,8 @@ def test_nothing_starts_behind_a_produce_that_is_held() -> None:
     pipeline.wait(PRODUCE)
     assert waiting(pipeline) is None
     pipeline.let_go(slot)
-    # Its answer may come later: the next is behind it in the logs.
+    # The first Produce is appended but not answered. The next one follows it in the logs, so it may
+    # start.
     assert waiting(pipeline) == PRODUCE
     assert pipeline.held_bytes == 0
 
@@ -65,7 +66,7 @@ def test_anything_else_waits_for_all_before_it() -> None:
     pipeline.wait(FETCH)
     assert waiting(pipeline) is None
     produce.answer = [b"p"]
-    # Ready is not enough: it must have left the line, so that order is kept.
+    # The Produce must be answered and taken from the line, so that the order is kept.
     assert pipeline.take_answers() == [b"p"]
     assert waiting(pipeline) == FETCH
 

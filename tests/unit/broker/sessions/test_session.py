@@ -93,14 +93,14 @@ class World:
         self.forgotten: list[object] = []
         self.read_ns: Callable[[], int] = perf_counter_ns
         self.started: list[tuple[int, int]] = []
-        """Key and number of every request that was started."""
+        """The key and the number of each request that was started."""
         self.slots: dict[int, Slot] = {}
         self.stages = False
-        """Whether what is started leaves something to be written at the end of the read."""
+        """True if each started request stages data that must be written at the end of the read."""
         self.settled: list[int] = []
-        """How many requests had been started at each such writing."""
+        """The number of requests that had been started at each of these writes."""
         self.parks_fetches = False
-        """Whether every Fetch waits for data; its number stands for it."""
+        """True if every Fetch waits for data."""
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.settimeout(5)
@@ -225,7 +225,7 @@ def test_nothing_else_overlaps(world: World, first: ApiKey, second: ApiKey) -> N
     world.answer(0)
     assert world.sent() == [0]
     assert world.started[1] == (second, 1)
-    # Of two that waited the second overlaps the first only if both are Produce.
+    # Of the two waiting requests, the second starts with the first only if both are Produce.
     assert len(world.started) == (3 if second is PRODUCE else 2)
 
 
@@ -244,7 +244,7 @@ def test_a_produce_that_takes_turns_holds_up_its_own_connection(world: World) ->
     world.session.hold(world.slots[0])
     world.arrive(frame(PRODUCE, 1, 5_000))
     assert world.started == [(PRODUCE, 0)]
-    # The copies of both count.
+    # The copies of both requests count as buffer memory.
     assert world.sessions.buffer_bytes == before_bytes + 20 + 5_000
     world.session.let_go(world.slots[0])
     world.turn()
@@ -273,7 +273,7 @@ def test_a_waiting_fetch_hears_of_what_comes_behind_it(world: World, behind: Api
     assert world.hastened[-1] == (0, [1])
     world.arrive(frame(METADATA, 2))
     assert world.hastened[-1] == (0, [1, 2])
-    # Hurried is not finished: what came behind starts when the fetch has its answer.
+    # The Fetch is hastened but not answered, so the requests behind it do not start yet.
     assert world.started == [(FETCH, 0)]
     world.session.parked_fetch = None
 
@@ -297,7 +297,7 @@ def test_requests_in_flight_have_a_limit() -> None:
     assert [number for _, number in world.started] == [0, 1, 2]
     assert not world.is_reading()
     world.answer(0)
-    # One place is free: the frame that was in the buffer takes it.
+    # One place is free, so the next frame in the buffer takes it.
     assert [number for _, number in world.started] == [0, 1, 2, 3]
     assert not world.is_reading()
     for number in (1, 2, 3, 4):
@@ -311,7 +311,7 @@ def test_bytes_in_flight_have_a_limit() -> None:
     world = World(connection_max_bytes_in_flight=1_000)
     world.arrive(frame(METADATA, 0, 600))
     assert world.is_reading()
-    # What waits behind it counts as well.
+    # The bytes of a waiting request count as bytes in flight.
     world.arrive(frame(METADATA, 1, 600))
     assert not world.is_reading()
     world.answer(0)
@@ -354,7 +354,8 @@ def test_a_frame_above_the_limit_is_not_read() -> None:
 
 
 def test_what_was_staged_before_the_end_of_a_connection_is_written(world: World) -> None:
-    """Its offsets are assigned, and segment rolls and retention wait until it is written."""
+    """The offsets of a staged batch are assigned. Segment rolls and retention wait until the batch
+    is written."""
     world.stages = True
     world.arrive(frame(PRODUCE, 1) + frame(PRODUCE, 2) + struct.pack(">i", 2**30))
     assert world.is_aborted()
@@ -375,7 +376,7 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
     world.read_ns = lambda: now_ns
     monkeypatch.setattr(world, "start", starts)
     world.arrive(b"".join(frame(PRODUCE, number) for number in range(5)))
-    # Twenty milliseconds are over after the second; what is left comes in later turns.
+    # The first two requests take more than the 20 ms of a turn. The others start in later turns.
     assert len(world.started) == 2
     assert not world.is_reading()
     world.turn()
@@ -383,7 +384,7 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
     world.arrive(frame(PRODUCE, 5))
     world.turn()
     assert [number for _, number in world.started] == [0, 1, 2, 3, 4, 5]
-    # The same for what has waited behind another request.
+    # The same holds for requests that have waited behind another one.
     world.arrive(frame(METADATA, 6) + b"".join(frame(PRODUCE, number) for number in range(7, 12)))
     for number in range(6):
         world.slots[number].answer = (struct.pack(">i", number),)
@@ -443,8 +444,8 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world: World) -> 
 
 
 def test_a_peer_that_takes_no_answer_is_closed_also_below_the_limit() -> None:
-    """All its requests are answered, so no request times out. Without this limit the unread bytes
-    would stay."""
+    """All requests of the peer are answered, so none of them times out. Without this limit, its
+    unread bytes would stay in memory."""
     world = World(connection_max_unread_bytes=100_000_000)
     world.arrive(frame(METADATA, 0))
     world.slots[0].answer = (bytes(5_000_000),)
@@ -466,7 +467,7 @@ def test_a_silent_connection_gives_its_buffer_back(world: World) -> None:
 def test_an_answer_that_cannot_be_written_ends_its_own_connection_only(world: World) -> None:
     world.arrive(frame(METADATA, 1))
     call = Call(world.session, world.slots[1], METADATA, 1, 1, None)
-    # A timer or a sync may be answering, for many: nothing is raised.
+    # A timer or a sync can be answering many requests, so one bad response must raise nothing.
     call.answer(
         MetadataResponse(cluster_id=None, topics=[MetadataResponseTopic(name="x" * 40_000)])
     )

@@ -33,7 +33,7 @@ class Wire(World):
         self.kernel = b""
         self.has_client_ended = False
         self.is_silent = False
-        """Whether every request is done, without an answer, when it is written."""
+        """True if each request completes without an answer when its data is written."""
         self.reads_in_a_turn = 0
         self._done_count = 0
 
@@ -132,7 +132,7 @@ def test_who_wants_to_hear_of_the_end_hears_it_once_and_before_the_last_request(
     wire.session.on_end(lambda: heard.append(wire.numbers()))
     wire.send(frame(METADATA, 0))
     assert heard == []
-    # The first is still being served: its client is gone all the same.
+    # Request 0 is still being served, but the end of its client is reported at once.
     wire.send(frame(METADATA, 1), ends=True)
     assert heard == [[0]]
     assert wire.session.has_ended
@@ -157,7 +157,7 @@ def test_half_a_frame_at_the_end_is_no_request(wire: Wire) -> None:
 
 def test_half_a_frame_behind_whole_ones_waits_for_nothing(wire: Wire) -> None:
     wire.send(frame(PRODUCE, 0) + frame(METADATA, 1)[:9], ends=True)
-    # Its rest does not come; that is not what the connection is open for.
+    # The rest of the second frame never comes. The connection is open only for the first answer.
     assert not sweep(wire, 100_000)
     wire.answer(0)
     assert wire.sent() == [0]
@@ -216,14 +216,14 @@ def test_what_stands_behind_a_dropped_fetch_is_done_and_not_answered(wire: Wire)
         ends=True,
     )  # fmt: skip
     wire.answer(0)
-    # Fetches that are parked after the end wait as little as those before.
+    # Fetches that would be parked after the end of the client are dropped too.
     assert wire.numbers() == [0, 1, 2, 3]
     assert len(wire.forgotten) == 2
     wire.answer(3)
     assert wire.numbers() == [0, 1, 2, 3, 4]
     wire.answer(4)
     assert wire.is_gone()
-    # The answer to the fourth would be taken for that of the second.
+    # No later answer is sent, because the client would take it for the answer to request 1.
     assert wire.sent() == [0]
 
 
@@ -275,7 +275,7 @@ def test_a_broker_that_stops_finishes_what_it_has_read() -> None:
     while not wire.session.is_idle:
         wire.turn()
     assert wire.numbers() == list(range(10))
-    # It does not begin to read again.
+    # The session does not resume reading.
     assert not wire.is_reading()
     wire.session.close("the broker stops")
     assert wire.is_gone()
@@ -320,7 +320,7 @@ def count_turns(wire: Wire, monkeypatch: pytest.MonkeyPatch, each_ns: int) -> li
 def test_nothing_is_read_between_the_end_of_a_turn_and_the_next(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, each_ns: int, a_turn: int
 ) -> None:
-    """Each read brings one request, as with large requests, and the turn spans them all."""
+    """Each read brings one large request. The time of all these requests counts for one turn."""
     count_turns(wire, monkeypatch, each_ns)
     wire.stages = wire.is_silent = True
     size_bytes = 16 << 10
@@ -339,7 +339,7 @@ def test_nothing_is_read_between_the_end_of_a_turn_and_the_next(
         assert not wire.is_reading() or not wire.kernel
         seen += started
         wire.turn()
-    # Nothing is left, so it reads again.
+    # No request is left, so the session reads again.
     assert wire.is_reading()
 
 
@@ -352,9 +352,9 @@ def test_short_turns_pause_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
     wire.stages = wire.is_silent = True
     for number in range(100):
         wire.arrive(frame(PRODUCE, number))
-        # The loop has looked at others in between.
+        # The loop has served other connections in between.
         now_ns[0] += TURN_GAP_NS
-    # The budget of the loop's turn is renewed in the next one; nothing else is put off.
+    # One call renews the budget in the next turn of the loop. Reading is not paused.
     assert calls == ["later"]
     monkeypatch.undo()
 
@@ -390,7 +390,8 @@ def test_a_real_loop_reads_nothing_between_two_turns(
 
     wire.loop.run_until_complete(asyncio.wait_for(blast(), 60))
     assert wire.numbers() == list(range(count))
-    # Two turns of two requests: one from the rest, and another that a read began.
+    # Between two steps of this task there are at most two turns with two requests each: a turn for
+    # the rest, and a turn of a read.
     assert 0 < most_between <= 4
     wire.session.close("over", is_logged=False)
     wire.loop.close()

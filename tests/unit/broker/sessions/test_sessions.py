@@ -64,7 +64,7 @@ def test_those_that_say_nothing_have_a_limit() -> None:
     assert kept.admit(connection(), 0) == ""
     kept.release(second)
     assert kept.admit(connection(), 0) == ""
-    # Who has spoken takes no such place when it goes.
+    # `first` has sent a request and is not silent any more, so its end frees no place.
     kept.release(first)
     assert kept.admit(connection(), 0) != ""
 
@@ -94,7 +94,7 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
     assert kept.admit(connection(), 0) != ""
     inside = connection(listener=own)
     assert kept.admit(inside, 0) == ""
-    # They have the same limits among themselves.
+    # Connections of an internal listener have the same limits among themselves.
     assert kept.admit(connection(listener=own), 0) == f"{limit.replace('_', '.')} 1 is reached"
     kept.release(inside)
     assert kept.admit(connection(listener=own), 2_000) == ""

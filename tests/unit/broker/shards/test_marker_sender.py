@@ -72,7 +72,7 @@ class Request:
         ]
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, **codes: ErrorCode) -> None:
-        """Answer all partitions alike, or per index with `p0=...`."""
+        """Answer with one code for all partitions, or with a code per partition index: `p0=...`."""
         self._answered(
             WriteTxnMarkersResponse(
                 markers=[
@@ -284,7 +284,8 @@ def test_a_request_has_so_many_markers_and_the_next_one_the_others(scene: Scene)
 def test_two_markers_of_one_producer_for_one_partition_go_one_after_the_other(
     scene: Scene,
 ) -> None:
-    """A response names the producer but not the transaction."""
+    """A response names the producer but not the transaction, so the second marker waits for the
+    first."""
     scene.send(P)
     second = scene.send(P, ONE._replace(coordinator_epoch=5))
     scene.take().answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)

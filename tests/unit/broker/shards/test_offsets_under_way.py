@@ -66,7 +66,8 @@ def test_an_offset_committed_again_does_not_expire_with_the_old_one(rig: Rig) ->
 
 
 def test_a_clock_that_is_set_ahead_takes_no_offsets(rig: Rig) -> None:
-    """Nor does a machine that was suspended for a week. Only running time counts for their age."""
+    """The age of an offset counts only running time. So a machine that was suspended for a week
+    expires no offset either."""
 
     def expire() -> None:
         rig.broker.parts.groups.expire(rig.clock.now_ms())
@@ -88,7 +89,7 @@ def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
     """Pitfall 45: a new topic of the same name starts without offsets."""
     log = rig.broker.parts.groups.find("g").replica.log
     asked = rig.send(commit(7), 8)
-    # The disk is slow for the offsets alone.
+    # Only the sync of the offsets is slow.
     del rig.flusher.marked[log]
     rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.flusher.mark(log)
@@ -173,7 +174,7 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
 ) -> None:
     for _ in range(50):
         rig.ask(commit(7), 8)
-    # One commit a turn.
+    # Each turn of the loop loads one commit.
     monkeypatch.setattr(replaying, "LOAD_BYTES", 1)
     rig.power_cut(random.Random(0))
     assert rig.broker.parts.groups.is_loading
@@ -197,7 +198,7 @@ def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> Non
         rig.flusher.marked.pop(log, None)
         rig.flusher.sync()
         rig.turn()
-    # This seed takes the tombstones away.
+    # With this seed, the power cut loses the tombstones.
     rig.power_cut(random.Random(0))
     load(rig)
     rig.create("t")
@@ -216,7 +217,7 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
     log = rig.broker.parts.groups.find("g").replica.log
     before = log.log_end_offset
     rig.broker.parts.groups.expire(rig.clock.now_ms())
-    # A batch at a time: the loop has other things to do.
+    # Each turn writes one batch of tombstones, so that the loop stays responsive.
     assert 0 < log.log_end_offset - before < 40
     settle(rig)
     assert not [place for one in rig.broker.parts.groups.shards() for place in one.offsets.places()]

@@ -65,7 +65,7 @@ def test_pitfall_26_a_decision_is_finished_after_a_restart(rig: Rig) -> None:
     producer.put(A, b"a")
     producer.put(B, b"b")
     assert producer.end() is ErrorCode.NONE
-    # Answered: the decision is on the disk, the markers are not.
+    # EndTxn is answered, so the decision is on the disk, but the markers are not.
     rig.power_cut(random.Random(1))
     settle(rig)
     assert read_stable(rig, "t", 0) == [b"a"]
@@ -166,7 +166,7 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
 def test_what_a_full_disk_refuses_of_a_transaction_makes_clients_look_for_its_coordinator(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Kafka returns these error codes when it cannot write the transaction log."""
+    """Kafka returns NOT_COORDINATOR when it cannot write the transaction log."""
     producer.add(A)
     rig.disk.capacity_bytes = 0
     codes = [
@@ -222,7 +222,7 @@ def test_an_unused_id_expires(rig: Rig, producer: TxnProducer) -> None:
 def test_a_clock_that_is_set_ahead_takes_no_id_from_its_producer(
     rig: Rig, producer: TxnProducer
 ) -> None:
-    """Nor does a machine that was suspended for a week."""
+    """The same holds for a machine that was suspended for a week."""
     config = rig.broker.config
     producer.write((A, b"x"))
     rig.clock.set_wall_clock(rig.clock.now_ms() + config.transactional_id_expiration_ms)

@@ -185,7 +185,7 @@ def test_nothing_is_written_behind_a_decision_that_is_not_durable_yet(
     ending = rig.send(producer.end_request(is_commit=True), 3)
     late = producer.send(A, b"late")
     settle(rig)
-    # Retriable: the next try gets the answer that the transaction is over.
+    # This code is retriable. The retry gets the answer that the transaction is over.
     assert code_of(late) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert ending.answer.error_code == 0
     assert read_stable(rig, "t") == [b"x"]
@@ -208,7 +208,7 @@ def test_two_producers_in_one_request_are_refused_as_a_whole(
     parts = [one.partition_responses[0] for one in rig.ask(request, 9).responses]
     codes = [(one.error_code, one.base_offset) for one in parts]
     assert codes == [(ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)] * 2
-    # Nothing of it was accepted, and the other producer's sequence is unchanged.
+    # No batch of the request was appended, so sequence 0 is still accepted.
     producer.sequences.clear()
     assert producer.put(A, b"x") is ErrorCode.NONE
     producer.end()
@@ -315,7 +315,7 @@ def test_pitfall_23_aborted_transactions_are_listed_by_first_offset(rig: Rig) ->
     for one in (first, second):
         one.add(A)
         one.put(A, one.transactional_id.encode())
-    # The marker of the second comes first.
+    # The marker of the second transaction is written first.
     for one in (second, first):
         one.end(is_commit=False)
         settle(rig)
@@ -401,7 +401,8 @@ def test_a_parked_fetch_wakes_when_the_last_stable_offset_moves(
 
 
 def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProducer) -> None:
-    """The next coordinator can know the transaction, the producer and the member."""
+    """The next coordinator can know the transaction, the producer and the member. So this
+    coordinator must not send codes that are fatal for a client."""
     stranger = TxnProducer(rig)
     stranger.producer_id, stranger.producer_epoch = producer.producer_id + 1, 0
     asked = producer.commit_request("g", {A: 1})
@@ -419,12 +420,14 @@ def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProd
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
     rig.broker.parts.replicas.place = Doubtful(rig.clock)
-    # If the coordinator cannot tell, a producer's batch gets that error.
+    # The leader of a partition cannot verify the transaction, so it refuses the batch with a
+    # retriable code.
     assert refusals() == [ErrorCode.NOT_ENOUGH_REPLICAS] + [ErrorCode.NOT_COORDINATOR] * 2
 
 
 def test_in_doubt_no_transaction_is_said_to_be_committed(rig: Rig, producer: TxnProducer) -> None:
-    """The next coordinator can have an open transaction, and will abort it at its timeout."""
+    """The next coordinator can have an open transaction of this id, and will abort it at its
+    timeout. So this coordinator must not confirm a commit."""
     producer.write((A, b"first"))
     assert producer.end() is ErrorCode.NONE, "a repeat"
     rig.broker.parts.replicas.place = Doubtful(rig.clock)

@@ -23,7 +23,7 @@ from tests.unit.broker.txn_rig import (
 PLACE = TopicPartition("c", 0)
 MAP_BYTES = 1 << 20
 LATER_MS = 2 * 86_400_000
-"""Long enough for every marker and tombstone to go."""
+"""Long enough for compaction to remove every marker and tombstone."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def rig() -> Iterator[Rig]:
         offsets_topic_segment_bytes=1_024,
         log_cleaner_min_cleanable_ratio=0,
     )
-    # Files must be as old as what is in them.
+    # Files must be as old as the records in them, or producers would seem to be long silent.
     rig.disk.now_ms = rig.clock.now_ms()
     make_coordinators(rig)
     rig.create("c", cleanup_policy="compact", segment_bytes="600")
@@ -93,7 +93,7 @@ def test_coordinators_load_from_cleaned_logs(rig: Rig) -> None:
     settle(rig)
     services = rig.broker.parts
     for _ in range(100):
-        # A slice a turn: every segment is one at least.
+        # Each turn loads at least one segment.
         rig.turn()
     assert services.transactions.shard("id").transactions == before
     committed = services.groups.shard("g").offsets.groups["g"][PLACE]

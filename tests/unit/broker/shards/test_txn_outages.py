@@ -29,7 +29,7 @@ def turn(rig: Rig, by_ms: int) -> None:
 
 @pytest.fixture
 def rig(caplog: pytest.LogCaptureFixture) -> Iterator[Rig]:
-    """Return a broker whose partition 0 has refused the markers of two transactions."""
+    """Yield a broker whose partition 0 has refused the markers of two transactions."""
     caplog.set_level(logging.INFO)
     with txn_rig() as rig:
         producers = [TxnProducer(rig, name).ready() for name in ("one", "two")]

@@ -1,4 +1,4 @@
-"""A broker asks the broker that coordinates the transaction."""
+"""The requests by which a partition leader verifies a transaction at its coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 0)
 
 
 class Scene:
-    """A verifier without a broker. The test names the coordinator and stores the questions."""
+    """A verifier without a broker. The test names the coordinator and records the requests."""
 
     def __init__(self) -> None:
         self.coordinator = OTHER
