@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Hook:
-    """Answers with these statuses in turn, and repeats the last one."""
+    """A webhook that responds with these status codes in turn, and then repeats the last one."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=lambda: [204])

@@ -1,4 +1,4 @@
-"""Code on pages that no test runs as it is, each with the reason.
+"""The commands and blocks on pages that no test runs as they are, each with the reason.
 
 `tests/unit/appliance/test_page_blocks.py` fails for an entry that no page has any more.
 """

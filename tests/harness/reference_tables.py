@@ -1,7 +1,7 @@
-"""Texts of the reference pages about columns, measures and keys that the code only names.
+"""Texts of the reference pages about columns, measures and keys, which the code does not describe.
 
-The names come from the code: `reference_facts` collects them. A test fails if a name here is not in
-the code, or a name of the code is missing here.
+`reference_facts` collects the names from the code. A test fails if a name here is not in the code,
+or if a name of the code is missing here.
 """
 
 from typing import NamedTuple
@@ -55,7 +55,7 @@ LINE_COLUMNS = {
 
 
 class MeasureText(NamedTuple):
-    """What a measure computes, and a metric that uses it."""
+    """The result of a measure in words, and an example of a metric that uses the measure."""
 
     gives: str
     example: str

@@ -5,6 +5,6 @@ LINES: list[str] = []
 
 
 def tell(line: str) -> None:
-    """Add a count that is shown even if the run passes."""
+    """Add a line of counters, and print it."""
     LINES.append(line)
     print(line)

@@ -1,4 +1,4 @@
-"""Whether a command on a page can be typed: its words must be those of the real programs."""
+"""Checks that a command on a page exists, with all its options, in the real programs."""
 
 import contextlib
 import io
@@ -25,7 +25,8 @@ _IN_CONTAINER = re.compile(
 
 
 def problem_of(typed: str) -> str | None:
-    """Return why a command of the mill cannot be typed. Placeholders match anything."""
+    """Return why the mill does not accept a command, or None. Placeholders in capitals match any
+    word."""
     words = [word.strip("[],.") for word in typed.split()]
     command = TREE
     context = TREE.make_context("millrace", ["status"])
@@ -40,8 +41,8 @@ def problem_of(typed: str) -> str | None:
 
 
 def problems_in(script: str) -> list[str]:
-    """Return why commands of a block cannot be typed: commands of the mill, of make, and of
-    Kafka's tools."""
+    """Return why commands of a block cannot be typed. The commands are those of the mill, of make
+    and of Kafka's tools."""
     found = [
         problem_of(typed) for typed in (*_MILL.findall(script), *_IN_CONTAINER.findall(script))
     ]

@@ -15,7 +15,7 @@ CALL_S = 15.0
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,7 +46,7 @@ def _delivered(topic: str, number: int, transaction: int) -> Callable[[Any, Any]
 
 
 def transact(bootstrap: str, topic: str) -> None:
-    """Produce in transactions, some of which are aborted. After a failed end create a new
+    """Produce in transactions, some of which are aborted. If a transaction fails, create a new
     producer."""
     producer = None
     for transaction in words.paced(words.TRANSACTION_PACE_S):
@@ -65,7 +65,7 @@ def transact(bootstrap: str, topic: str) -> None:
             words.failed("transact", topic, error.args[0])
             producer = None
     if producer is not None:
-        # The end of a transaction does not wait until the application gets the delivery reports.
+        # commit_transaction does not wait until all delivery reports have reached the application.
         producer.flush()
 
 
@@ -81,7 +81,7 @@ def _one_transaction(producer: Producer, topic: str, transaction: int) -> None:
     if words.is_kept(transaction):
         _again(producer.commit_transaction, topic)
     else:
-        # An abort would throw away what has not left yet, and call that an error.
+        # An abort fails the records that were not sent yet, so flush them first.
         producer.flush()
         _again(producer.abort_transaction, topic)
     words.ended(topic, transaction, is_committed=words.is_kept(transaction))
