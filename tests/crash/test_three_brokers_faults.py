@@ -1,4 +1,5 @@
-"""Three real brokers whose links are cut, or which freeze, die together or have a full disk.
+"""Faults of three real brokers: their links are cut, they freeze, they die together, or a disk is
+full.
 
 Every consumer gets each acknowledged record once and in order, and the brokers recover
 automatically.

@@ -1,8 +1,9 @@
-"""Three real brokers in network namespaces, between which packets are lost, also in one direction.
+"""Three real brokers in network namespaces. Packets between them are lost, also in one direction
+only.
 
 When a proxy holds a connection back (`test_three_brokers_faults`), each end still gets TCP
-acknowledgements. Here it gets none: the kernel's own timeouts end a connection, and a new one
-fails. Every consumer gets each acknowledged record once and in order.
+acknowledgements. Here it gets none, so the kernel's own timeouts end a connection, and new
+connections fail. Every consumer gets each acknowledged record once and in order.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
 
 
 def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
-    """Run in a new namespace: make each cut in turn, and check that everything continues after
-    it."""
+    """Make each cut in turn, and check that brokers and clients recover after it. The caller must
+    be in a new network namespace."""
     with (
         Namespaces((1, 2, 3)) as namespaces,
         ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,
@@ -58,7 +59,7 @@ def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
 
 
 def run_alone(folder: Path, name: str) -> None:
-    """Run the same in another process with a separate network."""
+    """Call `run` in another process, which has a new network namespace."""
     if not can_be_made():
         pytest.skip("network namespaces need root")
     done = subprocess.run(
