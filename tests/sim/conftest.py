@@ -1,4 +1,4 @@
-"""Let a fault inside a simulated broker fail the test."""
+"""Makes an exception inside a simulated broker fail the test."""
 
 from __future__ import annotations
 
