@@ -37,7 +37,8 @@ PLACES: list[Place] = [("load", number) for number in range(PARTITIONS)]
 
 RECORDS_BETWEEN_MAX = 1_000
 SPARE_BYTES_MAX = 100_000
-"""Left free by the filler, so that the last write that fits differs from fill to fill."""
+"""The most bytes that the filler leaves free. It leaves a random number, so that the last write
+that fits differs each time."""
 
 FULL_S_MAX = 0.3
 """The time that the disk stays full after the first refusal."""

@@ -43,7 +43,7 @@ The ledger moves once a batch, and a batch takes as many lines as the heap allow
 """
 PAUSE_S_MAX = 3.0
 UPON_ANOTHER = 0.25
-"""The share of kills that do not wait until the part killed before is back."""
+"""The share of kills that come before the part killed last is back."""
 
 PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker-2", "broker-3")
 

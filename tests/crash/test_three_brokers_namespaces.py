@@ -32,8 +32,8 @@ CUTS_SHORT: list[Cut] = [("leader", "both ways", 3), ("controller", "what it hea
 CUTS_LONG: list[Cut] = [
     (who, how, seconds) for how in WAYS for seconds in (1, 3, 5, 7, 12) for who in BROKERS
 ]
-"""75, longer than a link without acknowledgement lasts (2 s), than a follower may lag (5 s) and
-than a session (9 s), and shorter."""
+"""75 cuts. Some are longer than a link lasts without acknowledgement (2 s), than the lag that a
+follower may have (5 s), or than a broker's session (9 s). Some are shorter."""
 
 PROGRAM = """
 import sys

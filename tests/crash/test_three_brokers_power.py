@@ -24,7 +24,8 @@ CUTS_SHORT = 2
 CUTS_LONG = 50
 IMAGE_MIB = 512
 LIVED_S_MAX = 2.0
-"""The power goes within this time after all are whole again, by chance."""
+"""The longest time from the recovery of the cluster to the next power cut, which comes at a random
+time."""
 
 
 def run(folder: Path, cuts: int) -> None:

@@ -34,7 +34,7 @@ from tests.harness.wait import wait_until
 SHOWN_S = 120.0
 COMMAND_S = 300.0
 FOLDERS = ("/var/tmp/", "/var/log/", "/backups/")
-"""Absolute paths of pages; each becomes a folder of the rig."""
+"""Absolute paths in pages. Each becomes a folder of the rig."""
 REPORTS = r"\./millrace (doctor|status|alerts list|collector check|cert show|broker list)\b"
 """Commands that end with 3 when they found something to report, such as open alerts."""
 CONDITION = 3
@@ -47,7 +47,7 @@ READING = re.compile(
     r"|redis-cli|mysql|curl)\b"
 )
 KAFKA = "kafka-1:9092"
-"""The reader's own Kafka, which the mill's broker stands for."""
+"""The address of the reader's existing Kafka in the pages. The mill's broker takes its place."""
 LISTENS = {"host": 9092, "redis": 6380, "mysql": 3307, "monitor": 8090}
 
 

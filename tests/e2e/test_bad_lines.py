@@ -24,7 +24,7 @@ HUGE_BYTES = 100_000_000
 PIECE_BYTES_MAX = 1 << 20
 
 SPARKS_OWN = re.compile(r" spark (SparkStringUtils|DAGScheduler) ")
-"""The loggers that warn of Spark's plans and jobs, not of the broker."""
+"""Loggers that warn about Spark's plans and jobs, not about the broker."""
 
 
 def watched(mill: TempMill, name: str) -> Path:

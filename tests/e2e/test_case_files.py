@@ -300,7 +300,7 @@ WRITTEN = {
     "w04": ("04-open-line-rewritten-shorter", "writer.py", (), 4),
     "w24": ("24-trimmed-log", "do.sh", (), 11),
 }
-"""Files that a program writes: its case, the program, its further arguments, the lines."""
+"""Files that a program writes: the case, the program, its other arguments, and the lines."""
 
 
 def config() -> str:

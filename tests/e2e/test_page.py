@@ -307,7 +307,7 @@ WHOLE = {
     "/topics/logs.access/messages": ("access/edge-2.log", "null"),
     "/api/docs": ("/api/v1/lag",),
 }
-"""Words that each page contains at every time of the scene's clock."""
+"""Words that each page must contain at every time of the scene's clock."""
 
 
 def outline(chrome: Any) -> list[str]:

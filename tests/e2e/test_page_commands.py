@@ -40,7 +40,7 @@ PAGES = sorted(
 COUNTED_S = 120.0
 ROTATIONS = 5
 ORDERS = 400
-"""Lines of JSON between two rotations."""
+"""The number of JSON lines between two rotations."""
 EVENTS = 150
 LEVELS = ("INFO", "WARN", "ERROR")
 PATHS = ("/cart", "/pay", "/list")
@@ -163,7 +163,7 @@ PREPARED: dict[str, Callable[[Rig], None]] = {
     "README.md": an_access_log,
     "docs/detect.md": a_log_with_traces,
 }
-"""What the reader of a page has already."""
+"""Creates what the reader of each page has before the first command."""
 
 
 @pytest.mark.slow

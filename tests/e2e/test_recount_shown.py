@@ -27,8 +27,8 @@ pytestmark = pytest.mark.live
 
 LINES = 4_000
 AT_ONCE = 20
-"""Offsets that the stream recounts in one step: few, so that the test can see the page in
-between."""
+"""Offsets that the stream recounts in one step. They are few, so that the test can see the page
+during the recount."""
 DEADLINE_S = 150.0
 
 PROGRESS = re.compile(r"by_path: ([\d,]+) of 4,000 offsets.* \((\d+) s\)")

@@ -26,7 +26,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 RATE = 1_000
-"""Lines a second."""
+"""Lines per second."""
 COUNTED_S = 60.0
 PAGE_S = 10.0
 OWN_TOPICS = (TOPIC, "millrace.positions", "__consumer_offsets", "__transaction_state")

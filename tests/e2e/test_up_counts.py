@@ -32,7 +32,7 @@ STATUSES = {
     "403": 2,
 }
 COUNTED_S = 60.0
-"""A test's patience; the promise of ten seconds is measured by the bench."""
+"""The longest wait of a test. The benchmark measures the promise of ten seconds."""
 
 NESTED = shipped_config(
     columns="{active: {path: connections.active, type: int},"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SHARED = "format"
-"""A parameter that every path has; the page says so once."""
+"""A parameter that every path has. The page mentions it once."""
 
 
 def parameter_text(parameter: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ class BrokerProcess:
         self.net_port = free_port() if tls is not None else 0
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
-        """The seconds that the last start took until the broker was ready."""
+        """The seconds that the broker took to become ready at its last start."""
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
         self._broker_port = broker_port
@@ -80,7 +80,7 @@ class BrokerProcess:
         self._needs_login = needs_login
         self._rights = {"super.users": "User:shop"} if needs_login else {}
         self.code = ROOT
-        """The folder of the broker's code; another one for another version."""
+        """The folder of the broker's code. Another version of the broker has another folder."""
         self.host = self._within.host_of(node_id)
 
     @property

@@ -35,13 +35,14 @@ from tests.harness.wire import WireClient
 PROGRESS_DEADLINE_S = 45.0
 
 RECORDS_BETWEEN_MAX = 1_500
-"""The broker dies after so many further acknowledgements, or fewer."""
+"""The broker is killed after a random number of further acknowledgements, at most this one."""
 
 DEATH_AT_START = 0.2
-"""The probability that the next death comes while the broker still recovers from the last one."""
+"""The probability that the next kill comes while the broker still recovers from the last one."""
 
 START_S_MAX = 0.6
-"""A death at start comes within this time: before, in and after the recovery of the logs."""
+"""A kill during a start comes within this time: before, during or after the recovery of the
+logs."""
 
 
 def pause(seconds: float) -> None:
@@ -79,7 +80,7 @@ class Campaign:
         self.committers: list[RecordedCommitter] = []
         self.transformers: list[RecordedTransformer] = []
         self.counts: dict[str, int] = {}
-        """Faults by name, for the line that is printed."""
+        """Faults by name, for the summary line."""
         self._is_finished = False
 
     def add_producers(

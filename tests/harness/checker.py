@@ -86,7 +86,7 @@ class Report:
     failed: int = 0
     read: int = 0
     standing: int = 0
-    """Records in the log at the end."""
+    """The number of records in the log at the end."""
     commits: int = 0
     counts: Counter[Fault] = field(default_factory=Counter)
     shown: list[Anomaly] = field(default_factory=list)
@@ -208,7 +208,7 @@ class _Partition:
         self.values_at: dict[int, bytes] = {}
         self.offsets_of: dict[bytes, list[int]] = {}
         self.start = 0
-        """Log start offset at the end."""
+        """The log start offset at the end of the test."""
 
     def run(self) -> None:
         self._gather()

@@ -55,7 +55,8 @@ SETTINGS = {
 CALL_S = 5.0
 
 WHOLE_S = 45.0
-"""All in service, all in sync, and every client goes on: within this time after a fault."""
+"""Within this time after a fault all brokers must be in service, all replicas in sync, and all
+clients must make progress."""
 
 CUTS = (
     "both ways",
@@ -66,12 +67,12 @@ CUTS = (
     "late",
     "reset",
 )
-"""The possible cuts of a broker's links."""
+"""The kinds of faults of a broker's links."""
 
 LATE_S = (0.05, 1.0)
 
 DOWN_S_MAX = 2.0
-"""Brokers that have ended are started again within this time, by chance."""
+"""Brokers that have ended are started again after a random time, at most this one."""
 
 
 class Faults:
@@ -82,7 +83,8 @@ class Faults:
         self.chance = chance
         self.counts: Counter[str] = Counter()
         self.whole_s: list[float] = []
-        """For each fault: the time until all were in sync again and all clients went on."""
+        """For each fault the time until all replicas were in sync again and all clients made
+        progress."""
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         made = self.admin.create_topics([NewTopic(one, PARTITIONS, 3) for one in TOPICS])
         for future in made.values():

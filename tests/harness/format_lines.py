@@ -33,7 +33,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 """The keys of an input of each format that needs more than its name."""
 
 VALUES = 50
-"""So many values of each changed place occur, so that keys repeat."""
+"""The number of values of each changed place, so few that keys repeat."""
 
 _MESSAGES = ("message", "msg", "log", "name")
 _NUMBER = re.compile(r"[1-9][0-9]{1,8}\Z")

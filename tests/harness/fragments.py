@@ -47,7 +47,7 @@ ENTRIES: tuple[tuple[type[BaseModel], tuple[str, ...]], ...] = (
     (TopicSection, ("topics",)),
 )
 NAMES = ("name", "topic")
-"""What tells two entries of a list apart."""
+"""The keys that identify an entry of a list."""
 _REFERENCE = re.compile(r"\$\{(file:)?([^}]+)\}")
 
 

@@ -8,10 +8,10 @@ alone.
 from xdist.scheduler import LoadScopeScheduling
 
 AT_WORK = frozenset({"tests/e2e/test_bad_lines.py", "tests/e2e/test_lag_page.py"})
-"""Modules that look at one mill at work (`mill_at_work`)."""
+"""Modules whose tests examine one running mill (the fixture `mill_at_work`)."""
 
 STREAM = "tests/interop/test_stream_"
-"""Modules that share a session of Spark."""
+"""Modules that share one Spark session start with this."""
 
 
 def group_of(nodeid: str) -> str:

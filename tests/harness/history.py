@@ -37,9 +37,9 @@ class SendLog:
         self.invoked_ns = array("q")
         self.answered_ns = array("q")
         self.transactions = array("q")
-        """Number of the transaction a record belongs to, -1 for none."""
+        """The number of the transaction to which each record belongs, or -1."""
         self.ends: dict[int, Outcome] = {}
-        """The end of each transaction: OK committed, FAILED aborted."""
+        """The end of each transaction: OK if it was committed, FAILED if it was aborted."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -93,13 +93,14 @@ class ReadLog:
     ) -> None:
         self.process = process
         self.is_full = is_full
-        """Read every partition from its start to its end when all was over: the truth."""
+        """True if it has read every partition from start to end after everything had stopped. Other
+        readers are compared with it."""
         self.is_read_committed = is_read_committed
         self.offsets: dict[Place, array[int]] = {}
         self.values: dict[Place, list[bytes]] = {}
         self.keys: dict[Place, list[bytes | None]] = {}
         self.starts: dict[Place, int] = {}
-        """Log start offset, for a full reader."""
+        """The log start offset of each partition, for a full reader."""
 
     def move(self, place: Place) -> None:
         """Record that the reader's position changes: seek, rebalance, restart."""

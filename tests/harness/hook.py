@@ -21,7 +21,7 @@ class Hook:
     tokens: list[str | None] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     silent: threading.Event | None = None
-    """Set: no answer comes before it is."""
+    """If this is given, no response comes before it is set."""
 
 
 @contextmanager

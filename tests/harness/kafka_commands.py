@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tests.harness import tools as kafka
 
 NAME = "{n}"
-"""Stands for a name of which each side has its own, for calls that change something."""
+"""A placeholder for a name. The two servers get different names for it, in calls that change
+something."""
 
 MAINS = {
     "topics": kafka.TOPICS,

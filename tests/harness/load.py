@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = ("a.log", "b.log", "c.log", "d.log")
 TICK_S = 0.02
 OLD_EVERY = 50
-"""One line of so many is a year old."""
+"""One line in fifty is a year old."""
 YEAR_S = 365 * 86_400
 LINES_PER_SECOND_OF_LOG = 5_000
 STATUSES = ("200", "200", "200", "304", "404", "200", "500")
@@ -159,7 +159,7 @@ def written_numbers(folder: Path, base_s: int) -> dict[str, "array[int]"]:
 
 
 Cell = tuple[str, int, int, str]
-"""metric, window in seconds (0: all), its start, key."""
+"""metric, window in seconds (0: over all time), start of the window, key."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-"""Write not even the journal any more, as after a power cut."""
+"""Do not write the journal either, as after a power cut."""
 
 CHUNK_BYTES = 1 << 16
 UNMOUNT_S = 20

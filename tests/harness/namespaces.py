@@ -65,7 +65,7 @@ class Namespaces:
     def __init__(self, node_ids: Sequence[int]) -> None:
         self._node_ids = tuple(node_ids)
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
-        """Processes that do nothing but keep a namespace."""
+        """Idle processes, each of which keeps a namespace alive."""
         self._cut: list[tuple[int, int]] = []
 
     def host_of(self, node_id: int) -> str:

@@ -34,7 +34,7 @@ FOR_EVER: dict[str, object] = {
     "transactional.id.expiration.ms": 2**31 - 1,
     "producer.id.expiration.ms": 2**31 - 1,
 }
-"""Settings for opening an archive: the archives grow old, and their contents must not expire."""
+"""Settings for opening an archive. Its contents must not expire, however old the archive is."""
 
 DEADLINE_S = 30.0
 

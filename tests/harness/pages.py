@@ -14,7 +14,7 @@ TYPED = ("sh", "console", "sql")
 LANGUAGES = ("yaml", *TYPED)
 PROMPT = "$ "
 ANYTHING = "…"
-"""Alone on a line of output: any lines. Within a line: any text."""
+"""Alone on a line of output it stands for any lines. Within a line it stands for any text."""
 
 _FENCE = re.compile(r" *```(\S*)")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")

@@ -25,7 +25,7 @@ from tests.harness.recorded import CLIENT
 from tests.harness.transform import TRANSACTING
 
 CALL_S = 15.0
-"""One attempt at a call; a retriable failure of it is tried again."""
+"""The time for one attempt at a call. A retriable failure is tried again."""
 
 TRIES_MAX = 20
 BATCH_MAX = 200
@@ -59,11 +59,11 @@ class RecordedTransformer:
         self.failures: list[str] = []
         self.committed = self.aborted = self.given_again = 0
         self.ends: list[str] = []
-        """Why producers had to be replaced."""
+        """The reasons for which producers had to be replaced."""
         self.errors: deque[str] = deque(maxlen=ERRORS_KEPT)
-        """The last error that its consumer got."""
+        """The last errors that its consumer got."""
         self.step = "starting"
-        """Its present step, for the message of a test that waits in vain."""
+        """Its current step, to be shown if a test waits too long."""
         self._name = name
         self._target = target
         self._bootstrap = bootstrap

@@ -17,7 +17,7 @@ from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
 PAUSED_MAX_MS = 120_000
-"""After this time a pause ends automatically, in case its test has died."""
+"""A pause ends automatically after this time, in case the test ends without ending it."""
 
 DEFAULT_RIGHTS = [
     "on",

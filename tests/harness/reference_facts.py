@@ -62,7 +62,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "Format": (FORMATS, "Formats of your own"),
     "FormatColumn": (FORMATS, "Columns of a format"),
 }
-"""The page and heading under which each model's keys stand."""
+"""The page and the heading under which the keys of each model are described."""
 
 
 class Fact(NamedTuple):

@@ -44,7 +44,7 @@ READER_COLUMNS = {
         "severity": "severity, a number or a word",
     },
 }
-"""The columns of the readers that have columns of their own."""
+"""The columns of readers that have their own columns."""
 
 LINE_COLUMNS = {
     "file": "key of the record: the name under which the collector first saw the file",
@@ -319,7 +319,7 @@ MORE_OF_KEY = {
     "mill:state:": "mill:state:<metric>:<size>:<start>",
     "mill:unparsed_lines:": "mill:unparsed_lines:<day>",
 }
-"""What follows the beginnings of keys that the source has."""
+"""The rest of each key, after the prefix that the source has."""
 
 META_FIELDS = {
     "updated_at": "when the last merge was written, UTC",

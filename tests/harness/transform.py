@@ -58,7 +58,7 @@ class Transformer:
         abort_every: int = 7,
     ) -> None:
         self.committed_count = 0
-        """Input records whose transaction is known to be committed."""
+        """The number of input records whose transaction is known to be committed."""
         self.counts: Counter[str] = Counter()
         """Commits, aborts and new producers."""
         self.failure: BaseException | None = None

@@ -14,7 +14,7 @@ from appliance.mill.home import CODE
 
 TREE: Any = typer.main.get_command(app)
 QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
-"""A command of the mill's in a page's text."""
+"""A command of the mill in the text of a page."""
 
 _MILL = re.compile(r"(?:^|\./|\()millrace ((?:[a-z]|--?[a-z])[^\n|#;)>]*)", re.MULTILINE)
 _MAKE = re.compile(r"^make ([a-z][a-z -]*?)(?: [A-Z]+=.*)?\s*(?:#|$)", re.MULTILINE)

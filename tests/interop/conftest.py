@@ -29,8 +29,8 @@ LATE = (
     r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"
     r"|retrying. Error: <class .*UnknownTopicOrPartitionError|Marking the coordinator dead"
 )
-"""Each of several brokers learns of another broker's new topic a moment later, also of the offsets
-topic. The Python clients report that of Kafka as well, and ask again."""
+"""Warnings that brokers cause because they learn of a new topic with a delay, for example of the
+offsets topic. The Python clients log them with Kafka too, and retry."""
 
 
 @pytest.fixture
@@ -73,7 +73,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
 
 ONE = pytest.param(1, id="one")
 THREE = pytest.param(3, id="three", marks=pytest.mark.slow)
-"""The short form asks three of them while they are killed (`test_three_brokers_clients`)."""
+"""The short form leaves this out, because `test_three_brokers_clients` tests three brokers
+there."""
 
 
 @pytest.fixture(scope="module", params=[ONE, THREE])

@@ -30,7 +30,8 @@ RECORDS = 20_000
 PIPELINED = 5_000
 
 AT_ONCE = 200
-"""Requests that fit into the socket together, and more than may be in line."""
+"""Requests that fit into the socket buffer together. They are more than the broker queues for a
+connection."""
 
 ROUNDS = 300
 PACKED_RECORDS = 1_500

@@ -41,11 +41,12 @@ ANSWER_MAX_S = 0.5
 """The longest time for an answer to any other client, whatever is sent to the broker."""
 
 SLOW_S = 0.05
-"""Answers that took longer are looked at in the end."""
+"""Responses that took longer are examined at the end."""
 
 TICK_S = 0.02
 LATE_S = 0.1
-"""A tester this late for its own timer cannot tell which process was late in that second."""
+"""If the test process is this late for its own timer, it cannot tell which process was late in that
+second."""
 
 EXCUSED_SHARE_MAX = 0.5
 """A run proves nothing if a larger share of it could not be checked."""
@@ -110,9 +111,10 @@ class Watch(Companion):
         self._schedstat = Path(f"/proc/{broker.pid}/schedstat")
         self._times_s: list[float] = []
         self._starved_s: list[float] = []
-        """At each of those times, the total wait of the broker's main thread for the processor."""
+        """For each of these times, how long the broker's main thread had waited for a processor in
+        total."""
         self.late: list[tuple[float, float]] = []
-        """The times in which the tester was late for its own timer."""
+        """The start and end of each period in which this process was late for its own timer."""
 
     def work(self) -> None:
         while True:
@@ -153,7 +155,8 @@ class Steady(Companion):
         self.slow: list[tuple[float, float]] = []
         """The request and answer times of each slow answer."""
         self.loop_late: list[tuple[float, float, float]] = []
-        """The two looks between which the broker's loop was later than ever, and by how much."""
+        """Two times between which the broker's event loop was later than ever before, and by how
+        much."""
 
     def work(self) -> None:
         looked_s, late_us = time.time(), 0

@@ -31,7 +31,7 @@ from tests.harness.wire import (
 pytestmark = pytest.mark.live
 
 TOO_LARGE_MS = 1_700_000_001_000
-"""The timestamp of the first record of a batch that is too large to be opened."""
+"""The timestamp of the first record of a batch that is too large to be decompressed."""
 
 SETTINGS = {
     "max.request.elements": 1_000,

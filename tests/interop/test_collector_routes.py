@@ -23,7 +23,7 @@ SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 
 FOLDERS = ("web", "db", "app")
 KILLS = 5
 LINES_MAX = 500
-"""The most lines of one life."""
+"""The most lines between two kills."""
 
 
 @pytest.fixture

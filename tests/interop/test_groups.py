@@ -27,7 +27,7 @@ from tests.harness.wait import wait_until
 from tests.interop.group_plays import Stage, beat, prepare, settle
 
 REBALANCES = "because it is rebalancing"
-"""aiokafka warns of each rebalance, which tests bring about."""
+"""aiokafka warns of each rebalance, and these tests cause rebalances."""
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 

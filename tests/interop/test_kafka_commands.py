@@ -19,7 +19,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 AT_ONCE_S = 5.0
-"""Less than a client keeps asking for a topic or a broker that may yet come."""
+"""Less than the time for which a client retries while a topic or broker is missing."""
 
 Ask = Callable[..., tuple[int, str, str]]
 

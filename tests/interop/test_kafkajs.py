@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 MAKING = "The group coordinator is not available"
-"""Errors that Kafka returns too while the first group, or transaction, has its topic created."""
+"""Kafka returns this error too, while the topic of the first group or transaction is created."""
 
 
 @pytest.fixture(scope="module", autouse=True)

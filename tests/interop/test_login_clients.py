@@ -38,7 +38,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 ADMIN: Any = confluent_admin
-"""Its types do not know its functions for users."""
+"""Its types lack the functions for users."""
 
 USER, PASSWORD = "shop", "correct, horse = battery"
 MECHANISMS = [one.sasl_name for one in Mechanism]

@@ -36,7 +36,8 @@ CLASS = re.compile(
     r"\b(?:org\.apache\.spark|org\.apache\.datasketches|org\.codehaus|com\.fasterxml|net\.razorvine)"
     r"\.[\w.]*\b[A-Z][\w$]*"
 )
-"""A class of Spark's, or of a library that comes with it: imported, called, or named in a text."""
+"""The name of a class of Spark, or of a library that comes with it, in an import, a call or a
+text."""
 
 PRIVATE_MODULES = ("pyspark.java_gateway",)
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("started")]
 
 ACCESS = '10.0.0.1 - - [01/Aug/2026:10:00:01 +0000] "GET {} HTTP/1.1" 200 {} "-" "{}"'
 SECONDS_MAX = 60.0
-"""Far more than bounded matches take on a busy machine; without a bound one takes years."""
+"""Far more than bounded matches take on a busy machine. Without a bound a match takes years."""
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ COUNTED_S = 900.0
 WINDOWS = {"1h": 3_600, "all": 0}
 START_S = 1_754_006_400
 BLOCK = LINES_PER_SECOND * SECONDS_AT_ONCE
-"""Traffic is drawn in so many lines at once."""
+"""The number of lines that are made at once."""
 
 SECTION_OF_PATH = 17
 PATH_NAMES = [path_of(place) for place in range(PATHS)]

@@ -50,8 +50,8 @@ STEADY = 100
 """Records that every client must have acknowledged, and read, after each kill."""
 
 PROGRESS_DEADLINE_S = 60.0
-"""Within this time each client must read or write a record, and the cluster have all its
-leaders."""
+"""Within this time each client must read or write a record, and each partition must have a
+leader."""
 
 SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
 

@@ -36,7 +36,8 @@ pytestmark = pytest.mark.live
 
 PARTITIONS = 6
 ALL = PARTITIONS + 3
-"""The number of partitions with those of the offsets topic, whose replicas are on each broker."""
+"""The number of partitions, including those of the offsets topic. Each broker has a replica of
+each."""
 
 SETTINGS = {"offsets.topic.num.partitions": 3, "offsets.topic.replication.factor": 3}
 SHOWN_WITHIN_S = 3.0

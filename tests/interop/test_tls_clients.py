@@ -79,7 +79,7 @@ def run(
 
 LOGIN = ("shop", "a long password")
 SHORT_SESSIONS = {"connections.max.reauth.ms": 5_000}
-"""Every session ends some times, so each family logs in again or connects again."""
+"""Every session ends several times, so each family must log in or connect again."""
 
 
 def test_families_log_in_and_go_on_while_the_controller_is_killed(tmp_path: Path) -> None:

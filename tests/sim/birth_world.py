@@ -40,7 +40,8 @@ NODES = (1, 2, 3)
 CLUSTER = "cluster"
 CHAOS_MS = 3_000
 SETTLED_MS = 3_000
-"""The time in which every birth ends if all are up: three rounds of questions, two of storing."""
+"""The time in which the creation must be complete if all processes run: three rounds of requests,
+and two rounds of writes to disk."""
 
 Voters = tuple[ReplicaKey, ...]
 
@@ -59,7 +60,7 @@ class Mix:
     late: float = 0.2
     late_ms_max: int = 900
     answer_ms_max: int = 1_000
-    """The time after which a question has failed."""
+    """The time after which a request has failed."""
     quick_ms_max: int = 10
     store_ms_max: int = 300
     down_ms_max: int = 500
@@ -102,7 +103,7 @@ class World:
     emptied_count: int = 0
     store_count: int = 0
     is_healed: bool = False
-    """All processes stay up, and no message is lost any more."""
+    """True after the faults have ended: all processes stay up, and no message is lost."""
     is_final: bool = False
     """A refused broker stays refused."""
 

@@ -31,7 +31,7 @@ COPIED, LIVE = 0, 1
 """The partition that is copied, and another one of the same leader and follower."""
 ANSWER_BYTES = 2_000
 SLOW_MS = 200
-"""How long a sync of copied records takes; one of others takes at most 6 ms."""
+"""The duration of a sync of copied records. A sync of other records takes at most 6 ms."""
 
 
 @contextmanager

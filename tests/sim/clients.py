@@ -46,17 +46,17 @@ from protocol.wire.schema import Message
 from tests.sim.network import Network
 
 ANSWER_MS_MAX = 2_000
-"""The time after which a client gives up a request with an unknown outcome."""
+"""The time after which a client gives up a request, whose outcome is then unknown."""
 
 GROUP, TRANSACTION = 0, 1
 """The key types of FindCoordinator."""
 
 PAUSE_MS = 20
-"""The pause before a client asks again."""
+"""The pause before a client retries."""
 
 Script = Generator[Message | int, Any, None]
 Asking = Generator[Message | int, Any, Any]
-"""A part of a script, which gives something back."""
+"""A part of a script, with a return value."""
 
 
 class Client:

@@ -26,9 +26,9 @@ class Inode:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     pending: list[tuple[int, bytes | int]] = field(default_factory=list)
-    """Position and bytes written there, or -1 and the size it was cut or stretched to."""
+    """The pending changes: a position and the bytes written there, or -1 and a new size."""
     used_bytes: int = 0
-    """The disk space that it takes; a range that was only extended takes none."""
+    """The space that the file takes on the disk. A range that was only extended takes no space."""
 
     def change(self, position: int, data: bytes | int) -> None:
         self.pending.append((position, data))
@@ -68,7 +68,7 @@ def _apply(content: bytearray, position: int, data: bytes | int) -> None:
 
 
 NameChange = tuple[str, str | None, "Inode | Folder | None"]
-"""(name, None, node) makes, (name, None, None) removes, (name, other, None) renames."""
+"""(name, None, node) creates, (name, None, None) removes, and (name, other, None) renames."""
 
 
 @dataclass(eq=False)
@@ -179,9 +179,9 @@ class SimDisk:
         self.fails_on = False
         """True if every call from `fail_at` on fails."""
         self.refuses: Callable[[str, str], bool] | None = None
-        """Return True to fail a call, by its path and operation."""
+        """Returns True for a path and an operation if the call must fail."""
         self.refusal = errno.ENOSPC
-        """The error of a refused call."""
+        """The error number of such a call."""
         self.capacity_bytes = capacity_bytes
         self.locked: set[str] = set()
         self._root = Folder()

@@ -113,13 +113,13 @@ class SimLink:
         self.is_paused = False
         self.is_closed = False
         self.is_held_up = False
-        """True if more was sent than the kernels buffer."""
+        """True if more bytes were sent than the kernels buffer."""
         self.world = world
         self.host = host
         self.other: SimLink | None = None
         self.way = Way(network, self)
         self.heard_ms = network.timeline.clock.monotonic_ms()
-        """The last time at which its kernel knew that the other end was there."""
+        """The last time at which this end's kernel knew that the other end was reachable."""
         self._network = network
         self._receiver = receiver
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
@@ -128,7 +128,7 @@ class SimLink:
         self._has_ended = False
         self._is_mute = False
         self._is_broken = False
-        """True after the kernel forgot the link: a send on it then fails."""
+        """True after the kernel has dropped the link. A send then fails."""
 
     # Events from the network.
 

@@ -98,7 +98,7 @@ class MemberNode(MetadataNode):
         self.members = cluster
         self.life: Life | None = None
         self.heard: list[tuple[int, str]] = []
-        """The times of its notices, and their texts, over all its lives."""
+        """The notices about its membership, with their times, over all processes of this node."""
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
         cluster, metadata = self.members, self.metadata
@@ -181,7 +181,7 @@ class MemberCluster(MetadataCluster):
         self.refusals: list[str] = []
         self._in_service: set[tuple[int, int]] = set()
         self.fenced: set[tuple[int, int]] = set()
-        """Ids and epochs that were in service and have been fenced."""
+        """The ids and broker epochs that were in service and were then fenced."""
         super().__init__(seed)
 
     def node(self, node_id: int) -> MemberNode:

@@ -245,7 +245,7 @@ class MetadataCluster:
         self.committed: dict[int, bytes] = {}
         """Offset -> the batch that is committed there."""
         self.leaders: dict[int, int] = {}
-        """Epoch -> node."""
+        """Epoch -> the id of its leader."""
         self.given: set[int] = set()
         """The first id of each block of producer ids that was given out."""
         self.refused_count = 0

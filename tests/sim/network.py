@@ -49,20 +49,20 @@ class Network:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.cuts: set[tuple[str, str]] = set()
-        """(from, to): nothing sent that way arrives."""
+        """(from, to): bytes in this direction do not arrive."""
         self.no_way: set[tuple[str, str]] = set()
-        """(from, to): a router says that there is no way."""
+        """(from, to): a router reports that there is no route."""
         self.unnamed: set[str] = set()
-        """Hosts whose names no resolver knows for now."""
+        """Hosts whose names do not resolve for now."""
         self.powerless: set[str] = set()
         self._lives: dict[str, SimWorld] = {}
         self._hosts: dict[SimWorld, str] = {}
         self._links: dict[SimLink, None] = {}
         self._listen_on: dict[str, tuple[int, set[int]]] = {}
-        """For each host with a killed process: until when its kernel listens, and on which
-        ports."""
+        """For each host with a killed process: the time until which its kernel still listens, and
+        the ports."""
         self.under_way: dict[Way, None] = {}
-        """The links on which sent bytes are not acknowledged."""
+        """The links on which sent bytes are not yet acknowledged."""
         self._life_count = 0
         self._trace = hashlib.sha256()
         self._seed = seed

@@ -38,14 +38,15 @@ class Checks:
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[int, ReplicaKey], ReplicaKey] = {}
         self.log: dict[int, Batch] = {}
-        """Every batch that any replica ever took for committed, by base offset."""
+        """Every batch that any replica has ever reported as committed, by base offset."""
         self.end_offset = 0
         self.images: dict[int, list[bytes]] = {0: []}
         self.voters = VoterSet(Voter(key) for key in world.voters)
         """The committed voter set."""
         self.change_count = 0
         self.reported_count = 0
-        """How many voter sets were committed, and how many were reported to who asked for them."""
+        """How many voter sets were committed, and how many changes were reported to their
+        requesters."""
 
     def role(self, node: Node, role: RoleChange) -> None:
         """Check that each epoch has one leader."""

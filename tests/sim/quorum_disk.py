@@ -94,7 +94,7 @@ class Disk:
         self.given_count = 0
         self.done_count = 0
         self.vote_count = 0
-        """The number of the last duty that saves a vote."""
+        """The number of the last operation that saves a vote."""
 
     def save_vote(self, election: ElectionState, then: Callable[[], None]) -> None:
         def done() -> None:

@@ -105,7 +105,7 @@ class Node:
         self.is_full = False
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
-        """Request id -> the node asked, for requests without an answer so far."""
+        """Request id -> the node to which the request was sent, for requests without a response."""
         self.open_calls: dict[int, Call] = {}
         self.pieces = bytearray()
         self.timer_ms = -1

@@ -37,7 +37,7 @@ from tests.sim.quorum_node import Asker, Node, key_of
 HEALED_MS = 30_000
 REFUSED_MS = 1
 ANSWER_MS_MAX = 2_000
-"""The time after which an unanswered call to a running replica is a fault of its own."""
+"""A running replica that takes longer than this to respond breaks an invariant."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Mix:
     short_snapshot: bool = False
     wipe: int = 0
     change: int = 0
-    """Changes of the voters: add, remove, replace a lost disk."""
+    """The rate of voter changes: add, remove, and replace a lost disk."""
     loss: float = 0.01
     propose: int = 60
 
@@ -75,19 +75,20 @@ class World:
         self._trace: list[tuple[int | str, ...]] = []
         self.event_count = 0
         self.cuts: set[tuple[int, int]] = set()
-        """(from, to): what is sent that way does not arrive."""
+        """(from, to): messages in this direction do not arrive."""
         self.is_chaos = False
         self.check_snapshot: Callable[[bytes], VoterSet] = check_snapshot
         ids = range(1, voters + 1)
         self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
         self.check = Checks(self)
         self.listed: set[ReplicaKey] = set(self.voters)
-        """All disks that ever were in a voter set, committed or not; empty: not checked."""
+        """All directories that were ever in a voter set, committed or not. If it is empty, this is
+        not checked."""
         all_ids = range(1, voters + observers + 1)
         bootstrap = list(all_ids if self.mix.change else ids)
         self.nodes = {node_id: Node(self, node_id, self.voters, bootstrap) for node_id in all_ids}
         self.disks = {node.key: node.disk for node in self.nodes.values()}
-        """All disks there ever were, those that were lost as they were then."""
+        """All disks that ever existed. Lost disks keep the content that they had then."""
         for node in self.nodes.values():
             self.after(self.chance.randint(0, 300), node.start)
 

@@ -163,7 +163,7 @@ class ReplicatedNode:
         self.replicas: Replicas | None = None
         self.image = MetadataImage()
         self.seen: dict[tuple[int, int], int] = {}
-        """(partition, leader epoch) -> the highest high watermark of this life."""
+        """(partition, leader epoch) -> the highest high watermark that this process has seen."""
         self.checked: dict[int, int] = {}
         world.later(world.chance.randint(0, 30), self._register)
 

@@ -45,7 +45,7 @@ FAULTS = (
     *("fence", "trim"),
 )
 MOVES = (*FAULTS, *("move",) * 6)
-"""The same, and replicas that are taken away and come back."""
+"""The same faults, and reassignments, which remove replicas and add them again."""
 
 
 class ReplicatedCluster:
@@ -76,7 +76,7 @@ class ReplicatedCluster:
         self.acked: list[tuple[int, int, bytes]] = []
         self.writes: list[Write] = []
         self.levels = dict(levels or {})
-        """The levels of nodes that run another version."""
+        """The feature levels of nodes that run another version."""
         self.late_news = 0.1
         """The probability that a node learns of new metadata much later than the others."""
         self.broken: list[AssertionError] = []
@@ -84,7 +84,7 @@ class ReplicatedCluster:
             "min.insync.replicas": str(self.min_isr),
             "flush.messages": "1",
         }
-        """The configuration of the topic; nodes learn of a change with the next decision."""
+        """The configuration of the topic. Nodes learn of a change with the next decision."""
         self._value = 0
         self.controller = Controller(self._decided)
         for node in self.nodes.values():

@@ -31,7 +31,7 @@ EMPTIED = Mix(
     emptied=0.7,
     powerless=0.2,
 )
-"""Disks are emptied again and again, while answers of before are under way."""
+"""Disks are emptied again and again, while earlier responses are still under way."""
 
 
 class AsksOnce(Birth):

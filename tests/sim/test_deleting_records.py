@@ -25,8 +25,8 @@ TOPIC = "t"
 RECORDS = 10
 FIRST_KEPT = 5
 FOLLOWED_MS = 1_200
-"""By then a follower knows a new start from the fetch under way and has reported its own by the
-next."""
+"""Within this time a follower learns a new log start offset from its pending Fetch, and reports its
+own with the next Fetch."""
 
 
 class Scene:

@@ -71,7 +71,7 @@ class Scene:
         self.is_frozen = False
         self.epoch = 0
         self.dead_ms: list[int] = []
-        """The times at which the leader was taken for dead, measured from the fault."""
+        """The times at which the voter reported the leader as dead, measured from the fault."""
         self.fault_ms = 0
         self.world = self.network.world("voter")
         self.start_leader()

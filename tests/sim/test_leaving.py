@@ -16,11 +16,11 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 TOPIC = "t"
 PARTITIONS = 3
 HANDED_OVER_MS = 600
-"""By then a stop is complete if other brokers can take over, its two heartbeats and a quorum
-election included."""
+"""Within this time a clean stop is complete if other brokers can take over. It includes two
+heartbeats and an election of the quorum."""
 
 PATIENCE_MS = 4_000
-"""By then a broker ends that cannot hand its leaderships over."""
+"""Within this time a broker ends that cannot hand over its leaderships."""
 
 
 def in_service(name: str, **settings: object) -> WholeCluster:

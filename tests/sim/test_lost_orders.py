@@ -19,7 +19,7 @@ from tests.sim.test_leaving import TOPIC, in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 ELECTED_MS = 6_000
-"""Within this time a frozen controller is replaced, and its successor acts."""
+"""Within this time a frozen controller is replaced, and the new one works."""
 
 MAKING = CreateTopicsRequest(
     topics=[CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3, configs=[])]

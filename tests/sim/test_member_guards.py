@@ -123,7 +123,7 @@ class MissedGuard:
     take_out: Callable[[Patch], None]
     course: Callable[[], None]
     complaint: str
-    """The expected complaint, as a pattern."""
+    """A pattern for the message of the expected failure."""
 
 
 GUARDS = {

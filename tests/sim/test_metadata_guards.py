@@ -21,7 +21,7 @@ from tests.sim.test_metadata_nodes import SETTLED_MS
 Patch = pytest.MonkeyPatch
 
 ELECTED_MS = 8_000
-"""By then a controller is active again."""
+"""Within this time a controller is active again."""
 
 
 class Play:

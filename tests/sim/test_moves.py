@@ -57,7 +57,7 @@ from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 NODES = (1, 2, 3)
 SPARE = "spare"
 NO_LEADER = ErrorCode.INVALID_REPLICATION_FACTOR
-"""The brokers that a new partition would have are all out of service."""
+"""The error if all brokers for a new partition are out of service."""
 LIVES = 20
 LIVES_IN_ONE = 10
 REFUSALS = (
@@ -295,7 +295,7 @@ class MovingLife(Life):
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.moves = 0
-        """The moves that the controller has accepted."""
+        """The number of reassignments that the controller has accepted."""
         self.orders: list[Any] = []
 
     def misbehave(self) -> None:

@@ -24,7 +24,7 @@ PORT = 9095
 VERSION = 3
 NODES = (1, 2, 3)
 HEALED_MS = 500
-"""A redial, with what chance adds, and a round trip."""
+"""The time for a new connection attempt, its random delay, and a round trip."""
 
 
 class AnsweringSide:

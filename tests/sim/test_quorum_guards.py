@@ -31,7 +31,8 @@ Patch = pytest.MonkeyPatch
 
 CHAOS_MS = 5_000
 LIVES_MAX = 150
-"""A guard that is missed by none of so many lives needs a play instead."""
+"""The most runs in which a removed guard must show. A guard that needs more runs gets a script
+instead."""
 
 
 def without_vote_barrier(patch: Patch) -> None:

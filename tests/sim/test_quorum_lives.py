@@ -41,7 +41,7 @@ CHANGING = (
     Mix(change=40, resign=400, verdict=800),
 )
 SIZES = ((1, 2), (3, 0), (2, 2), (3, 2), (5, 0), (1, 4))
-"""The voters and the observers with which a life begins whose voters change."""
+"""The numbers of voters and observers at the start of a run in which the voters change."""
 
 SHORT_MS = 3_000
 LONG_MS = 12_000

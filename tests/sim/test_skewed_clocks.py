@@ -39,7 +39,7 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker
 TOPIC = "t"
 NAME = "worker"
 AHEAD_MS = 3_600_000
-"""Longer than any transaction may take."""
+"""More than the longest allowed transaction timeout."""
 
 TIMEOUT_MS = 40_000
 """The producer's transaction timeout."""

@@ -32,7 +32,7 @@ LIVES_IN_ONE = 10
 
 
 KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")
-"""The faults of a broker or of its links."""
+"""The kinds of faults, of a broker or of its links."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Life:
     """One run: the cluster, its clients, and what the clients have recorded."""
 
     copies = 3
-    """The replicas of each partition at the beginning."""
+    """The number of replicas of each partition at the beginning."""
 
     def __init__(self, seed: str) -> None:
         self.chance = Random(seed)

@@ -154,7 +154,7 @@ class Settings:
         self.given = 0
         self.answered = 0
         self.unknown: set[int] = set()
-        """Numbers whose answer was lost: they can take effect at any time."""
+        """The numbers of orders whose response was lost. They can take effect at any time."""
         self.is_waiting = False
         self.asked_of: Broker | None = None
 

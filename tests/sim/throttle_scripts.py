@@ -28,9 +28,9 @@ from tests.sim.replicated_nodes import ReplicatedCluster
 from tests.sim.replicated_scripts import until
 
 RATE = 4_000
-"""Bytes a second; the copy has some 22,000."""
+"""Bytes per second. The copy has about 22,000 bytes."""
 QUICK_MS = 150
-"""The longest time of an acknowledgement for which no copy is waited."""
+"""The longest time of an acknowledgement that does not wait for a copy."""
 
 
 def size_of(node: ReplicatedNode, index: int = COPIED) -> int:

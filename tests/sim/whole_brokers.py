@@ -47,10 +47,11 @@ class WholeBroker:
         self.broker: Broker | None = None
         self.is_ready = False
         self.joins = False
-        """True for a broker that joins a cluster that exists."""
+        """True for a broker that joins an existing cluster."""
         self.is_stopping = self.is_frozen = False
         self.skew_ms = 0
-        """The lead of its wall clock over the others'; takes effect in its next life."""
+        """How far its wall clock is ahead of the others'. A change takes effect at the next
+        start."""
         self.configure(ids)
         self._network = network
         self._settings = settings

@@ -24,7 +24,7 @@ from tests.sim.clock import SimClock
 T = TypeVar("T")
 
 LOOK_NS = 1_000
-"""The part of a turn's budget that passes between two looks at it."""
+"""The ns by which each reading of the time advances it."""
 
 
 class Died(AssertionError):
@@ -194,16 +194,16 @@ class SimWorld:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
-        """The duration of a job; None: no time at all."""
+        """The shortest and longest duration of a job. With None a job takes no time."""
         self.job_ms_by_name: dict[str, tuple[int, int]] = {}
-        """The same for the threads of these names."""
+        """The same for jobs of the threads with these names."""
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
         """The host names that have been resolved."""
         self._network = network
         self.ns = 0
-        """The time by which budgets are measured; only looks and a test advance it."""
+        """The time by which budgets are measured. Only a reading of it, or a test, advances it."""
         self.look_ns = LOOK_NS
 
     def turn_ns(self) -> int:

@@ -19,9 +19,9 @@ _ERROR = re.compile(r"% ERROR: (Local: [^:]*|[^:]*)")
 _INFORMS = re.compile(r"^% (?:Group|Reached end|Waiting for group)")
 
 CONNECTED = ("-X", "enable.sparse.connections=false")
-"""Connect to all brokers. Otherwise librdkafka 2.0.2 connects only to the brokers that it needs,
-and counts a lost broker as down until it needs it again. kcat ends when all have been lost in turn,
-although all are up, with Kafka 4.3.1 as with us."""
+"""Connect to all brokers. Otherwise librdkafka 2.0.2 connects only to the brokers that it needs. It
+counts a lost broker as down until it needs that broker again. After all brokers were lost one after
+the other, kcat ends, although all are up again. Kafka 4.3.1 has the same effect."""
 
 
 def _connection() -> list[str]:

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from tests.harness.verifiable import words
 
 CALL_S = 15.0
-"""One attempt at a call of a transaction; librdkafka asks to make a retriable one again."""
+"""The time for one attempt at a call of a transaction. If librdkafka reports a retriable error, the
+call is made again."""
 
 
 def produce(bootstrap: str, topic: str) -> None:

@@ -39,7 +39,7 @@ from tests.harness.verifiable.words import (
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
-"""The time that the last answers may take: Java's and Python's libraries wait up to two minutes."""
+"""The time for the last responses. The libraries of Java and Python wait for up to two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,18 @@ class Family:
     name: str
     version: Callable[[], str]
     command: Callable[[Path], tuple[str, ...]]
-    """Given a folder for what it needs; skips the test where the library cannot be had."""
+    """Returns the command, given a folder for the files that it needs. Skips the test if the
+    library is not available."""
 
     is_transactional: bool = True
     chooses_partitions: bool = False
-    """The client decides where a number goes, instead of the number."""
+    """True if the client chooses the partition of a number. Otherwise the number decides."""
 
     answers_at_its_end: bool = False
-    """The client reports acknowledgements only at its end."""
+    """True if the client reports acknowledgements only at its end."""
 
     allowed: Mapping[str, str] = field(default_factory=dict)
-    """Errors that Kafka gives it as well, `doing exception`, and why."""
+    """Errors that Kafka returns too, as `doing exception`, each with the reason."""
 
     environment: Callable[[], Mapping[str, str]] = dict
 
@@ -104,7 +105,7 @@ class Verifiable:
         self.errors: Counter[str] = Counter()
         """The errors that reached the application, as `doing exception`."""
         self.shown: list[str] = []
-        """The first of them in full, and what the client logged."""
+        """The first of these errors in full, and the client's own log."""
         self.words: set[str] = set()
         self._sent: dict[str, dict[int, _Sent]] = {topic: {} for topic in family.topics}
         self._promised = Counter[str](dict.fromkeys(family.topics, 0))

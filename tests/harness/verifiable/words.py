@@ -27,7 +27,7 @@ CA_VARIABLE = "VERIFIABLE_CA"
 """The environment variable with the file of the CA, if the brokers have TLS."""
 
 USER_VARIABLE, PASSWORD_VARIABLE = "VERIFIABLE_USER", "VERIFIABLE_PASSWORD"
-"""Those with the user, if clients must log in."""
+"""The environment variables with the user and the password, if clients must log in."""
 
 MECHANISM = "SCRAM-SHA-512"
 

@@ -69,7 +69,7 @@ class Broker:
         self.chance = chance
         self.logs = {partition: ToyLog() for partition in partitions}
         self.checkpoints = dict.fromkeys(partitions, 0)
-        """High watermarks on the disk: floors."""
+        """The high watermarks on the disk, which are lower bounds."""
         self.incarnation = 0
         self.is_up = False
         self.paused_until_ms = 0
@@ -87,12 +87,12 @@ class Broker:
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = FollowerSessions(self)
         self.busy: dict[int, None] = {}
-        """Logs that are being truncated; they have no role until then."""
+        """Logs that are being truncated. Their partitions have no role until this ends."""
         self.unsynced: dict[int, None] = {}
         self.is_syncing = False
         self.marks: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
-        """Leader -> the request without an answer so far."""
+        """Leader -> the request that has no response yet."""
         self.pumps: dict[int, int] = {}
         """Leader -> the time of the next call of `_pump`."""
 

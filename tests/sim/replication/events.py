@@ -10,7 +10,7 @@ from typing import Any
 Call = Callable[..., None]
 
 CONTROLLER = 0
-"""The node id of the controller, which is perfect and never dies."""
+"""The node id of the controller, which never fails."""
 
 
 class Events:

@@ -105,7 +105,7 @@ ALL: tuple[tuple[Fault, int], ...] = (
     (fence, 3),
     (change_min_isr, 1),
 )
-"""Each with its weight."""
+"""All faults, each with its weight."""
 
 MOVES: tuple[tuple[Fault, int], ...] = (*ALL, (move, 20), (cancel, 3))
 

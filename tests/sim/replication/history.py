@@ -42,7 +42,8 @@ class History:
         self._leaders: dict[tuple[int, int], int] = {}
         self._seen: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._checked: dict[tuple[int, int], tuple[int, int]] = {}
-        """(node, partition) -> up to where its log was found equal, after how many cuts."""
+        """(node, partition) -> the offset up to which its log was found equal, and the number of
+        truncations by then."""
 
     def led(self, node_id: int, partition: int, epoch: int) -> None:
         known = self._leaders.setdefault((partition, epoch), node_id)

@@ -37,7 +37,8 @@ class ToyLog:
         self.entries: list[Entry] = []
         self.leader_epochs = LeaderEpochs()
         self.cuts = 0
-        """Truncations so far: a sync that began before the last one says nothing."""
+        """The number of truncations so far. A sync that began before the last one proves
+        nothing."""
 
     @property
     def log_end_offset(self) -> int:
