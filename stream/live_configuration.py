@@ -169,8 +169,10 @@ class LiveConfiguration:
             self._stopped |= stopped_by(fault, before.section)
         for name, why in self._stopped.items():
             logger.error(
-                "an input or metric is stopped, and the stream counts the others",
-                extra=fields(what=name, why=why),
+                "%s is stopped, everything else is counted; to count it again, correct it in the"
+                " configuration, or restart the stream",
+                name,
+                extra=fields(why=why),
             )
         self._state.stopped_counting(self.now.names, self._stopped)
         return True

@@ -1,7 +1,7 @@
 """Servers that several tests share, and data for a test run in several processes.
 
-A server is started once per process, when a test first needs it. `make test` runs two processes.
-Tests of one group stay together in one of them (`groups`).
+Each process starts its own copy of a server, when a test first needs that server. `make test` runs
+two processes. All tests of one group (`groups`) run in the same process.
 """
 
 import gc
@@ -18,15 +18,16 @@ from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.tally import LINES
 
-# Tests start dozens of JVMs that live for seconds; the quick compiler alone halves what each costs.
+# Tests start dozens of JVMs that live for seconds. Without the optimising compiler each JVM costs
+# half as much.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# A run in the background has SIGINT ignored, and all that it starts would inherit that: no command
-# could be tried by Ctrl-C.
+# A test run in the background ignores SIGINT, and its child processes would inherit that. Then the
+# tests could not send Ctrl-C to a command, so restore the default handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's affair, and no fault of what is tried.
+# The duration of a Hypothesis example depends on the machine, so a slow example must not fail.
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("millrace")
 
@@ -34,17 +35,18 @@ settings.load_profile("millrace")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     """Return the scheduler that assigns tests to worker processes."""
-    # In the order of their folders: what is quick comes last, and no process waits for the other.
+    # Run the groups in the order of their folders. The last ones are short, so no process idles for
+    # long while the other one finishes.
     config.option.loadscopereorder = False
     return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude ten thousand tests, which stay in memory, from garbage collections.
+    """Exclude the ten thousand test objects, which stay in memory, from garbage collections.
 
-    Otherwise garbage collections would take half of the time in which tests are collected, and even
-    more of the time of every test.
+    Otherwise garbage collections would take half of the collection phase, and even more of the time
+    of every test.
     """
     gc.disable()
     try:
@@ -55,7 +57,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pass on the counters of a worker process."""
+    """Send the counters of this worker process to the main process."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["counts"] = LINES
@@ -63,7 +65,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over the counters of a worker process."""
+    """Add the counters of a worker process to those of the main process."""
     LINES.extend(getattr(node, "workeroutput", {}).get("counts", ()))
 
 

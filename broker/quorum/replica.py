@@ -173,7 +173,10 @@ class MetadataReplica:
     def _append(self, batch: bytes) -> None:
         header = read_header(batch)
         if header.last_offset_delta < 0:
-            raise CorruptBatch(f"a batch has last offset delta {header.last_offset_delta}")
+            raise CorruptBatch(
+                f"the batch at offset {header.base_offset} has last offset delta"
+                f" {header.last_offset_delta}, expected at least 0"
+            )
         sets = voter_sets_in(batch) if header.is_control else ()
         self.log.append(header)
         for offset, voters in sets:

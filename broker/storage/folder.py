@@ -25,7 +25,11 @@ def folder_name(topic_partition: TopicPartition) -> str:
         or not _CHARACTERS.issuperset(topic)
         or partition < 0
     ):
-        raise ValueError(f"not a partition: {topic_partition!r}")
+        raise ValueError(
+            f"cannot name the folder of {topic_partition!r}: expected a partition from 0, and"
+            f" a topic of 1 to {TOPIC_NAME_MAX} of the characters a-z, A-Z, 0-9, `.`, `_` and `-`,"
+            " but not `.` or `..` alone"
+        )
     return f"{topic}-{partition}"
 
 

@@ -56,7 +56,10 @@ def fitting(
     batches = list(iterate_batches(records))
     for header, view in batches:
         if header.last_offset_delta < 0:
-            raise CorruptBatch(f"a batch has last offset delta {header.last_offset_delta}")
+            raise CorruptBatch(
+                f"the batch at offset {header.base_offset} has last offset delta"
+                f" {header.last_offset_delta}, expected at least 0"
+            )
         base_offset = header.base_offset
         if base_offset < end_offset:
             if start_offset == end_offset <= header.last_offset:

@@ -71,7 +71,10 @@ class BatchWalk:
         if size_bytes > left:
             self.fault = f"only {left} of {size_bytes} bytes of a batch are there"
         elif header.last_offset_delta < 0:
-            self.fault = f"a batch has last offset delta {header.last_offset_delta}"
+            self.fault = (
+                f"the batch at offset {header.base_offset} has last offset delta"
+                f" {header.last_offset_delta}, expected at least 0"
+            )
         else:
             return True
         return False

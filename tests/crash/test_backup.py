@@ -1,7 +1,7 @@
-"""A whole mill under load is backed up, killed and restored elsewhere, again and again.
+"""A whole mill under load is backed up, killed and restored into another folder, several times.
 
-Each time lines were counted that are not in the backup. At the end every line is in its topic once
-and in its file's order, and MySQL and Redis contain exactly what was written.
+At each kill the mill has counted lines that the backup does not have. At the end every line is in
+its topic once and in its file's order, and MySQL and Redis contain exactly what was written.
 """
 
 import json
@@ -31,7 +31,7 @@ PAUSE_S_MAX = 4.0
 
 
 def counted(reading: Reading) -> int:
-    """Return the sum of the offsets up to which the ledger has counted, over all partitions."""
+    """Return the number of offsets that the ledger has counted, summed over all partitions."""
     return sum(reading.ledger().values())
 
 
@@ -40,7 +40,7 @@ def wait_for_more(reading: Reading, than: int) -> None:
 
 
 def run_generations(folder: Path, brokers: int, times: int) -> None:
-    """Each mill is restored from the backup of the one before. The load never stops."""
+    """Restore each mill from the backup of the one before, while the load never stops."""
     chance = seeded(f"backup of {brokers} brokers, {times} times")
     text = config().replace("brokers: 1 ", f"brokers: {brokers} ")
     assert f"brokers: {brokers} " in text

@@ -1,5 +1,5 @@
-"""Files in the data folder are damaged or missing: the broker starts, or names the file that it
-refuses."""
+"""Files in the data folder are damaged or missing. The broker starts, or names the file because of
+which it refuses to start."""
 
 import shutil
 from pathlib import Path

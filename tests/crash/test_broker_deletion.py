@@ -1,4 +1,4 @@
-"""Topics are deleted and created again while clients write to them and wait for them."""
+"""Topics are deleted and created again while clients produce to them and wait in a Fetch."""
 
 import random
 import threading
@@ -25,7 +25,8 @@ WRITES_PER_ROUND_MAX = 60
 
 
 class Crowd:
-    """Producers with several requests in flight, and parked fetches, all on one topic."""
+    """Producers with several requests in flight, and consumers with parked fetches, of one
+    topic."""
 
     def __init__(self, bootstrap: str) -> None:
         self.codes: set[int] = set()

@@ -1,9 +1,9 @@
-"""Two recorded transactional members of one group while the broker is killed.
+"""Two recorded transactional members of one group work while the broker is killed.
 
-They read the records of idempotent producers and write them again in transactions with their
-offsets. They abort some transactions on purpose. A read_committed consumer must see every input
-once and in order, and never an aborted record or a part of a transaction. A read_uncommitted
-consumer sees each acknowledged record, aborted or not.
+They read the records of idempotent producers, and write them again in transactions that include
+their offsets. They abort some transactions on purpose. A read_committed consumer must see every
+input once and in order. It must never see an aborted record or a part of a transaction. A
+read_uncommitted consumer sees each acknowledged record, aborted or not.
 """
 
 import random
@@ -37,7 +37,7 @@ SETTINGS = {
     "log.segment.bytes": 200_000,
     "group.initial.rebalance.delay.ms": 0,
     "log.flush.offset.checkpoint.interval.ms": 300,
-    # In the meantime the cleaner compacts the coordinators' own topics.
+    # Short times and small segments, so that the cleaner compacts the coordinators' topics, too.
     "log.cleaner.backoff.ms": 200,
     "offsets.topic.segment.bytes": 30_000,
     "transaction.state.log.segment.bytes": 30_000,
@@ -82,9 +82,9 @@ def lag(bootstrap: str) -> int:
 
 
 def judge(broker: BrokerProcess, campaign: Campaign) -> None:
-    """Run all checks of the checker, and check that the committed output equals the input."""
+    """Check the history, and check that the committed output equals the input."""
     source = read_everything(broker.bootstrap, SOURCES)
-    # Nothing is open any more, so both readers end at the end.
+    # No transaction is open any more, so both isolation levels can read up to the log end offset.
     everything = read_everything(broker.bootstrap, TARGETS, name="all")
     committed = read_everything(broker.bootstrap, TARGETS, name="judge", is_read_committed=True)
     transformers = campaign.transformers
@@ -106,8 +106,8 @@ def judge(broker: BrokerProcess, campaign: Campaign) -> None:
 
 
 def compare(source: ReadLog, committed: ReadLog) -> tuple[int, int, int]:
-    """Return inputs missing in the output, inputs there twice, and pairs of outputs in the wrong
-    order."""
+    """Return three numbers: inputs missing in the output, inputs that are in it twice, and pairs of
+    outputs in the wrong order."""
     missing = doubled = reordered = 0
     for partition in range(PARTITIONS):
         wanted = [value for _, value in source.records((SOURCE, partition))]

@@ -1,5 +1,6 @@
-"""The disk fills at random points while librdkafka clients work. Clients retry the refusals, the
-broker resumes automatically once there is space, and no record is damaged, lost or duplicated.
+"""The disk fills at random points while librdkafka clients work. The clients retry rejected
+requests. The broker resumes automatically once there is space. No record is damaged, lost or
+duplicated.
 
 test_broker_disk_full tests the exact responses on a full disk.
 """
@@ -36,7 +37,8 @@ PLACES: list[Place] = [("load", number) for number in range(PARTITIONS)]
 
 RECORDS_BETWEEN_MAX = 1_000
 SPARE_BYTES_MAX = 100_000
-"""Left free by the filler, so that the last write that fits differs from fill to fill."""
+"""The most bytes that the filler leaves free. It leaves a random number, so that the last write
+that fits differs each time."""
 
 FULL_S_MAX = 0.3
 """The time that the disk stays full after the first refusal."""
@@ -62,7 +64,7 @@ def run_fills(
     disk: Ext4Image | Tmpfs, folder: Path, chance: random.Random, fills: int, what: str
 ) -> None:
     broker = BrokerProcess(disk.folder, SETTINGS)
-    # What the process says must have room.
+    # The process's log is on another file system, so that it can still log on a full disk.
     broker.log_file = folder / "broker.log"
     with broker, Campaign(broker, chance, PLACES) as campaign:
         campaign.create(PARTITIONS, segment_bytes=60_000)
@@ -92,8 +94,8 @@ def run_fills(
 
 
 class Transactions:
-    """One transaction for each full disk: begun before or while the disk is full, and ended
-    after that."""
+    """One transaction per full disk. It begins before or while the disk is full, and ends after
+    there is space again."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -105,7 +107,7 @@ class Transactions:
         self._thread = threading.Thread()
 
     def begin(self, value: bytes) -> None:
-        """Start to write and commit in a thread, because this can take until there is space."""
+        """Run the transaction in a thread, because its commit can wait until there is space."""
         self._thread = threading.Thread(target=self._run, args=(value,), daemon=True)
         self._thread.start()
 
@@ -120,7 +122,7 @@ class Transactions:
 
     def _ends(self, call: Callable[[float], object]) -> bool:
         """Repeat a call until it succeeds. Return False if the transaction must be aborted
-        instead."""
+        first."""
         while True:
             try:
                 call(CALL_S)
@@ -147,7 +149,8 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
     """Create a topic, delete one or kill the broker, at random, while the disk is full."""
     choice = campaign.chance.choice(["nothing", "topic", "deletion", "kill", "stop"])
     if choice == "deletion":
-        # Refused or done: a namesake may be asked for at once, and is there when there is room.
+        # Either request can be rejected, because the disk is full. If the deletion succeeds, a
+        # topic of the same name may be created at once.
         delete_topic(broker, DOOMED)
         create_topic(broker, DOOMED, 1)
         campaign.count("deletions asked for while full")
@@ -166,14 +169,15 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
         try:
             broker.start()
         except SystemExit:
-            # Without room for the record of its registration it cannot run; the supervisor tries
-            # again.
+            # The broker cannot start without space to store its registration. In a mill the
+            # supervisor would start it again.
             assert "No space left" in broker.log_text()
             campaign.count("starts refused")
 
 
 def test_retention_makes_room_on_a_full_disk(tmp_path: Path) -> None:
-    """Records fill the disk to the last block, and old segments are deleted automatically."""
+    """Records fill the disk to the last block. Retention then deletes old segments, so producers
+    can continue."""
     settings = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 0}
     configs = {"segment.bytes": "200000", "retention.ms": "3000"}
     with Tmpfs(tmp_path / "disk", SMALL_MIB) as disk:

@@ -1,7 +1,7 @@
-"""The broker is killed at random while librdkafka clients work: no record is lost, duplicated,
+"""The broker is killed at random while librdkafka clients work. No record is lost, duplicated,
 reordered or invented.
 
-`kill -9` ends the process but keeps the page cache, so the promise also holds with
+`kill -9` ends the process but keeps the page cache, so acknowledged records survive even with
 `flush=interval`. test_broker_power tests the loss of the page cache.
 """
 
@@ -30,7 +30,8 @@ PARTITIONS = 3
 SEGMENT_BYTES = 200_000
 
 SETTINGS = {
-    # Often, so that recovery begins anywhere and producers are known from snapshots.
+    # Write checkpoints often, so that recovery starts at many different offsets and loads producer
+    # state from snapshots.
     "log.flush.offset.checkpoint.interval.ms": 300,
     "log.cleaner.backoff.ms": 200,
     "offsets.topic.segment.bytes": 30_000,
@@ -75,7 +76,7 @@ def test_kills_with_writes_only_in_the_page_cache(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_tiny_segments(tmp_path: Path) -> None:
-    """Segments roll every few batches, so kills come between the steps of a roll."""
+    """Segments roll every few batches, so that kills come between the steps of a roll."""
     chance = seeded("kills, tiny segments")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=4_000, index_interval_bytes=100)
@@ -88,7 +89,7 @@ def test_kills_with_tiny_segments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
-    """Without idempotence a record can be duplicated, but never lost or out of order."""
+    """Without idempotence a record can be duplicated, but it must not be lost or out of order."""
     chance = seeded("kills, acks=1")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
         campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)
@@ -108,7 +109,7 @@ def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_while_retention_and_administration_run(tmp_path: Path) -> None:
-    """Segments are deleted, and topics and partitions are added, at the moments of the kills."""
+    """Segments are deleted, and topics and partitions are created, while the broker is killed."""
     chance = seeded("kills, retention and administration")
     settings = {
         "log.retention.check.interval.ms": 100,
@@ -133,8 +134,8 @@ def test_kills_while_retention_and_administration_run(tmp_path: Path) -> None:
 
 
 class Administration:
-    """Topics and partitions requested just before the kills. Acknowledged ones must exist
-    afterwards."""
+    """Requests for topics and partitions, sent just before the kills. After a kill those that were
+    acknowledged must exist."""
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
@@ -144,7 +145,7 @@ class Administration:
         self._partitions = PARTITIONS
 
     def ask(self, campaign: Campaign) -> None:
-        """Send a request for one change without waiting for the answer."""
+        """Send one request without waiting for its response."""
         if self._chance.random() < 0.6:
             self._number += 1
             name, count = f"made-{self._number}", self._chance.randint(1, 4)

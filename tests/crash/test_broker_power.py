@@ -2,9 +2,9 @@
 
 The data folder is ext4 in a file. A power cut shuts that file system down without its journal and
 then kills the broker. `flush=ack` is the default, so every acknowledged record must be on the
-device. The broker is frozen before the cut, like a processor without power. Otherwise an fdatasync
-during the shutdown can report success for lost data (seen once in twelve cuts with a bare writer),
-so acknowledgements after the cut would prove nothing.
+device. The broker is frozen before the cut, as if its processor had no power. Otherwise an
+fdatasync during the shutdown can report success for lost data (seen once in twelve cuts with a
+bare writer), so acknowledgements after the cut would prove nothing.
 """
 
 import random
@@ -51,7 +51,7 @@ TOPIC_BEFORE_CUT = 0.2
 def run_cuts(folder: Path, chance: random.Random, cuts: int) -> None:
     with Ext4Image(folder, IMAGE_MIB) as disk:
         broker = BrokerProcess(disk.folder, SETTINGS)
-        # The log of the process belongs to the machine outside of the cut.
+        # The power cut must not lose the process's log, so it is on the machine's own disk.
         broker.log_file = folder / "broker.log"
         with broker, Campaign(broker, chance, PLACES) as campaign:
             campaign.create(PARTITIONS, segment_bytes=60_000)
@@ -65,8 +65,8 @@ def run_cuts(folder: Path, chance: random.Random, cuts: int) -> None:
 
 
 def make_topic(campaign: Campaign) -> None:
-    """Sometimes create a topic. If it is acknowledged right before the cut, it must exist after
-    it."""
+    """Create a topic in some of the cuts. Its creation is acknowledged right before the cut, so the
+    topic must exist afterwards."""
     if campaign.chance.random() < TOPIC_BEFORE_CUT:
         name = f"made-{len(campaign.places)}"
         assert create_topic(campaign.broker, name, 1) is ErrorCode.NONE
@@ -88,8 +88,8 @@ def test_fifty_power_cuts_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_power_cuts_bring_no_deleted_record_back(tmp_path: Path) -> None:
-    """An answered DeleteRecords is a promise too: the log start never goes back, and never too
-    far ahead."""
+    """An acknowledged DeleteRecords must survive a cut: the log start offset never goes back, and
+    never above the requested offset."""
     chance = seeded("power cuts, deleted records")
     with Ext4Image(tmp_path, IMAGE_MIB) as disk:
         broker = BrokerProcess(disk.folder, SETTINGS)
@@ -108,8 +108,9 @@ def test_power_cuts_bring_no_deleted_record_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path) -> None:
-    """As in Kafka, unsynced records at the end can be lost. The rest is complete and in order, and
-    every partition returns, also after its start moved or its files were dropped."""
+    """As in Kafka, unsynced records at the end can be lost. The other records are complete and in
+    order. Every partition comes back into service, even if its log start offset moved, or its files
+    were removed, before the cut."""
     chance = seeded("power cuts, flush=interval")
     settings = SETTINGS | {
         "log.flush.interval.messages": 1_000_000,
@@ -140,11 +141,12 @@ def test_power_cuts_under_flush_interval_leave_a_log_that_goes_on(tmp_path: Path
 
 
 def check_order(last: ReadLog, campaign: Campaign) -> int:
-    """Check that every stored record was sent, in each producer's order. Return the number of
-    lost records."""
+    """Check that every stored record was sent, and that the records of each producer are in order.
+    Return the number of lost records."""
     standing = 0
     for place in PLACES:
-        # A second copy of a batch whose answer was lost may follow the first.
+        # The producers are not idempotent. If the response to a batch is lost, a copy of the batch
+        # can follow.
         seen: dict[str, set[int]] = {one.log.process: set() for one in campaign.producers}
         for _, value in last.records(place):
             name, number, _ = value.split(b":", 2)
@@ -160,8 +162,8 @@ def check_order(last: ReadLog, campaign: Campaign) -> int:
 
 
 class Deletions:
-    """Records deleted right before the cuts. After the cuts the log start must be the promised
-    one."""
+    """DeleteRecords requests right before the cuts. After a cut the log start offset must lie
+    between the last acknowledged and the last requested offset."""
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self.count = 0
@@ -177,7 +179,7 @@ class Deletions:
             assert self._promised[place] <= low <= self._asked[place], place
 
     def ask(self, campaign: Campaign) -> None:
-        """Check the earlier promises, and then delete more records."""
+        """Check the log start offsets, and then delete more records."""
         self.check()
         place = self._chance.choice(PLACES)
         _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), 30)
@@ -195,8 +197,8 @@ class Deletions:
 
 
 def test_a_dead_disk_ends_the_broker(tmp_path: Path) -> None:
-    """After a failed sync the content of the page cache is unknown, and no later write will
-    succeed."""
+    """After a failed fsync the broker must end, because the content of the page cache is unknown
+    and no later write would succeed."""
     with Ext4Image(tmp_path, IMAGE_MIB) as disk:
         broker = BrokerProcess(disk.folder)
         broker.log_file = tmp_path / "broker.log"

@@ -1,4 +1,4 @@
-"""Exactly once from one topic to another while the broker is killed every few moments."""
+"""Exactly-once copying from one topic to another while the broker is killed repeatedly."""
 
 import random
 import re
@@ -23,7 +23,7 @@ PARTITIONS = 3
 SETTINGS = {
     "num.partitions": PARTITIONS,
     "group.initial.rebalance.delay.ms": 0,
-    # Small, so that segments roll and the cleaner has work in the coordinators' topics.
+    # Small segments roll often, so that the cleaner has work in the coordinators' topics.
     "offsets.topic.segment.bytes": 65_536,
     "transaction.state.log.segment.bytes": 65_536,
 }
@@ -50,7 +50,7 @@ def kill_between(
     kills: int,
     records: int,
 ) -> None:
-    """Kill the broker this number of times, spread over the work, and wait until the work is
+    """Kill the broker this number of times, spread over the work. Then wait until the work is
     done."""
 
     def has_committed(count: int) -> bool:

@@ -1,5 +1,5 @@
-"""The collector and the broker are killed under load: no line is lost or doubled, and order is
-kept."""
+"""The collector and the broker are killed under load. No line is lost or duplicated, and lines
+stay in order."""
 
 import os
 import random
@@ -22,10 +22,11 @@ pytestmark = pytest.mark.live
 
 SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
 
-# Appends numbered lines to three files in uneven pieces. Now and then the second one is renamed,
-# and the third copied and truncated; what came of the time before is compressed then, as
-# `logrotate` does with `delaycompress`. Nothing is written between a copy and its truncation: such
-# a line would be gone for everybody. The ledger has every line, whatever becomes of the files.
+# Appends numbered lines to three files in uneven pieces. Now and then it renames the second file,
+# or copies and truncates the third one. At the next rotation of a file it compresses the earlier
+# rotated one, as `logrotate` does with `delaycompress`. It writes nothing between a copy and its
+# truncation, because no collector could read such a line. The ledger lists every line, even after
+# the file is gone.
 WRITER = """
 import gzip, os, random, shutil, sys, time
 folder, ledger, count, rate = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -67,7 +68,7 @@ for number in range(0, count, 10):
 
 
 def ledger_of(folder: Path) -> Path:
-    """The unwatched file in which the writer lists its written lines."""
+    """Return the unwatched file in which the writer lists all lines that it has written."""
     return folder.parent.parent / "written"
 
 
@@ -89,15 +90,16 @@ def check_order(reader: TopicReader) -> None:
     last: dict[int, bytes] = defaultdict(bytes)
     for _, _, value in reader.records:
         source = value[0]
-        # The second and third are rotated: old and new lives may arrive side by side.
+        # The sources b and c are rotated. The lines of a rotated file and of its successor can mix,
+        # so only the source a must be in order.
         if source not in b"bc":
             assert value > last[source], f"order broken, MILLRACE_SEED={SEED}"
         last[source] = value
 
 
 def check_arrival(reader: TopicReader, expected: list[bytes], collector: CollectorProcess) -> None:
-    """Wait for every line and the end of all work. Then check that each line is there once and
-    in order."""
+    """Wait until every line has arrived and the collector has no lag. Then check that each line is
+    in the topic once and in order."""
 
     def arrived() -> int:
         return len(reader.poll())
@@ -125,7 +127,7 @@ def run_kills(tmp_path: Path, kills: int, count: int, rate: int, pause_s: float)
 def keep_killing(
     tmp_path: Path, bootstrap: str, kills: int, count: int, rate: int, pause_s: float
 ) -> None:
-    """Kill a collector of these brokers again and again under load, and check the topic."""
+    """Kill a collector repeatedly under load, and check the topic. Its brokers keep running."""
     rng = random.Random(SEED)
     reader = TopicReader(bootstrap, "t.kill")
     collector = CollectorProcess(tmp_path, bootstrap, section("t.kill")).start()
@@ -154,7 +156,8 @@ def keep_killing(
 def test_a_collector_killed_while_an_old_file_waits_loses_and_doubles_nothing(
     tmp_path: Path,
 ) -> None:
-    """All lines go to one partition, and the old file sends only as much as the stream reads."""
+    """A backfill of an old file is limited by the stream's progress, so the file waits when the
+    collector is killed. All lines go to one partition."""
     rng = random.Random(SEED)
     topic = "t.waits"
     with BrokerProcess(tmp_path / "broker") as broker:
@@ -243,7 +246,8 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
             with (first.home / "watched/text/a.log").open("ab", buffering=0) as log:
 
                 def ended() -> list[CollectorProcess]:
-                    # A fenced collector that has nothing to commit gets no error.
+                    # A collector notices that it is fenced only when it commits, so write more
+                    # lines.
                     written.append(b"a %08d" % len(written))
                     log.write(written[-1] + b"\n")
                     return [one for one in pair if one.process and one.process.poll() is not None]
@@ -269,8 +273,8 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
 def test_40_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
     tmp_path: Path, who: str
 ) -> None:
-    """The collector is stopped in a transaction, and the coordinator aborts the transaction at
-    its timeout. The collector starts over."""
+    """Stop the collector or the broker until the coordinator has aborted the open transaction at
+    its timeout. The collector must then start over."""
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     with BrokerProcess(tmp_path / "broker", settings) as broker:
         reader = TopicReader(broker.bootstrap, "t.sleep")
@@ -282,7 +286,8 @@ def test_40_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
             pid = broker.pid if who == "broker" else collector.process.pid
             begun = 0
             while begun < 3 and load.poll() is None:
-                # Whether a transaction is open at the moment of the stop is chance: several tries.
+                # A transaction may or may not be open at the moment of the stop, so stop three
+                # times.
                 wait_until(lambda: collector.details()["lines_total"] > 0, 20, "lines")
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(TRANSACTION_TIMEOUT_MS / 1000 + 2)

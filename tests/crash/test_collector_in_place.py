@@ -1,4 +1,5 @@
-"""Files written in place and trimmed, under a collector that is killed: each line exactly once."""
+"""Files are written in place and trimmed while the collector is killed. Each line arrives exactly
+once."""
 
 import random
 import subprocess
@@ -16,9 +17,10 @@ from tests.unit.collector.blocks import seed
 
 pytestmark = pytest.mark.live
 
-# One file is mapped, region by region, as log4j2's MemoryMappedFile does it, and cut to its text at
-# the end. Of another one the last line is written open and then replaced by a shorter one. The
-# third is trimmed to its last lines, in place and with `mv` by turns.
+# The first file is mapped region by region, as by log4j2's MemoryMappedFile, and truncated to its
+# text at the end. In the second file each last line is first written without a line end, and then
+# replaced by a shorter line. The third file is trimmed to its last lines, in turns in place and
+# with `mv`.
 WRITER = """
 import mmap, os, sys, time
 folder, count, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])

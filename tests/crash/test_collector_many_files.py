@@ -1,7 +1,7 @@
-"""A real collector reads the largest allowed number of files and is killed in between.
+"""A real collector reads the largest allowed number of files, and is killed in between.
 
-The test prints how long the collector needs after a kill, and does not check this time, because
-machines differ.
+The test prints the time that the collector needs after a kill, but does not check this time,
+because machines differ.
 """
 
 import time
@@ -30,7 +30,7 @@ def line_of(number: int, turn: int) -> bytes:
 
 
 def write_files(folder: Path, count: int) -> list[bytes]:
-    """Write this number of small files in some folders. Return every line in them."""
+    """Write `count` small files into some folders. Return all their lines."""
     written: list[bytes] = []
     for number in range(count):
         place = folder / f"d{number % FOLDERS}"

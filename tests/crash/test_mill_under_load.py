@@ -1,7 +1,7 @@
-"""A whole mill under a load of 5,000 lines a second while its parts are killed with -9.
+"""A whole mill under a load of 5,000 lines per second, while its parts get SIGKILL.
 
 Every line is in its topic once and in its file's order, and MySQL and Redis contain exactly the
-counts of the topic. The moments of the kills come from a printed seed.
+counts of the topic. A printed seed determines the moments of the kills.
 """
 
 import random
@@ -43,14 +43,14 @@ The ledger moves once a batch, and a batch takes as many lines as the heap allow
 """
 PAUSE_S_MAX = 3.0
 UPON_ANOTHER = 0.25
-"""The share of kills that do not wait until the part killed before is back."""
+"""The share of kills that come before the part killed last is back."""
 
 PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker-2", "broker-3")
 
 
 def config() -> str:
-    """Return the shipped file with the metrics of the load. Redis keeps this run's windows, and
-    MySQL keeps the minutes of year-old lines."""
+    """Return the shipped file with the metrics of the load. Redis keeps the windows of this run,
+    and MySQL keeps all windows, even those of year-old lines."""
     head, _, rest = SHIPPED.read_text().partition("  metrics:")
     tail = rest[rest.index("\nsinks:") :]
     head = head.replace(
@@ -68,7 +68,8 @@ def has_come(moment_s: float) -> bool:
 
 
 class Killer:
-    """Kills parts of a mill, each when it is healthy and up to three seconds have passed."""
+    """Kills the parts of a mill. It kills a part only while the part is healthy, up to three
+    seconds after seeing that."""
 
     def __init__(self, reading: Reading, chance: random.Random) -> None:
         self._reading = reading
@@ -88,7 +89,8 @@ class Killer:
         self._wait_healthy(None)
 
     def _wait_healthy(self, parts: list[str] | None) -> None:
-        """Wait until these parts, or all, are healthy processes that have not been killed."""
+        """Wait until these parts, or all parts, are healthy in processes that were not killed
+        yet."""
 
         def healthy() -> bool:
             rows = self._reading.parts()
@@ -105,7 +107,8 @@ class Killer:
         self._killed[part] = record.pid
         victim, name = record, part
         if part == "stream" and self._chance.random() < 0.5:
-            # The driver is two processes; the other one must not live on without it.
+            # The stream is a Python driver and a JVM. Kill either one, because the other must then
+            # end.
             [child] = [c for c in psutil.Process(record.pid).children() if c.name() == "java"]
             java = record_of(child.pid)
             assert java is not None
@@ -115,7 +118,7 @@ class Killer:
 
 
 class Load:
-    """The lines of the load: they are written, then all are counted, and then the topic is read."""
+    """Writes the lines of the load, waits until the mill has counted them, and reads the topic."""
 
     def __init__(self, reading: Reading, base_s: int, rate: int = RATE) -> None:
         """`rate` is the number of lines per second."""
@@ -152,7 +155,8 @@ class Load:
         return {Path(row["path"]).name: row["position"] for row in rows}
 
     def topic(self) -> tuple[dict[str, "array[int]"], Expected]:
-        """Return the topic's numbers by file, in order, and the counts that must result."""
+        """Return the line numbers in the topic, by file and in order, and the counts that these
+        lines must give."""
         numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
         expected = Expected(self.base_s, SIZES_S)
 
@@ -166,7 +170,7 @@ class Load:
 
 
 def compare(reading: Reading, expected: Expected) -> None:
-    """Check that MySQL has the counts of the records, cell by cell, and Redis those of MySQL."""
+    """Check that MySQL has exactly the expected cells, and that Redis has the same as MySQL."""
     rows = reading.mysql(
         "SELECT metric, size_s, TIMESTAMPDIFF(SECOND, '1970-01-01', start_at), k1, value, count"
         " FROM windows"
@@ -199,7 +203,7 @@ def check(load: Load) -> None:
 
 
 def run_kills(mill: TempMill, times: int) -> None:
-    """Kill each part this number of times."""
+    """Kill each part this number of times under load, and check all counts."""
     chance = seeded(f"mill under load, kills of each: {times}")
     reading = Reading(mill)
     killer = Killer(reading, chance)
@@ -211,7 +215,7 @@ def run_kills(mill: TempMill, times: int) -> None:
 
 
 def run_supervisor_kills(mill: TempMill, times: int) -> None:
-    """Kill only the supervisor. The next `up` stops its remaining parts."""
+    """Kill only the supervisor. Its parts keep running, and the next `up` stops them."""
     chance = seeded(f"mill under load, kills of its supervisor: {times}")
     load = Load(Reading(mill), int(time.time()) // 10 * 10)
 
@@ -230,7 +234,8 @@ def run_supervisor_kills(mill: TempMill, times: int) -> None:
 
 @pytest.fixture
 def mill(tmp_path: Path) -> Iterator[TempMill]:
-    # Millions of lines are counted here: both compilers, as in life (tests/conftest.py).
+    # The mill counts millions of lines here, so let the JVM use its optimising compiler, which
+    # tests/conftest.py disables.
     with temp_mill(tmp_path / "mill", {"JDK_JAVA_OPTIONS": ""}) as made:
         made.write_config(config())
         made.up()

@@ -1,4 +1,4 @@
-"""Three real brokers: a topic is reassigned to other brokers and back while records are written."""
+"""Three real brokers: a topic is reassigned to other brokers and back while a producer writes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Writer:
         while not self._is_stopped.is_set():
             self._producer.produce(TOPIC, b"%d" % self.sent, partition=0, callback=self._delivered)
             self.sent += 1
-            # Leave time for the other processes of the test.
+            # After the first RECORDS write more slowly, to leave CPU time for the brokers.
             self._producer.poll(0.001 if self.sent > RECORDS else 0)
             while len(self._producer) > 5_000:
                 self._producer.poll(0.01)
@@ -89,7 +89,7 @@ def moved(cluster: ClusterProcesses, replicas: list[int]) -> None:
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
     )
-    # Any broker passes the request on to the controller.
+    # Any broker forwards the request to the controller.
     with WireClient(bootstrap_of(cluster, replicas[-1])) as client:
         (answer,) = client.ask(request, 1).responses[0].partitions
     assert answer.error_code == ErrorCode.NONE, answer.error_message
@@ -114,7 +114,7 @@ def seen(cluster: ClusterProcesses, node_id: int) -> tuple[list[int], int, int]:
 
 
 def answer_of(cluster: ClusterProcesses, node_id: int) -> ErrorCode:
-    """Return a broker's answer to a request for the end of the partition."""
+    """Return the error code of a broker's ListOffsets response for the partition."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[partition])])
     with WireClient(bootstrap_of(cluster, node_id)) as client:
@@ -133,7 +133,7 @@ def read(cluster: ClusterProcesses, count: int) -> list[bytes]:
         return len(values) >= count
 
     wait_until(is_read, DEADLINE_S, f"{count} records are read")
-    # Nothing comes behind them.
+    # There must be no further record.
     values.extend(one.value() or b"" for one in consumer.consume(1, 1.0) if one.error() is None)
     consumer.close()
     return values
@@ -150,9 +150,10 @@ def test_a_topic_moves_there_and_back_while_records_are_written(tmp_path: Path) 
         epochs = [seen(cluster, 1)[2]]
         for replicas, former in (([3, 1], 2), ([1, 2], 3)):
             moved(cluster, replicas)
-            # Trap 9: UNKNOWN_TOPIC_OR_PARTITION would make clients give up.
+            # Trap 9: a former replica must not send UNKNOWN_TOPIC_OR_PARTITION, because clients
+            # would give up.
             assert answer_of(cluster, former) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-            # Trap 8: every broker names the leader in its newest epoch.
+            # Trap 8: all brokers name the same leader and leader epoch.
             found = {seen(cluster, node_id)[1:] for node_id in cluster.node_ids}
             ((leader, epoch),) = found
             assert leader in replicas

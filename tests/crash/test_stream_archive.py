@@ -1,8 +1,8 @@
-"""The stream archives raw lines while it is killed, and recounts them after the topic has deleted
-them.
+"""The stream archives raw lines while it is killed. Later it recounts lines that the topic no
+longer has.
 
-A recount from the archive shows faults: a line that is archived twice counts twice, and a missing
-line does not count.
+The recount from the archive reveals faults: a line that was archived twice counts twice, and a
+missing line does not count.
 """
 
 import sys
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.live
 
 
 class Rig:
-    """A broker, MySQL, and a stream that archives some hundred lines each second."""
+    """A broker, MySQL, and a stream that archives some hundred lines per second."""
 
     def __init__(self, folder: Path, broker: BrokerProcess, stream: StreamProcess) -> None:
         self.broker = broker
@@ -66,7 +66,7 @@ class Rig:
         assert producer.flush(60) == 0
 
     def lines(self) -> dict[tuple[int, int], bytes]:
-        """Return all sent lines while the topic still has them."""
+        """Return all sent lines. The topic must still have them."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         consumer.assign([TopicPartition(TOPIC, part, 0) for part in range(PARTITIONS)])
         found: dict[tuple[int, int], bytes] = {}
@@ -96,7 +96,7 @@ class Rig:
         return 0 if facts is None else sum(one["lines"] for one in facts["topics"])
 
     def recount(self, metric: str) -> dict[tuple[str, int], int]:
-        """Recount as `stream recount` does; return the offset from which it starts."""
+        """Order a recount as `stream recount` does. Return the start offset of each partition."""
         held = offsets_since(self.broker.bootstrap, "t", [TOPIC], None)
         settings = self.stream.sinks.mysql
         assert settings is not None
@@ -140,7 +140,7 @@ def kill_while_archiving(rig: Rig) -> None:
 
 
 def recount_to_the_end(rig: Rig, server: MySqlServer, lines: dict[tuple[int, int], bytes]) -> None:
-    """Recount `by_path` over all lines, and compare it with a simple count of them."""
+    """Recount `by_path` over all lines, and compare the result with a simple count of the lines."""
     assert rig.recount("by_path") == {(TOPIC, part): 0 for part in range(PARTITIONS)}
     expected = Counter(text.split()[6].decode() for text in lines.values())
     wait_until(

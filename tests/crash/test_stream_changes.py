@@ -1,7 +1,7 @@
-"""Metrics that are added, removed and refused while lines arrive and the driver is killed.
+"""Metrics are added, removed and rejected while lines arrive and the driver is killed.
 
-The table `metric_ranges` says which offsets a metric has counted. A simple count of the topic over
-those offsets must equal the values in MySQL and Redis.
+The table `metric_ranges` lists the offsets that each metric has counted. A simple count of the
+topic's records at those offsets must equal the values in MySQL and Redis.
 """
 
 import random
@@ -73,7 +73,7 @@ class Rig:
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True}
         )
-        # About a thousand lines a second; the moments of the changes are the test's chance.
+        # Send about a thousand lines per second. The metrics change at any point of this load.
         while not self._ended.wait(0.1):
             for _ in range(100):
                 producer.produce(TOPIC, line(self.sent), key=f"f{self.sent % 5}".encode())
@@ -120,7 +120,7 @@ class Rig:
         return [int(start) for _, start in sorted(rows)]
 
     def recount(self, metric: str) -> None:
-        """Recount all lines as `stream recount` does."""
+        """Order a recount of all lines as `stream recount` does."""
         settings = self.stream.sinks.mysql
         assert settings is not None
         link = mysql_link.connect(settings)
@@ -138,12 +138,12 @@ class Rig:
         }
 
     def check_exact(self) -> None:
-        """After all lines are sent, counted and recounted, check every cell of every metric that
-        existed."""
+        """Stop the load, and wait until all lines are counted and no recount runs. Then check every
+        cell of every metric."""
         self._ended.set()
         self._sender.join()
         wait_until(lambda: sum(self.ledger().values()) == self.sent, DEADLINE_S, "all is counted")
-        # A recount moves the ranges and the cells while they are read one after the other.
+        # A recount changes the ranges and the cells, and they are read one after the other below.
         wait_until(lambda: not self.recounted(), DEADLINE_S, "nothing is being recounted")
         lines = self._topic()
         assert len(lines) == self.sent
@@ -163,7 +163,7 @@ class Rig:
         for (part, offset), text in lines.items():
             for metric in {name for name, _ in found}:
                 own = [one for one in ranges if one[0] == metric and one[1] == part]
-                # Without a row a partition was counted from its first line on.
+                # A partition without a range was counted from its first line on.
                 if not own or any(
                     start <= offset and (end is None or offset < end) for _, _, start, end in own
                 ):
@@ -198,7 +198,7 @@ class Rig:
 def rig(tmp_path: Path, mysql_server: MySqlServer, redis_server: RedisServer) -> Iterator[Rig]:
     database: MySqlSettings = mysql_server.new_database()
     sinks = SinksSettings(mysql=database, redis=redis_server.settings)
-    # Small pieces, so that kills fall between and into them.
+    # Recount only 300 offsets at a time, so that kills come between and within these steps.
     patch = "import stream.recount as r; r.OFFSETS_AT_ONCE = 300"
     run = "from stream.__main__ import main; raise SystemExit(main())"
     with BrokerProcess(tmp_path) as broker:
@@ -258,7 +258,7 @@ def test_what_cannot_be_counted_is_refused_and_the_rest_goes_on(rig: Rig) -> Non
 
 
 def check_refused(rig: Rig, words: str) -> None:
-    """Check that the status reports the refusal, and that lines are counted as before."""
+    """Check that the status reports the rejected change, and that lines are counted as before."""
 
     def is_said() -> bool:
         problems = [one.text for one in rig.stream.status().problems if one.code == "configuration"]

@@ -1,4 +1,4 @@
-"""The driver is killed, is stopped, or loses its checkpoint, with a live broker and both sinks."""
+"""The driver is killed, is stopped, or loses its checkpoint. The broker and both sinks are real."""
 
 import shutil
 import signal
@@ -44,7 +44,7 @@ def line(number: int) -> bytes:
 
 @dataclass
 class Rig:
-    """A broker, both sinks, and the sent lines."""
+    """A broker, both sinks, and a record of the sent lines."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -72,7 +72,7 @@ class Rig:
         self.sent += count
 
     def totals(self) -> tuple[dict[str, int], int]:
-        """Return MySQL's counts: a mapping from status to lines, and the sum of the sizes."""
+        """Return MySQL's counts: the number of lines by status, and the sum of the sizes."""
         with self.mysql.connect(self.database) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT metric, k1, `count`, `sum` FROM windows WHERE size_s = 0")
             rows: list[dict[str, Any]] = list(cursor.fetchall())
@@ -99,7 +99,7 @@ class Rig:
         return sum(ends.values()) >= self.sent and counted == ends
 
     def check_exact(self) -> None:
-        """Wait until everything sent is in the ledger, and then compare every count."""
+        """Wait until the ledger has everything that was sent, and then compare every count."""
         wait_until(self.ledger_is_at_the_ends, DEADLINE_S, "the ledger at the topic's ends")
         assert self.totals() == self.expected()
         wait_until(lambda: self.live() == self.expected()[0], 30, "Redis shows the same")
@@ -162,7 +162,7 @@ def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_fil
         assert stream.wait_exit(DEADLINE_S) == EXIT_SETTINGS
         assert " ERROR stream MySQL has counts of version 3, " in stream.log_text()
         assert "Traceback" not in stream.log_text()
-    # The message says to name another database, and Redis follows that one.
+    # Follow the message's advice and name another database. Redis must then show its counts.
     rig.database = rig.mysql.new_database()
     rig.send(500)
     with rig.stream():
@@ -171,8 +171,8 @@ def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_fil
 
 @pytest.mark.slow
 def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -> None:
-    """The driver sends a large batch to the sinks in pieces. After the kill Spark plans all of
-    it again."""
+    """The driver sends a large batch to the sinks in pieces, and is killed between two pieces.
+    Spark then plans the whole batch again, and the driver must skip the pieces already stored."""
     rig.send(3 * PIECE_OFFSETS_MIN + 7)
     with rig.stream() as stream:
 
@@ -192,7 +192,7 @@ def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -
 @pytest.mark.slow
 def test_a_driver_that_wakes_after_its_successor_changes_nothing(rig: Rig) -> None:
     with rig.stream("old") as old, rig.stream("new") as new:
-        # `new` has opened the sinks after `old`, so `old` is fenced from its next batch on.
+        # `new` opened the sinks after `old`, so MySQL rejects the next batch of `old`.
         old.send(signal.SIGSTOP)
         rig.send(5_000)
         rig.check_exact()

@@ -1,7 +1,8 @@
-"""Lines that no plan can count arrive in a running stream: no other line is lost or has to wait.
+"""Lines that make a query fail arrive in a running stream. No other line is lost or has to wait.
 
-If an expression raises or returns too large a value, it is NULL for that line and metric. If an
-expression other than a pattern match takes too long, the JVM is killed until the line is set aside.
+If an expression raises or returns a value that is too large, the value is NULL for that line and
+metric. If an expression other than a pattern match takes too long, the stream kills the JVM until
+it has found the line and set it aside.
 """
 
 import sys
@@ -30,18 +31,19 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
 TOPIC = "logs.app"
 MARK = "POISON"
 DEADLINE_S = 200.0
-# A JVM that has just started, on a busy machine, needs seconds for its first good lines.
+# On a busy machine a JVM that has just started needs seconds for its first harmless lines.
 HANG_S = 15.0
 HURRIED = f"import stream.quarantine.in_hand as i; h.SEARCH_HANG_S = i.SEARCH_HANG_S = {HANG_S}"
 
-# What these make of a line that carries the mark takes more than the heap, more than the stack, or
-# years; others are left as they are.
+# On a marked line these expressions need more than the heap, more than the stack, or years. On
+# other lines they are harmless.
 REPEATED = f"length(repeat(left(line, 10), IF(line LIKE '%{MARK}%', 100000000, 1))) > 0"
 LISTED = f"size(sequence(1L, IF(line LIKE '%{MARK}%', 300000000L, 1L))) > 0"
 RECURSIVE = f"repeat(line, IF(line LIKE '%{MARK}%', 1000, 1)) RLIKE '^(.|b)*$'"
 BACKTRACKING = "line NOT RLIKE '^(.*x){20}y'"
 
-# Sixteen million million steps of no pattern; a good line takes some hundred.
+# On a marked line `levenshtein` takes 16 × 10^12 steps, and no pattern match is involved. On
+# another line it takes some hundred.
 _LONG = f"repeat(line, IF(line LIKE '%{MARK}%', 4000000 div length(line), 1))"
 ENDLESS = f"levenshtein({_LONG}, concat({_LONG}, 'x')) > 0"
 
@@ -62,8 +64,8 @@ def section(*metrics: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Rig:
-    """A stream with a broker and both sinks, and the lines sent to it. Its waits restart a
-    stream that has died."""
+    """A stream with a broker and both sinks, and the lines sent to it. The methods that wait also
+    restart a stream that has died."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -75,10 +77,10 @@ class Rig:
     seen: list[PartStatus] = field(default_factory=list)
 
     def send(self, lines: int, marked: dict[int, bytes]) -> None:
-        """Send `lines` lines, some of which are replaced by those of `marked`.
+        """Send `lines` lines. `marked` maps the numbers of marked lines to their text.
 
-        The lines are sent in transactions, and some of these are aborted. So markers and aborted
-        records use offsets too.
+        The lines are sent in transactions, some of which are aborted. So markers and aborted
+        records use offsets, too.
         """
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "quarantine"}
@@ -136,7 +138,7 @@ class Rig:
         return self.reasons().get("poison", 0)
 
     def wait_counted(self) -> PartStatus:
-        """Wait until every line is counted once or set aside. Return the status then."""
+        """Wait until every line is counted or set aside. Return the final status."""
 
         def is_through() -> PartStatus | None:
             status = self.look()
@@ -153,11 +155,12 @@ class Rig:
         return status
 
     def look_back(self) -> tuple[int, int]:
-        """Return the numbers that change while the work makes progress."""
+        """Return numbers that change while the work makes progress: restarts and degraded
+        statuses."""
         return self.restarts, len(self.seen)
 
     def wait_searching(self, sentences: int) -> None:
-        """Wait until the stream has logged this number of messages about a search."""
+        """Wait until the stream has reported `sentences` more problems."""
         before = len(self.seen)
 
         def has_said() -> bool:
@@ -192,7 +195,7 @@ def rig_of(
 
 
 def sentences(rig: Rig) -> list[str]:
-    """Return the log messages about searches, in order."""
+    """Return the problems reported about searches for a line, in order."""
     return [
         problem.text for one in rig.seen for problem in one.problems if problem.code == "poison"
     ]

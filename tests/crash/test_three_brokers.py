@@ -1,4 +1,4 @@
-"""Three real brokers form one cluster, whichever of them dies."""
+"""Three real brokers form one cluster, and each of them can die."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_clients_work_with_all_of_them_and_one_that_dies_takes_only_its_own(tmp_
 
 
 def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
-    """Wait until each partition has a known leader; return the leaders by partition."""
+    """Wait until each partition has a known leader. Return the leaders by partition."""
 
     def found() -> dict[int, int]:
         topic = admin.list_topics("spread", timeout=10).topics["spread"]
@@ -119,8 +119,9 @@ def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[b
 
 
 def test_nothing_acknowledged_is_lost_while_leaders_end(tmp_path: Path) -> None:
-    """The topic has three replicas and a minimum of two in sync. An idempotent producer
-    continues after every end of a leader."""
+    """The topic has three replicas and `min.insync.replicas` 2. An idempotent producer must get
+    every record acknowledged although the controller, which leads partitions too, ends six
+    times."""
     partitions, ends = 6, (signal.SIGKILL, signal.SIGTERM) * 3
     with ClusterProcesses(tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -149,7 +150,8 @@ def test_nothing_acknowledged_is_lost_while_leaders_end(tmp_path: Path) -> None:
 
         def produce_for(duration_s: float) -> None:
             nonlocal count
-            # While a broker is started nothing is written, so nothing could be acknowledged.
+            # Nothing is produced while a broker starts, so do not count that time as a wait for an
+            # acknowledgement.
             last[0] = time.monotonic()
             end = last[0] + duration_s
             while time.monotonic() < end:

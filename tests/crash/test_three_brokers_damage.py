@@ -1,4 +1,4 @@
-"""Three real brokers, one of which finds damaged bytes on its disk."""
+"""Three real brokers, one of which finds damaged bytes in a log."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Scene:
         wait_until(is_in_sync, 30, "all are in sync")
 
     def judge(self, hurt: BrokerProcess, broken: bytes) -> None:
-        """Check that no record is lost, and that `hurt` kept the damaged folder and leads its new
-        copy."""
+        """Check that no record is lost, and that `hurt` kept the damaged folder. Restart the other
+        brokers, so that the new copy of `hurt` must be complete."""
         assert [one.status().problems for one in self.cluster.running] == [()] * 3
         (aside,) = hurt.log_dir.glob("kept-0.*-damaged")
         assert (aside / Path(LOG).name).read_bytes().rstrip(b"\0") == broken.rstrip(b"\0")
@@ -104,7 +104,7 @@ def test_a_leader_that_is_damaged_while_it_serves_hands_over(tmp_path: Path) -> 
 
 
 def flip(broker: BrokerProcess, position: int) -> bytes:
-    """Flip a bit in the log. Return its content afterwards."""
+    """Flip one bit of the log file. Return the file's content afterwards."""
     with (broker.log_dir / LOG).open("r+b") as file:
         content = bytearray(file.read())
         content[position] ^= 1
@@ -114,6 +114,6 @@ def flip(broker: BrokerProcess, position: int) -> bytes:
 
 
 def vouched_for(broker: BrokerProcess) -> int:
-    """Return the recovery point that the partition's checkpoint has on disk."""
+    """Return the partition's recovery point from the checkpoint file."""
     points = decode_offsets((broker.log_dir / RECOVERY_POINTS).read_bytes())
     return points.get(TopicPartition(*PLACE), 0)

@@ -1,4 +1,5 @@
-"""Three real brokers whose links are cut, or which freeze, die together or have a full disk.
+"""Faults of three real brokers: their links are cut, they freeze, they die together, or a disk is
+full.
 
 Every consumer gets each acknowledged record once and in order, and the brokers recover
 automatically.
@@ -21,7 +22,8 @@ from tests.harness.seed import seeded
 pytestmark = pytest.mark.live
 
 BROKERS = ("leader", "controller", "follower")
-"""The brokers that a fault hits. The test draws by chance a broker that has two of these roles."""
+"""The brokers that a fault can hit. If one broker has two of these roles, the test picks one role
+at random."""
 
 Cut = tuple[str, str, float]
 """The broker whose links are cut, the direction, and the duration in seconds."""
@@ -36,11 +38,12 @@ ENDS_SHORT: list[End] = [("leader", 3, signal.SIGKILL), ("controller", 2, signal
 CUTS_LONG: list[Cut] = [
     (who, how, seconds) for how in CUTS for seconds in (1, 3, 5, 7, 12) for who in BROKERS
 ]
-"""105, longer than a follower may lag (5 s) and than a session (9 s), and shorter."""
+"""105 cuts. Some are longer than the lag that a follower may have (5 s) or than a broker's session
+(9 s), and some are shorter."""
 FREEZES_LONG: Sequence[Freeze] = [
     (who, seconds) for seconds in (1, 3, 5, 8, 10, 12) for who in BROKERS
 ] * 3
-"""54, as long as the cuts."""
+"""54 freezes, about as long as the cuts."""
 ENDS_LONG: Sequence[End] = [
     (who, count, how)
     for who in BROKERS[:2]
@@ -51,7 +54,8 @@ ENDS_LONG: Sequence[End] = [
 
 DISK_MIB = 48
 FULL_S = (2, 8, 3, 8) * 5
-"""Twenty times, shorter and longer than a follower may lag."""
+"""The disk is full twenty times, for shorter and longer than the lag that a follower may have (5
+s)."""
 
 
 def run(

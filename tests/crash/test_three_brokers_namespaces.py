@@ -1,8 +1,9 @@
-"""Three real brokers in network namespaces, between which packets are lost, also in one direction.
+"""Three real brokers in network namespaces. Packets between them are lost, also in one direction
+only.
 
 When a proxy holds a connection back (`test_three_brokers_faults`), each end still gets TCP
-acknowledgements. Here it gets none: the kernel's own timeouts end a connection, and a new one
-fails. Every consumer gets each acknowledged record once and in order.
+acknowledgements. Here it gets none, so the kernel's own timeouts end a connection, and new
+connections fail. Every consumer gets each acknowledged record once and in order.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ CUTS_SHORT: list[Cut] = [("leader", "both ways", 3), ("controller", "what it hea
 CUTS_LONG: list[Cut] = [
     (who, how, seconds) for how in WAYS for seconds in (1, 3, 5, 7, 12) for who in BROKERS
 ]
-"""75, longer than a link without acknowledgement lasts (2 s), than a follower may lag (5 s) and
-than a session (9 s), and shorter."""
+"""75 cuts. Some are longer than a link lasts without acknowledgement (2 s), than the lag that a
+follower may have (5 s), or than a broker's session (9 s). Some are shorter."""
 
 PROGRAM = """
 import sys
@@ -43,8 +44,8 @@ these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
 
 
 def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
-    """Run in a new namespace: make each cut in turn, and check that everything continues after
-    it."""
+    """Make each cut in turn, and check that brokers and clients recover after it. The caller must
+    be in a new network namespace."""
     with (
         Namespaces((1, 2, 3)) as namespaces,
         ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,
@@ -58,7 +59,7 @@ def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
 
 
 def run_alone(folder: Path, name: str) -> None:
-    """Run the same in another process with a separate network."""
+    """Call `run` in another process, which has a new network namespace."""
     if not can_be_made():
         pytest.skip("network namespaces need root")
     done = subprocess.run(

@@ -1,9 +1,9 @@
-"""All three real brokers lose power at the same time: every acknowledged record was on their disks.
+"""Three real brokers lose power at the same time, and no acknowledged record is lost.
 
 `flush=ack` is the default, so every acknowledged record must be on the device of every in-sync
 replica. The three folders are on one ext4 image, whose shutdown is the power cut
 (`test_broker_power` explains why the brokers are frozen before it). `flush=interval` promises
-nothing if all three lose their power together.
+nothing if all three brokers lose power together, so it is not tested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ CUTS_SHORT = 2
 CUTS_LONG = 50
 IMAGE_MIB = 512
 LIVED_S_MAX = 2.0
-"""The power goes within this time after all are whole again, by chance."""
+"""The longest time from the recovery of the cluster to the next power cut, which comes at a random
+time."""
 
 
 def run(folder: Path, cuts: int) -> None:
@@ -32,7 +33,7 @@ def run(folder: Path, cuts: int) -> None:
     with Ext4Image(folder, IMAGE_MIB) as disk:
         cluster = ClusterProcesses(folder, SETTINGS, folders=dict.fromkeys((1, 2, 3), disk.folder))
         for one in cluster.brokers.values():
-            # The log of the process belongs to the machine outside of the cut.
+            # The power cut must not lose the process's log, so it is on the machine's own disk.
             one.log_file = folder / f"broker-{one.node_id}.log"
         with cluster, Faults(cluster, chance) as faults:
             faults.wait_until_whole("the start")

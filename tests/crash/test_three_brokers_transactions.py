@@ -1,4 +1,4 @@
-"""Exactly once over three real brokers, while coordinators and leaders of its transactions die."""
+"""Exactly-once transactions over three real brokers, while coordinators and leaders die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers of 1.0.0-rc1 and of this version form one cluster, under an acks=all producer."""
+"""Brokers of 1.0.0-rc1 and of this version form one cluster, while an acks=all producer writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MORE = 200
 
 
 class Upgrade:
-    """Three brokers, of which each runs one of two versions, and a writer."""
+    """Three brokers and a writer. Each broker runs one of two versions."""
 
     def __init__(self, cluster: ClusterProcesses, code: Path) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Upgrade:
         self.writer = Writer(cluster.bootstrap)
 
     def restart(self, node_id: int, *, present: bool) -> None:
-        """Restart one broker with another version, as a rolling restart does."""
+        """Restart one broker with this version (`present`) or with 1.0.0-rc1."""
         broker = self.cluster.brokers[node_id]
         assert broker.stop() == 0, broker.log_text()
         if present:
@@ -71,7 +71,7 @@ def features(broker: BrokerProcess) -> tuple[dict[str, tuple[int, int]], dict[st
 
 
 def order_level(broker: BrokerProcess, level: int, kind: int = UPGRADE) -> str | None:
-    """Order a level, and return the reason of a refusal."""
+    """Order a level of `metadata.version`. Return the reason of a rejection, or None."""
     key = FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=level, upgrade_type=kind)
     with WireClient(broker.bootstrap) as client:
         (result,) = client.ask(UpdateFeaturesRequest(feature_updates=[key]), 1).results
@@ -91,7 +91,8 @@ def add_user(broker: BrokerProcess) -> tuple[ErrorCode, str | None]:
 
 
 def test_an_upgrade_there_and_back_and_its_end_lose_nothing(tmp_path: Path) -> None:
-    """One broker goes there and back, then all go there, and the level rises."""
+    """Upgrade one broker and downgrade it again, then upgrade all, then raise
+    `metadata.version`."""
     upgraded(tmp_path, [1], is_long=False)
 
 
@@ -101,7 +102,8 @@ def test_the_level_rises_and_falls_and_all_brokers_go_back(tmp_path: Path) -> No
 
 
 def upgraded(folder: Path, there_and_back: list[int], *, is_long: bool) -> None:
-    """Upgrade a cluster of three under a writer. Every record is read once and in order."""
+    """Upgrade a cluster of three brokers while a producer writes. A reader must then get every
+    record once and in order."""
     cluster = ClusterProcesses(folder)
     code = released_code(folder)
     for broker in cluster.brokers.values():
@@ -127,7 +129,8 @@ def upgraded(folder: Path, there_and_back: list[int], *, is_long: bool) -> None:
 
 
 def _there_and_back(upgrade: Upgrade, node_ids: list[int]) -> None:
-    """Brokers run this version for a while. Nothing that they write closes the way back."""
+    """Run these brokers with this version for a while, and then with 1.0.0-rc1 again. 1.0.0-rc1
+    must be able to read everything that this version wrote."""
     (first, *_) = upgrade.cluster.brokers.values()
     for node_id in node_ids:
         upgrade.restart(node_id, present=True)
@@ -145,8 +148,8 @@ def _there_and_back(upgrade: Upgrade, node_ids: list[int]) -> None:
 
 
 def _rises_and_falls(upgrade: Upgrade) -> None:
-    """Raise the level, and lower it again while nothing needs it. A broker can go back then, and
-    keeps the level down."""
+    """Raise `metadata.version`, and lower it again while no stored record needs the higher level.
+    Then one broker can run 1.0.0-rc1 again. While it does, the level cannot be raised."""
     (first, second, third) = upgrade.cluster.brokers.values()
     assert order_level(first, METADATA_LEVEL) is None
     assert order_level(second, LEVEL_4_0_IV1, SAFE_DOWNGRADE) is None
@@ -157,14 +160,14 @@ def _rises_and_falls(upgrade: Upgrade) -> None:
 
 
 def _finalised(upgrade: Upgrade) -> None:
-    """Raise the level for good. From then on the earlier version does not start."""
+    """Raise `metadata.version` for good. From then on a broker of 1.0.0-rc1 must not start."""
     (first, second, third) = upgrade.cluster.brokers.values()
     assert order_level(first, METADATA_LEVEL + 1) is not None
     assert order_level(first, METADATA_LEVEL) is None
     assert add_user(second) == (ErrorCode.NONE, None)
     refusal = order_level(first, LEVEL_4_0_IV1, SAFE_DOWNGRADE)
     assert refusal is not None and "users with SCRAM credentials" in refusal
-    # A broker of the earlier version does not start any more, and says why.
+    # A broker of 1.0.0-rc1 does not start any more, and its log says why.
     assert third.stop() == 0
     run_released(third, upgrade.code)
     third.spawn()

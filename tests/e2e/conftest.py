@@ -1,4 +1,4 @@
-"""One mill for all tests of this folder that only drop differently named files into it."""
+"""One mill for all tests of this folder that only drop files into it, each under its own name."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ADDED_METRICS = """\
 
 
 def config() -> str:
-    """Return the shipped file with columns and metrics for the tests' own JSON lines."""
+    """Return the shipped file with further columns and metrics, for the JSON lines of the tests."""
     columns = "{level: string, name: {path: '`user.name`.`a b`'}, size: {path: io.size, type: int}}"
     return shipped_config(columns=columns, metrics=ADDED_METRICS)
 
@@ -31,5 +31,5 @@ def mill_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]
 
 @pytest.fixture
 def reading(mill_at_work: TempMill) -> Reading:
-    """Return the mill's databases, topics and pages."""
+    """Return a reader of the mill's databases, topics and pages."""
     return Reading(mill_at_work)

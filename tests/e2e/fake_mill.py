@@ -1,7 +1,7 @@
 """The real supervisor with fake parts, as a separate process.
 
-`python -m tests.e2e.fake_mill SPEC`: SPEC is a JSON list of parts with name, port, modes,
-start_rank, stop_rank and stop_timeout_ms.
+`python -m tests.e2e.fake_mill SPEC` starts it. SPEC is a JSON list of parts, each with name, port,
+modes, start_rank, stop_rank and stop_timeout_ms.
 """
 
 import asyncio

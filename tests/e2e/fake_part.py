@@ -1,8 +1,14 @@
-"""A part for tests of the supervisor: it answers /healthz and misbehaves according to its MODE.
+"""A part for tests of the supervisor. It responds to /healthz, and misbehaves as its modes say.
 
-`python -m tests.e2e.fake_part PORT [MODE…]`. Modes: `deaf` ignores SIGTERM, `exit=N` exits
-immediately with that code, `orphan` outlives its supervisor, `child=FILE` starts another process
-and writes its id there, `unready` answers 503. Every start and stop adds a line to the log.
+`python -m tests.e2e.fake_part PORT [MODE…]` starts it. These are the modes:
+
+- `deaf`: ignore SIGTERM.
+- `exit=N`: exit at once with this code.
+- `orphan`: outlive the supervisor.
+- `child=FILE`: start another process and write its id into the file.
+- `unready`: respond with 503.
+
+Each start and each stop adds a line to the log.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""How soon a browser paints the overview: `python -m tests.e2e.first_paint [TIMES]`.
+"""Measures how soon a browser paints the overview: `python -m tests.e2e.first_paint [TIMES]`.
 
 It loads the page of a simulated mill on this machine, in the system's Chromium with an empty cache.
-This is a measurement and not a test, because it includes the machine's other work.
+This is not a test, because other work of the machine makes the times longer.
 """
 
 import statistics
@@ -18,7 +18,7 @@ PAINTED = "performance.getEntriesByName('first-contentful-paint').map((one) => o
 
 
 def main(times: int) -> None:
-    """Load the page this number of times and print what the browser measured."""
+    """Load the page this number of times, and print the best, median and worst time."""
     with (
         tempfile.TemporaryDirectory() as folder,
         scene("CATCHING_UP", Path(folder) / "scene") as site,

@@ -1,6 +1,6 @@
-"""A whole mill for a test, with a separate folder, ports and command line.
+"""A whole mill for a test, with a separate folder and separate ports.
 
-Everything goes through `python -m appliance`, like a user's commands.
+Tests use it like a user: through the commands of `python -m appliance`.
 """
 
 import json
@@ -32,7 +32,7 @@ COMMAND_TIMEOUT_S = 400.0
 
 
 def shipped_config(*, columns: str, metrics: str) -> str:
-    """Return the shipped file with other columns of its JSON input, and with further metrics."""
+    """Return the shipped file with further metrics, and with other columns of its JSON input."""
     text = SHIPPED.read_text()
     visitors = "    - {name: visitors,"
     for old, new in ((SHIPPED_COLUMNS, columns), (visitors, metrics + visitors)):
@@ -86,7 +86,7 @@ class TempMill:
         )
 
     def up(self) -> "Result":
-        """Start the mill. If this fails, fail with the messages of all parts."""
+        """Start the mill. If `up` fails, fail the test with the last log lines of all parts."""
         result = self.run("up")
         assert result.code == 0, f"{result.err}\n{self.log_ends()}"
         return result
@@ -116,7 +116,7 @@ class TempMill:
         return "\n".join(texts)
 
     def end(self) -> None:
-        """Stop everything, whatever state the mill is in."""
+        """Stop the mill. Kill every process that `down` leaves running."""
         self.run("down")
         for path in (self.home.pid_file, *self.home.run.glob("*.json")):
             if record := read_record(path):
@@ -145,7 +145,7 @@ def temp_mill(folder: Path, environ: Mapping[str, str] | None = None) -> Iterato
         mill.end()
 
 
-# Broker, Redis and MySQL without what needs a JVM or the other rooms' readiness.
+# Broker, Redis, MySQL and monitor only: no part that needs a JVM or waits for another part.
 SERVERS_ONLY = """
 cluster: {settings: {num.partitions: 3}}
 collector: {inputs: []}

@@ -1,6 +1,6 @@
 """A mill in which the commands of a page are typed as they are, and its YAML is pasted.
 
-Ports and absolute paths of the page become those of the mill. The output of a command is compared
+Ports and absolute paths of the page become those of the mill. Each command's output is compared
 with the page. A command that only reads is repeated until its output matches, as a reader would do.
 """
 
@@ -34,7 +34,7 @@ from tests.harness.wait import wait_until
 SHOWN_S = 120.0
 COMMAND_S = 300.0
 FOLDERS = ("/var/tmp/", "/var/log/", "/backups/")
-"""Absolute paths of pages; each becomes a folder of the rig."""
+"""Absolute paths in pages. Each becomes a folder of the rig."""
 REPORTS = r"\./millrace (doctor|status|alerts list|collector check|cert show|broker list)\b"
 """Commands that end with 3 when they found something to report, such as open alerts."""
 CONDITION = 3
@@ -47,13 +47,13 @@ READING = re.compile(
     r"|redis-cli|mysql|curl)\b"
 )
 KAFKA = "kafka-1:9092"
-"""The reader's own Kafka, which the mill's broker stands for."""
+"""The address of the reader's existing Kafka in the pages. The mill's broker takes its place."""
 LISTENS = {"host": 9092, "redis": 6380, "mysql": 3307, "monitor": 8090}
 
 
 @dataclass(frozen=True)
 class Rig:
-    """One mill, and the folder that plays the root of the reader's machine."""
+    """One mill, and a folder that stands for the root folder of the reader's machine."""
 
     mill: TempMill
     root: Path
@@ -63,7 +63,7 @@ class Rig:
         return self.mill.home.folder
 
     def local(self, text: str) -> str:
-        """Return the text with the paths and ports of the test."""
+        """Return the text with the paths and ports of the test in place of the page's."""
         for folder in FOLDERS:
             text = re.sub(rf"(?<![\w/.]){folder}", f"{self.root}{folder}", text)
         text = text.replace(KAFKA, "127.0.0.1:9092")
@@ -86,7 +86,8 @@ class Rig:
         )
 
     def type_page(self, page: str) -> int:
-        """Follow a page from its top to its end. Return the number of typed commands."""
+        """Type all commands and paste all YAML of a page, in order. Return the number of
+        commands."""
         typed = 0
         for block in blocks_of(page):
             if block.language == "yaml" and page not in NOT_PASTED:
@@ -100,7 +101,8 @@ class Rig:
         return typed
 
     def _run_all(self, commands: list[Command]) -> None:
-        """Type a block without shown output. Later lines see the variables of earlier ones."""
+        """Type a `sh` block, for which the page shows no output. One shell runs all its lines, so
+        later lines can use variables of earlier ones."""
         done = self.run("\n".join(one.text for one in commands))
         last = commands[-1].text
         assert is_success(last, done), f"{commands[0].block.place}: {done.stdout}{done.stderr}"
@@ -129,13 +131,14 @@ class Rig:
             raise AssertionError(f"{place}\nprints\n{said}") from error
 
     def _query(self, sql: str) -> str:
-        """Return a query of Grafana as a query of the mysql client, over all times."""
+        """Return a command that runs a query of Grafana in the mysql client, without a time
+        limit."""
         query = re.sub(r"\$__timeFilter\(\w+\)", "TRUE", sql).replace("'", "'\\''")
         password = '"$(cat data/secrets/mysql/reader)"'
         return f"mysql -h 127.0.0.1 -P 3307 -u reader -p{password} millrace -e '{query}'"
 
     def _paste(self, page: str, text: str, place: str) -> None:
-        """Add a part to the configuration file, as a reader does in an editor."""
+        """Merge a part into the configuration file, as a reader does in an editor."""
         piece = read_piece(self.local(text), place)
         if is_format(piece):
             write_format(text, place, self.home)
@@ -149,7 +152,7 @@ class Rig:
 
 
 def is_success(command: str, done: subprocess.CompletedProcess[str]) -> bool:
-    """Return True if a command succeeded. A command of `REPORTS` may also have found something."""
+    """Return True if a command succeeded. A command of `REPORTS` also succeeds with exit code 3."""
     return done.returncode == 0 or (
         done.returncode == CONDITION and re.match(REPORTS, command) is not None
     )
@@ -174,7 +177,7 @@ def rig(folder: Path) -> Iterator[Rig]:
         (root / "bin" / "millrace").symlink_to(mill.home.folder / "millrace")
         client = shutil.which("redis-cli")
         if client is not None:
-            # A person at a terminal sees quotes and numbers.
+            # On a terminal redis-cli prints quotes and numbers, which the pages show.
             _script(root / "bin" / "redis-cli", f"exec {client} --no-raw")
         mill.up()
         yield Rig(mill, root)

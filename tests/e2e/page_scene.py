@@ -1,8 +1,9 @@
-"""A site until it is killed: `python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`.
+"""Serves a monitor's page: `python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`.
 
-Its clock advances, so that every tick gives another page. ROOT is its `root_path`. TOKEN permits
-orders; plans are made for simulated logs and groups, and no order is executed. With a token there
-are two more clusters: three brokers of which one is down, and an unreachable cluster.
+It runs until it is killed. Its clock advances, so the page changes with every tick. ROOT is its
+`root_path`. TOKEN permits orders: plans are made for simulated logs and groups, but no order is
+executed. With a token there are two more clusters: three brokers of which one is down, and an
+unreachable cluster.
 """
 
 import sys
@@ -56,7 +57,7 @@ class Moving:
 
 
 class Away:
-    """A cluster in which no broker answers."""
+    """A source for a cluster in which no broker responds."""
 
     async def read(self, now_ms: int) -> Reading:
         return Reading(now_ms, (), None, (SourceError("brokers", "10.0.0.9:9092: refused"),))
@@ -66,7 +67,7 @@ class Away:
 
 
 def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Clusters:
-    """Return the two further clusters, as their samplers see them."""
+    """Return the two further clusters, with samplers that read from these sources."""
     shop = scene.Mill(scene.BROKER_DOWN, None)
     shop.run()
     sources: dict[str, Source] = {"shop": Moving(shop), "warehouse": Away()}
@@ -74,7 +75,7 @@ def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Cl
 
 
 class PlannedOrders:
-    """Plans by the monitor's own rules, for simulated logs and a simulated group."""
+    """Makes plans with the monitor's real rules, but for simulated logs and a simulated group."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
         match order:
@@ -102,7 +103,7 @@ class PlannedOrders:
 
 
 def main(story: str, port: int, folder: Path, token: str, root: str) -> None:
-    """Serve the site."""
+    """Serve the pages of the story until the process is killed."""
     mill = scene.Mill(getattr(scene, story), folder)
     mill.run()
     settings = MonitorSettings(

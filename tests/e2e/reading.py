@@ -1,4 +1,4 @@
-"""Read a mill's Redis, MySQL, topics and pages as an external tool would."""
+"""Reads a mill's Redis, MySQL, topics and pages as an external program would."""
 
 import json
 import signal
@@ -29,19 +29,19 @@ Record = tuple[str, bytes]
 
 
 class Reading:
-    """Reads everything of one mill."""
+    """Reads from the servers of one mill."""
 
     def __init__(self, mill: TempMill) -> None:
         self.mill = mill
 
     def redis(self, key: str) -> dict[str, str]:
-        """Return a hash, read without a password."""
+        """Return a hash of Redis, read without a password."""
         with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
             found: dict[str, str] = client.hgetall(key)
             return found
 
     def redis_hashes(self) -> dict[str, dict[str, Decimal]]:
-        """Return every hash of a metric, without the guard and `mill:meta`."""
+        """Return every hash that has values of a metric."""
         with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
             keys = [
                 key
@@ -56,7 +56,7 @@ class Reading:
             return found
 
     def mysql(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return rows that the user `reader` sees."""
+        """Return the rows of a query by the MySQL user `reader`."""
         connection = pymysql.connect(
             host="127.0.0.1",
             port=self.mill.ports["mysql"],
@@ -75,12 +75,12 @@ class Reading:
         return int(self.redis("mill:lines_by_file:all").get(file, "0"))
 
     def ledger(self) -> dict[tuple[str, int], int]:
-        """Return by partition the offset up to which everything is counted."""
+        """Return for each partition the offset below which every line is counted."""
         rows = self.mysql("SELECT topic, part, end_offset FROM ledger")
         return {(topic, part): end for topic, part, end in rows}
 
     def ends(self, topic: str) -> dict[tuple[str, int], int]:
-        """Return the end of every partition of a topic, according to librdkafka."""
+        """Return the end of every partition of a topic, for a read_committed consumer."""
         with self._consumer() as consumer:
             return {
                 (topic, part): consumer.get_watermark_offsets(TopicPartition(topic, part), 10)[1]
@@ -88,9 +88,10 @@ class Reading:
             }
 
     def records(self, topic: str, visit: Callable[[str, bytes], None]) -> None:
-        """Return every committed record of the topic, in order per partition.
+        """Call `visit` with key and value of every committed record, in order per partition.
 
-        Offsets do not show their number, because each end of a transaction uses one, too.
+        The end offsets do not give the number of records, because transaction markers use offsets,
+        too.
         """
         open_parts = set(range(PARTITIONS))
         with self._consumer() as consumer:
@@ -126,7 +127,8 @@ class Reading:
             consumer.close()
 
     def is_counted(self, topic: str) -> bool:
-        """Return True if MySQL has counted everything in the topic and Redis shows it."""
+        """Return True if MySQL has counted every record of the topic, and Redis shows the
+        counts."""
         ends = self.ends(topic)
         ledger = self.ledger()
         if any(ledger.get(part, 0) != end for part, end in ends.items()):
@@ -136,7 +138,7 @@ class Reading:
         return self.redis("mill:guard").get("seq") == str(seq) and "rebuilding" not in meta
 
     def details(self, part: str, port: str) -> dict[str, Any]:
-        """Return a part's own status. `port` is the name of its port."""
+        """Return the details of a part's status. `port` is the name of the part's status port."""
         return dict(fetch_status("127.0.0.1", self.mill.ports[port], 5.0).details)
 
     def page(self, path: str) -> str:
@@ -146,11 +148,11 @@ class Reading:
             return str(answer.read().decode())
 
     def api(self, path: str) -> Any:
-        """Return the data of an answer of the monitor's API."""
+        """Return the data in a response of the monitor's API."""
         return json.loads(self.page(f"/api/v1/{path}"))["data"]
 
     def stream_lag(self) -> int | None:
-        """Return the lag of the stream's group, or None while a part of it is unknown."""
+        """Return the lag of the stream's group, or None while the lag of a partition is unknown."""
         rows = [row for row in self.api("lag") if row["group"] == "millrace-stream"]
         if not rows or any(row["lag"] is None for row in rows):
             return None
@@ -158,8 +160,8 @@ class Reading:
         return lag
 
     def commits(self) -> int:
-        """Return the number of the collector's commits since it started. No partition has more
-        markers."""
+        """Return the number of transactions that the collector has committed since it started. Each
+        of them wrote at most one marker into a partition."""
         return int(self.details("collector", "collector")["counters"]["transactions_committed"])
 
     def parts(self) -> dict[str, dict[str, Any]]:
@@ -168,15 +170,15 @@ class Reading:
         return {row["part"]: row for row in answer["parts"]}
 
     def process(self, part: str) -> ProcessRecord:
-        """Return the part's process."""
+        """Return the process of a part. Fail if the part does not run."""
         record = read_record(self.mill.home.part_record(part))
         assert record is not None, f"{part} does not run"
         return record
 
 
 def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
-    """Return the hashes in which Redis must show these rows (metric, size_s, start in epoch
-    seconds, key, value)."""
+    """Return the hashes that Redis must have for these rows. A row is (metric, size_s, start in
+    epoch seconds, key, value)."""
     found: dict[str, dict[str, Decimal]] = {}
     for metric, size_s, start_s, key, value in rows:
         name = f"mill:{metric}:{size_text(size_s)}"
@@ -188,7 +190,8 @@ def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
 
 @contextmanager
 def stopped(reading: Reading, part: str) -> Iterator[None]:
-    """Freeze the part's processes. After a minute the supervisor would kill them."""
+    """Freeze the part's processes. Do not use it for a minute or longer, because the supervisor
+    would then kill them."""
     record = reading.process(part)
     assert record.signal(signal.SIGSTOP, group=True)
     try:

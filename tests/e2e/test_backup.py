@@ -1,4 +1,4 @@
-"""`backup`, everything killed, `restore` elsewhere: each line and each row is there once.
+"""A mill is backed up, killed and restored into another folder. Each line and row is there once.
 
 This test runs without the parts that need a JVM. `tests/crash/test_backup` tests the whole mill.
 """
@@ -47,8 +47,7 @@ STALLED_S = 120.0
 
 
 def kill_everything(home: Home) -> None:
-    """Kill all processes, the supervisor first, so that it restarts no part. The page cache
-    survives."""
+    """Kill all processes. Kill the supervisor first, so that it restarts no part."""
     paths = [home.pid_file, *home.run.glob("*.json")]
     records = [record for path in paths if (record := read_record(path))]
     for record in records:
@@ -66,7 +65,7 @@ def sizes(folder: Path) -> dict[str, int]:
 
 
 def move_watched(old: TempMill, new: TempMill) -> Path:
-    """Move the files to the mill that continues, while they are being written."""
+    """Move the watched files into the restored mill, while a writer appends to them."""
     shutil.rmtree(new.home.folder / "watched")
     (old.home.folder / "watched").rename(new.home.folder / "watched")
     return new.home.folder / "watched" / "access"
@@ -134,7 +133,8 @@ def test_the_database_goes_through_a_running_and_a_stopped_mill(tmp_path: Path) 
         assert "rows of MySQL; the mill was paused for" in made.err
         restored = new.run("restore", str(first))
         assert restored.code == 0, restored.err
-        # The server starts with the users of the secrets, and keeps what it was filled with.
+        # The restored server must start with the restored passwords, and have all rows of the
+        # backup.
         again = new.run("backup", str(second))
         assert again.code == 0, again.err
         assert (second / "mysql.sql").read_bytes() == (first / "mysql.sql").read_bytes()
@@ -155,7 +155,8 @@ def test_a_backup_that_finds_no_moment_gives_up(
         initialise(mill.home, 1)
         mill.home.config_file.parent.mkdir()
         mill.home.config_file.write_text(TEXT)
-        # A file whose time of change lies in the future is copied in every round.
+        # A file with a modification time in the future is copied again in every try, so no try is
+        # fast enough.
         later = time.time() + 3_600
         os.utime(mill.home.secrets / "redis" / "password", (later, later))
         config = load_text(TEXT, "millrace.yaml", tmp_path, {}).config

@@ -1,5 +1,5 @@
-"""Faults of the configuration that only the stream or Spark can find: all are named, and no part
-starts."""
+"""Faults of the configuration that only the stream or Spark can find. All are reported, and no
+part starts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,14 +18,14 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 
 def with_metrics(*metrics: str) -> tuple[str, int]:
-    """Return the shipped file with more metrics, and the line of the first of them."""
+    """Return the shipped file with these metrics added, and the line number of the first one."""
     head, mark, tail = SHIPPED.read_text().partition("    - {name: visitors,")
     added = "".join(f"    - {metric}\n" for metric in metrics)
     return f"{head}{added}{mark}{tail}", head.count("\n") + 1
 
 
 def refused(mill: TempMill, text: str) -> list[str]:
-    """Return the faults that `up` names. It must exit with code 2 and start nothing."""
+    """Return the faults that `up` prints. Check that it exits with code 2 and starts nothing."""
     mill.write_config(text)
     result = mill.run("up")
     assert result.code == 2, result.err

@@ -1,7 +1,7 @@
-"""Malformed lines and servers that freeze: the mill loses, duplicates and hides nothing.
+"""Malformed lines and frozen servers: the mill loses no line, counts none twice and hides none.
 
-Everything goes through the whole mill. The files of each test have different names, so that one
-mill serves all tests.
+All lines go through the whole mill. Each test uses different file names, so one mill serves all
+tests.
 """
 
 import json
@@ -24,7 +24,7 @@ HUGE_BYTES = 100_000_000
 PIECE_BYTES_MAX = 1 << 20
 
 SPARKS_OWN = re.compile(r" spark (SparkStringUtils|DAGScheduler) ")
-"""The loggers that warn of Spark's plans and jobs, not of the broker."""
+"""Loggers that warn about Spark's plans and jobs, not about the broker."""
 
 
 def watched(mill: TempMill, name: str) -> Path:
@@ -37,7 +37,7 @@ def access_line(path: str, when: str = "10/Oct/2026:13:55:36 +0000") -> bytes:
 
 
 def values_of(reading: Reading, topic: str, file: str) -> list[bytes]:
-    """Return a file's records, in order."""
+    """Return the values of a file's records, in order."""
     found: list[bytes] = []
     reading.records(topic, lambda key, value: found.append(value) if key == file else None)
     return found
@@ -49,7 +49,7 @@ def wait_counted(reading: Reading, file: str, lines: int) -> None:
 
 
 def unparsed(reading: Reading, file: str) -> dict[tuple[str, str], int]:
-    """Return counts by topic and reason."""
+    """Return the number of a file's lines that were not parsed, by topic and reason."""
     query = "SELECT topic, reason, count FROM unparsed WHERE file = %s"
     return {(topic, reason): int(count) for topic, reason, count in reading.mysql(query, file)}
 
@@ -117,7 +117,7 @@ def test_strange_bytes_arrive_as_they_are(mill_at_work: TempMill, reading: Readi
     whole = b"".join(value + end for value, end in zip(values, ends, strict=True))
     path.write_bytes(whole + b"not yet")
     wait_counted(reading, "text/strange.log", len(values))
-    # NULs at the beginning of a line belong to no line (decision 0102).
+    # The collector drops NULs at the beginning of a line (decision 0102).
     arrived = [value.lstrip(b"\x00") for value in values]
     assert values_of(reading, "logs.text", "text/strange.log") == arrived
     with path.open("ab") as file:
@@ -159,7 +159,7 @@ def test_a_line_of_a_hundred_megabytes_comes_in_pieces(
 def test_sparks_connector_has_read_all_of_it_without_a_warning(
     mill_at_work: TempMill, reading: Reading
 ) -> None:
-    """An error that the mill logs about the broker is a broker defect while no test stops a
+    """No test up to here stops a broker, so any warning of Spark's connector shows a defect of our
     broker."""
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "everything is read")
     log = (mill_at_work.home.logs / "stream.log").read_text()
@@ -171,13 +171,14 @@ def test_sparks_connector_has_read_all_of_it_without_a_warning(
 def test_a_sink_that_stands_still_costs_nothing(
     mill_at_work: TempMill, reading: Reading, sink: str
 ) -> None:
-    """Its connections stay open without traffic, which is the worst way to fail."""
+    """Freeze a sink: its connections stay open without traffic, so the stream gets no error."""
     file = f"text/while-{sink}-stands.log"
     wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "no lag at first")
     before = reading.commits()
 
     def waits(lines: int) -> bool:
-        """Return True if the lag equals these lines and the markers of their transactions."""
+        """Return True if the lag equals this number of lines plus at most the transaction
+        markers."""
         lag = reading.stream_lag()
         return lag is not None and lines < lag <= lines + reading.commits() - before
 
@@ -225,7 +226,8 @@ def test_a_broker_that_stands_still_is_named_and_holds_nothing_up(
         row = page[page.index('data-node="1"') :]
         assert "✕ down" in row[: row.index("</tr>")]
         assert f"127.0.0.1:{mill_at_work.ports['mill']}" in row
-        # It may have stopped between two questions of one sample: the next one has both answers.
+        # The broker may have frozen between two requests of one sample. Then only the next sample
+        # shows its part as down, too.
         wait_until(
             lambda: (
                 [row["part"] for row in reading.api("parts") if row["health"] == "down"]

@@ -1,8 +1,7 @@
-"""Each log file of the shared cases is dropped into one running mill and gives its expected
-numbers.
+"""Each log file of the shared cases is dropped into one running mill and gives the expected counts.
 
 The files come from public bug reports of other log tools. `docs/traps.md` lists similar cases. The
-same mill counts all cases at the same time, so a case that stopped the others would be noticed.
+same mill counts all cases at the same time, so the test fails if one case stops the others.
 """
 
 import shutil
@@ -27,11 +26,11 @@ COUNTED_S = 120.0
 
 @dataclass(frozen=True)
 class Case:
-    """One input of the mill: what it reads, how, and the expected values of its metrics.
+    """One input of the mill: its folder, its configuration, and the expected values of its metrics.
 
-    `metrics` maps the rest of a metric's definition to the expected totals by key. `hours` maps
-    hours in UTC ("07-01 09") to their lines. `refused` maps the reasons in the table `unparsed` to
-    their counts.
+    `metrics` maps a metric's definition, without its name, to the expected totals by key. `hours`
+    maps hours in UTC ("07-01 09") to their number of lines. `refused` maps the reasons in the table
+    `unparsed` to the number of lines.
     """
 
     folder: str
@@ -148,7 +147,7 @@ CASES = {
         "27-nul-before-a-line",
         "format: combined",
         {"key: remote_addr, measure: count": {"192.0.2.7": "3"}},
-        # The last line has nothing but NULs.
+        # The last line consists only of NULs, so it does not parse.
         refused={"format:combined": 1},
     ),
     "c28": Case(
@@ -301,11 +300,11 @@ WRITTEN = {
     "w04": ("04-open-line-rewritten-shorter", "writer.py", (), 4),
     "w24": ("24-trimmed-log", "do.sh", (), 11),
 }
-"""Files that a program writes: its case, the program, its further arguments, the lines."""
+"""Files that a program writes: the case, the program, its other arguments, and the lines."""
 
 
 def config() -> str:
-    """Return a configuration with one input, one topic and the metrics of each case."""
+    """Return a configuration with one input, one topic and the metrics for each case."""
     topics, collect, read, metrics = [], [], [], []
     for name, case in CASES.items():
         more = f", {case.collect}" if case.collect else ""
@@ -330,7 +329,8 @@ def config() -> str:
 
 
 def drop_all(mill: TempMill) -> None:
-    """Drop each case's files and let its programs write theirs, all at the same time."""
+    """Copy the files of each case into its watched folder. Then run the programs of the cases in
+    `WRITTEN` at the same time."""
     watched = mill.home.folder / "watched"
     for name, case in CASES.items():
         (watched / name).mkdir()
@@ -351,7 +351,7 @@ def drop_all(mill: TempMill) -> None:
 
 
 def write(home: Path, name: str) -> None:
-    """Run the program of a case in a separate folder."""
+    """Run the program of a case, which writes into the case's watched folder."""
     folder, program, arguments, _ = WRITTEN[name]
     target = home / "watched" / name
     target.mkdir()
@@ -374,7 +374,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reading]:
 
 
 def refusals(reading: Reading, topic: str) -> dict[str, int]:
-    """Return the lines of a topic that were not parsed, by reason."""
+    """Return the number of lines of a topic that were not parsed, by reason."""
     rows = reading.mysql(
         "SELECT reason, SUM(count) FROM unparsed WHERE topic = %s GROUP BY 1", topic
     )
@@ -382,7 +382,7 @@ def refusals(reading: Reading, topic: str) -> dict[str, int]:
 
 
 def hours(reading: Reading, metric: str) -> dict[str, int]:
-    """Return the lines of each hour, over all keys."""
+    """Return the number of lines of each hour, summed over all keys."""
     rows = reading.mysql(
         "SELECT DATE_FORMAT(start_at, '%%m-%%d %%H'), SUM(value) FROM windows "
         "WHERE metric = %s AND size_s = 3600 GROUP BY 1",

@@ -47,7 +47,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def millrace(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process, on the broker unless it is about files."""
+    """Return a function that runs a command in this process. Unless `connects` is False, the
+    command uses the test's broker."""
 
     def run(*arguments: str, stdin: bytes = b"", connects: bool = True) -> Said:
         out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
@@ -150,7 +151,7 @@ def test_a_group_is_read_moved_and_deleted(millrace: Run) -> None:
     rows = millrace("group", "describe", "g4", "--json").data
     lag = {row["partition"]: (row["current_offset"], row["lag"]) for row in rows}
     assert lag[0] == (2, 1)
-    # Nothing is read twice, and nothing is left out.
+    # The group continues at its committed offset: no record is read twice or skipped.
     assert millrace("consume", "t4", "-g", "g4", "-e").out == "c\n"
     shown = millrace("group", "seek", "g4", "--to", "start", "--topic", "t4:0", "--json")
     assert shown.data[0] | {"group": ""} == {
@@ -235,8 +236,8 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
-    """A client would otherwise keep asking until its timeout, because the topic might be created
-    soon."""
+    """The command must fail at once. A client library alone would retry until its timeout, because
+    the topic could be created in the meantime."""
     began_s = time.monotonic()
     said = millrace(*command)
     assert (said.code, said.out) == (4, "")
@@ -247,7 +248,8 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
 def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
     broker: BrokerProcess, millrace: Run, tmp_path: Path
 ) -> None:
-    """Without this message the command would print nothing as long as a producer retries."""
+    """`produce` must print how many records are stored. Otherwise it would print nothing while its
+    producer retries."""
     millrace("topic", "create", "t8", "-p", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],

@@ -1,6 +1,6 @@
 """Ctrl-C ends every long-running command, with exit code 130 and without a traceback.
 
-A terminal sends the signal to the whole process group, and so does this test. `test_up_foreground`
+A terminal sends SIGINT to the whole process group, and so does this test. `test_up_foreground`
 tests `up --foreground`, and `test_recount_shown` tests `stream recount`.
 """
 
@@ -44,7 +44,7 @@ sinks: {{redis: {{host: 127.0.0.1, port: {redis}}}, mysql: null}}
 
 
 def answer(path: str) -> dict[str, Any]:
-    """Return the answer of a monitor to `lag` and `top`."""
+    """Return a monitor's response for the commands `lag` and `top`."""
     group = {"group": "g", "status": "ok", "lag": 1, "known": 3, "partitions": 3}
     group |= dict.fromkeys(("time_lag_ms", "eta_s", "read_rate", "write_rate"))
     rows = [] if "health" in path or "parts" in path else [group]
@@ -54,8 +54,7 @@ def answer(path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the folder of a mill whose broker, Redis and monitor answer, and a broker that
-    never answers."""
+    """Return the folder of a mill with a real broker, a real Redis and a fake monitor."""
     folder = tmp_path_factory.mktemp("ctrl-c")
     with (
         BrokerProcess(folder / "broker") as broker,
@@ -80,7 +79,7 @@ def started(home: Path, *arguments: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", "appliance", *arguments],
         cwd=CODE,
         env={"PATH": os.environ["PATH"], "MILLRACE_HOME": str(home)},
-        # A pipe without a writer behaves like a terminal without input.
+        # A command that reads this pipe waits, as on a terminal where the user types nothing.
         stdin=subprocess.PIPE,
         stdout=(home / "out").open("w"),
         stderr=(home / "err").open("w"),
@@ -90,7 +89,8 @@ def started(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def interrupted(home: Path, shows: str, *arguments: str) -> tuple[int, str]:
-    """Interrupt a command once it shows a text. Return its exit code and its whole output."""
+    """Start a command, and interrupt it when its output contains `shows`. Return its exit code and
+    its whole output."""
 
     def said() -> str:
         return (home / "out").read_text() + (home / "err").read_text()
@@ -134,8 +134,8 @@ def test_it_ends_with_130(home: Path, arguments: str, shows: str) -> None:
 
 
 def left_of(home: Path) -> list[str]:
-    """Return the processes of the mill in this folder, found by the environment that they
-    inherit."""
+    """Return the processes that have this folder as MILLRACE_HOME in their environment, which child
+    processes inherit."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -154,7 +154,8 @@ def test_it_ends_with_130_while_brokers_are_silent(home: Path, command: str) -> 
 
 
 def test_a_command_that_has_hardly_begun_leaves_no_trace(home: Path) -> None:
-    """The start of Python and the imports take longer than some commands themselves."""
+    """Ctrl-C while Python still imports modules must print no traceback. The imports take longer
+    than some commands themselves."""
     code = (
         "import os, signal, sys; sys.meta_path.insert(0, type('Finder', (), {'find_spec':"
         " lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'typer' else None}));"

@@ -1,4 +1,4 @@
-"""An existing cluster replaces the mill's own brokers, as described in docs/kafka.md."""
+"""The mill uses an existing cluster instead of its own brokers, as described in docs/kafka.md."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_lines_go_to_the_cluster_that_exists(tmp_path: Path) -> None:
         refused = mill.run("backup", str(tmp_path / "backup"))
         assert refused.code != 0
         assert "cluster.bootstrap_servers names a cluster" in refused.err
-        # As soon as the monitor has asked that cluster for the group.
+        # The lag is known only after the monitor has asked the cluster for the group's offsets.
         wait_until(lambda: mill.run("lag", "own").code == 0, 30, "the group's lag is known")
 
 

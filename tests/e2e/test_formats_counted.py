@@ -1,7 +1,7 @@
-"""A hundred thousand lines of each shipped format, through a whole mill, against a straight count.
+"""A hundred thousand lines of each shipped format go through a whole mill and are counted exactly.
 
-The straight count is a `Counter` of the columns that the lines were made with. It is compared with
-every key in Redis and in MySQL.
+The expected counts come from a `Counter` over the columns from which the lines were generated.
+They are compared with every key in Redis and in MySQL.
 """
 
 from collections import Counter
@@ -36,8 +36,8 @@ def topic_of(name: str) -> str:
 
 
 def config(names: Sequence[str]) -> str:
-    """Return a configuration with one broker, and for each format both inputs and a metric for
-    each column."""
+    """Return a configuration with one broker. Each format has an input of the collector, an input
+    of the stream, and a metric for each column."""
     inputs = []
     for name in names:
         rule = load_formats()[name].multiline
@@ -66,12 +66,13 @@ def config(names: Sequence[str]) -> str:
 
 
 def metric_of(name: str, at: int) -> str:
-    """Return the name of the metric that counts by the column of this index."""
+    """Return the name of the metric that counts lines by the column with this index."""
     return f"{name}_{at}"
 
 
 def drop(mill: TempMill, names: Sequence[str]) -> dict[str, list[Row]]:
-    """Drop a file of lines of each format and wait until all are counted. Return their columns."""
+    """Drop a file with lines of each format, and wait until all are counted. Return the columns of
+    the lines, by format."""
     reading = Reading(mill)
     given = {name: list(generated(name, LINES, SEED)) for name in names}
     for name, lines in given.items():
@@ -99,7 +100,7 @@ def test_a_straight_count_equals_redis_and_mysql(names: Sequence[str], tmp_path:
 
 
 def compare(mill: TempMill, name: str, rows: list[Row]) -> None:
-    """Compare every key of every metric, in Redis and in MySQL."""
+    """Compare every key of every metric of a format, in Redis and in MySQL."""
     reading = Reading(mill)
     assert reading.mysql("SELECT topic, reason, `count` FROM unparsed") == []
     for at, column in enumerate(counted_columns(name)):

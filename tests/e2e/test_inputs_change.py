@@ -1,4 +1,4 @@
-"""Inputs of a running mill are changed by saving the file: the same process applies them soon."""
+"""A user saves other inputs in the file of a running mill. The running collector applies them."""
 
 import json
 from collections.abc import Iterator

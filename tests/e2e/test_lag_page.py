@@ -1,5 +1,5 @@
-"""The overview in a real browser: the lag grows while the stream is stopped, and then falls to
-zero."""
+"""The overview in a real browser. The lag grows while the stream is stopped, and falls to zero
+afterwards."""
 
 import json
 import re
@@ -32,8 +32,8 @@ def chrome(tmp_path: Path) -> Iterator[Any]:
 
 
 def text_of(chrome: Any, selector: str) -> str:
-    """Return an element's text, read in one step, because the page can replace its elements at
-    any moment."""
+    """Return an element's text. A single script finds the element and reads it, because the page
+    can replace its elements at any moment."""
     script = "return document.querySelector(arguments[0])?.textContent ?? ''"
     return str(chrome.execute_script(script, selector)).strip()
 
@@ -44,7 +44,7 @@ def append(mill: TempMill, name: str, count: int) -> None:
 
 
 def committed(reading: Reading) -> dict[tuple[str, int], int]:
-    """Return the offsets that the stream's group has committed for a topic, by partition."""
+    """Return the offsets that the stream's group has committed for `logs.text`, by partition."""
     rows = reading.api("lag?group=millrace-stream&topic=logs.text")
     return {(row["topic"], row["partition"]): row["committed_offset"] or 0 for row in rows}
 
@@ -54,7 +54,8 @@ def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
 ) -> None:
     append(mill_at_work, "before.log", 10)
     wait_until(lambda: reading.lines_of("text/before.log") == 10, SETTLED_S, "the first lines")
-    # What the stream has counted, and not committed to its group when it stops, is lag as well.
+    # Lines that the stream has counted but not committed also count as lag. So wait for its commit
+    # before stopping it.
     wait_until(lambda: committed(reading) == reading.ends("logs.text"), SETTLED_S, "the commit")
     chrome.get(f"http://127.0.0.1:{mill_at_work.ports['monitor']}/")
     chrome.execute_script("window.opened = 'once'")
@@ -72,7 +73,7 @@ def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
             return int(text_of(chrome, lag).replace(",", "") or 0)
 
         wait_until(lambda: waiting() > WRITTEN, SETTLED_S, "lag as written")
-        # Offsets count the ends of transactions, too.
+        # The lag is a difference of offsets, so it includes the markers of transactions, too.
         assert waiting() <= WRITTEN + reading.commits() - commits
         assert text_of(chrome, group) == f"{waiting():,}"
         assert reading.stream_lag() == waiting()
@@ -87,8 +88,8 @@ def test_lag_grows_by_what_is_written_and_goes_without_a_reload(
 
 
 def assert_at_home(chrome: Any, mill: TempMill) -> None:
-    """Check that the page contacts no other host, and that the content policy and the console
-    report no error."""
+    """Check that the page contacts no other host, and that the browser's console shows no error,
+    for example of the content security policy."""
     home = f"127.0.0.1:{mill.ports['monitor']}"
     asked = chrome.execute_script(
         "return performance.getEntriesByType('resource').map((entry) => entry.name)"
@@ -101,7 +102,7 @@ def assert_at_home(chrome: Any, mill: TempMill) -> None:
     foreign = {url for url in asked if urlsplit(url).netloc not in (home, "")}
     assert not {url for url in foreign if not url.startswith(("chrome://", "data:"))}
     said = [entry["message"] for entry in chrome.get_log("browser")]
-    # The browser's own first page complains of a slow machine.
+    # Chromium's own start page logs warnings on a slow machine, so ignore chrome:// messages.
     assert not [message for message in said if not message.startswith("chrome://")]
 
 
@@ -137,7 +138,7 @@ def test_pages_are_whole_without_scripts(
 
 
 def test_each_part_that_stands_still_is_named(mill_at_work: TempMill, reading: Reading) -> None:
-    """The page shows a stopped part as down, not as 0, and names it."""
+    """The page must show a stopped part as down and name it. It must not show 0 instead."""
 
     def is_down(parts: list[str]) -> bool:
         return [r["part"] for r in reading.api("parts") if r["health"] != "up"] == parts

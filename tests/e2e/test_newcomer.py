@@ -1,8 +1,8 @@
 """A newcomer's first five minutes: six logs of well-known programs, dropped into the shipped mill.
 
 The shipped configuration counts two of them. The other four are in folders that no input matches.
-`status` names each with its `detect` command, and that command makes the running mill count the
-file.
+`status` prints a `detect` command for each of these. After that command the running mill counts
+the file.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ TRAEFIK = """\
 
 @dataclass(frozen=True)
 class Unknown:
-    """A log that no input matches: its text, its format, and the totals of one metric."""
+    """A log that no input matches, its format, and the expected totals of one metric."""
 
     text: str
     line_format: str
@@ -119,7 +119,7 @@ def test_what_no_input_matches_is_named_and_counted_by_one_command(
     )
     preview = reading.page(f"/preview?file={name}/app.log")
     assert f"<code>{unknown.line_format}</code>" in preview
-    # The checks by Spark are tried once; they take half of the time.
+    # Run `detect` with its checks by Spark only once, because they take half of its time.
     quick = [] if name == "shop" else ["--quick"]
     applied = mill.run("detect", path, "--apply", name, "--yes", *quick)
     assert applied.code == 0, applied.err
@@ -129,7 +129,7 @@ def test_what_no_input_matches_is_named_and_counted_by_one_command(
         COUNTED_S,
         f"{file} is counted",
     )
-    # The monitor reads the changed file too: without it the page would say "value by key".
+    # The monitor must have read the changed file, too. Otherwise its page shows "value by key".
     by = unknown.metric.removeprefix(f"{name}_by_")
     wait_until(
         lambda: f"count by {by}, from" in reading.page(f"/counts/{unknown.metric}"),

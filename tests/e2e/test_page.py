@@ -1,7 +1,7 @@
-"""The pages in a real browser for several stories of a mill: by keyboard, dark, small, frozen,
-without scripts.
+"""The pages in a real browser, for several states of a mill: with the keyboard, in dark colours, on
+a phone, with a frozen server and without scripts.
 
-The pictures in `docs/pictures` are made here with MILLRACE_PICTURES=1.
+With MILLRACE_PICTURES=1 a test here writes the pictures in `docs/pictures`.
 """
 
 import base64
@@ -37,7 +37,7 @@ WAIT_S = 30.0
 
 
 class Scene:
-    """The site of a story in a separate process, so that it can be frozen."""
+    """The pages of a story, served by a separate process that a test can freeze."""
 
     def __init__(self, story: str, folder: Path, *options: str) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -83,7 +83,7 @@ def run(chrome: Any, script: str, *arguments: object) -> Any:
 
 
 def unreachable_boxes(chrome: Any) -> list[str]:
-    """Return scrolling boxes that the keyboard does not reach or that have no name."""
+    """Return scrolling boxes that have no name or cannot be reached with the keyboard."""
     script = """[...document.querySelectorAll('main *')].filter((box) => {
       const style = getComputedStyle(box);
       const scrolls = /auto|scroll/.test(style.overflowX + style.overflowY);
@@ -138,18 +138,19 @@ def emulate(chrome: Any, device: dict[str, object], scheme: str = "light") -> No
 
 
 def faults_of(chrome: Any) -> list[str]:
-    """Return the errors of the console and of the content policy."""
+    """Return the errors in the console, which include those of the content security policy."""
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
 
 
 def check_page(chrome: Any, url: str, path: str, width: int, *, with_axe: bool = False) -> None:
-    """Check one page for everyone: by view, touch, keyboard and screen reader."""
+    """Open a page, and check that everybody can use it: with a small screen, by touch, with the
+    keyboard and with a screen reader."""
     chrome.get(url + path)
     check_shown(chrome, path, width, with_axe=with_axe)
 
 
 def check_shown(chrome: Any, path: str, width: int, *, with_axe: bool) -> None:
-    """Check the open page."""
+    """Make the checks of `check_page` for the page that is open."""
     if with_axe:
         assert violations(chrome) == [], path
     assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
@@ -171,7 +172,7 @@ def test_every_page_is_read_by_everybody(
     catching_up: Scene, chrome: Any, device: dict[str, object], scheme: str
 ) -> None:
     emulate(chrome, device, scheme)
-    # The other two combinations have nothing that these have not: same boxes, same colours.
+    # Run axe, which is slow, in two of the four combinations. They have all boxes and all colours.
     with_axe = (device is DESK) == (scheme == "light")
     for path in PAGES:
         check_page(chrome, catching_up.url, path, int(str(device["width"])), with_axe=with_axe)
@@ -181,7 +182,8 @@ def test_no_long_word_makes_a_phone_scroll_sideways(catching_up: Scene, chrome: 
     emulate(chrome, PHONE)
     for path in PAGES[:-1]:
         chrome.get(catching_up.url + path)
-        # Tables and code scroll in boxes of their own; what is not cut off is ours, and short.
+        # Replace every text of users by a long word. Skip tables and code, which scroll in boxes of
+        # their own, and texts that never wrap, which are ours and short.
         run(chrome, """(() => {
           const main = document.querySelector('main');
           const walk = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
@@ -198,7 +200,7 @@ def test_no_long_word_makes_a_phone_scroll_sideways(catching_up: Scene, chrome: 
 
 def test_axe_sees_what_is_wrong(catching_up: Scene, chrome: Any) -> None:
     chrome.get(catching_up.url + "/groups")
-    # The page replaces its header and its main part automatically, which would remove the button.
+    # Put the button into the footer, because the page regularly replaces its header and main part.
     run(chrome, "document.querySelector('footer').append(document.createElement('button'))")
     assert [one.partition(" ")[0] for one in violations(chrome)] == ["button-name"]
 
@@ -305,12 +307,12 @@ WHOLE = {
     "/topics/logs.access/messages": ("access/edge-2.log", "null"),
     "/api/docs": ("/api/v1/lag",),
 }
-"""Words that each page contains at every time of the scene's clock."""
+"""Words that each page must contain at every time of the scene's clock."""
 
 
 def outline(chrome: Any) -> list[str]:
-    """Return the visible structure of a page: headings, columns and charts, without changing
-    values."""
+    """Return the visible structure of a page: its headings, columns and charts, without the values,
+    which change."""
     script = """[...document.querySelectorAll('main h2, main h3, main th[scope=col], main .chart, '
       + 'main summary, main .station, main form')]
       .filter((one) => one.checkVisibility())
@@ -343,7 +345,7 @@ def enter(chrome: Any, url: str) -> None:
 
 
 def send(chrome: Any) -> None:
-    """Press the button of the page's own form, and wait for the answer."""
+    """Press the button of the page's form, and wait until the response has replaced the page."""
     button = chrome.find_element("css selector", "main .do")
     button.click()
     wait_until(lambda: is_gone(button), WAIT_S, "the answer to a form")
@@ -440,7 +442,7 @@ def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> N
 
 
 def test_pictures(tmp_path: Path, chrome: Any) -> None:
-    """Every picture is made each time. MILLRACE_PICTURES=1 keeps them."""
+    """Take every picture. Without MILLRACE_PICTURES=1 the pictures go to a temporary folder."""
     chrome.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
     shots = [

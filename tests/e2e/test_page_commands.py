@@ -1,7 +1,8 @@
-"""The commands of README.md and docs/, typed in one mill as they are.
+"""The commands of README.md and docs/, typed into one mill as they are.
 
-The tutorial comes first, as for a newcomer: a log that rotates, JSON in one file and stack traces
-in the other. Then the same files continue to rotate, and each line must count exactly once.
+The tutorial comes first, as for a newcomer. Its application writes two files that rotate: one has
+JSON, the other has stack traces. The next test lets the files rotate again, and each line must
+count exactly once.
 """
 
 import json
@@ -39,7 +40,7 @@ PAGES = sorted(
 COUNTED_S = 120.0
 ROTATIONS = 5
 ORDERS = 400
-"""Lines of JSON between two rotations."""
+"""The number of JSON lines between two rotations."""
 EVENTS = 150
 LEVELS = ("INFO", "WARN", "ERROR")
 PATHS = ("/cart", "/pay", "/list")
@@ -58,8 +59,8 @@ def test_the_tutorial_does_what_it_says(made: Rig) -> None:
 
 
 def test_the_tutorials_log_goes_on_rotating_and_counts_exactly(made: Rig) -> None:
-    """This follows the tutorial: its inputs and metrics count the lines that the application
-    writes next."""
+    """The inputs and metrics of the tutorial must also count the lines that the application writes
+    after it."""
     reading = Reading(made.mill)
     shop = made.root / "var" / "tmp" / "shop"
     metrics = {"orders_by_status": "status", "orders_top_path": "path", "shop_by_level": "level"}
@@ -87,7 +88,7 @@ def numbers(reading: Reading, metric: str) -> dict[str, int]:
 
 
 def rotate(file: Path) -> None:
-    """Rename a file and its older ones, as logrotate does."""
+    """Rename a file and its older generations, as logrotate does."""
     for number in range(ROTATIONS + 1, 0, -1):
         older = file.with_name(f"{file.name}.{number}")
         if older.exists():
@@ -96,7 +97,7 @@ def rotate(file: Path) -> None:
 
 
 def write_orders(file: Path, dice: random.Random) -> dict[str, Counter[str]]:
-    """Write lines of JSON. Return how often each status and each path occurs."""
+    """Write lines of JSON. Return how often each status and each path occurs in them."""
     counts: dict[str, Counter[str]] = {"status": Counter(), "path": Counter()}
     with file.open("w") as out:
         for _ in range(ORDERS):
@@ -115,7 +116,7 @@ def write_orders(file: Path, dice: random.Random) -> dict[str, Counter[str]]:
 
 
 def write_events(file: Path, dice: random.Random, number: int) -> Counter[str]:
-    """Write events, a third of them with a stack trace. Return how often each level occurs."""
+    """Write events, some of them with a stack trace. Return how often each level occurs."""
     levels: Counter[str] = Counter()
     with file.open("w") as out:
         for place in range(EVENTS):
@@ -139,7 +140,7 @@ def an_access_log(made: Rig) -> None:
 
 
 def a_log_with_traces(made: Rig) -> None:
-    """Write the log whose report docs/detect.md shows."""
+    """Write the log for which docs/detect.md shows the output of `detect`."""
     lines: list[str] = []
     number = 0
     while len(lines) < 10_000:
@@ -162,7 +163,7 @@ PREPARED: dict[str, Callable[[Rig], None]] = {
     "README.md": an_access_log,
     "docs/detect.md": a_log_with_traces,
 }
-"""What the reader of a page has already."""
+"""Creates what the reader of each page has before the first command."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""The supervisor pauses real processes and resumes them, even if it or another process dies."""
+"""The supervisor pauses real processes and resumes them, even if one of them or the supervisor
+dies."""
 
 import signal
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_parts_stand_still_with_their_children_and_go_on(tmp_path: Path) -> None
         mill.wait_healthy("a")
         mill.wait_healthy("b")
         with paused(mill.home, ["a"]) as found:
-            # One group: its child stands still with it, and the other part does not.
+            # A part and its child are one process group, so both are stopped. The other part runs.
             assert is_still(mill.record("a"))
             assert not is_still(mill.record("b"))
             state = Path(f"/proc/{child_file.read_text()}/stat").read_text().split()[2]

@@ -1,4 +1,5 @@
-"""`stream recount` with a real stream: progress lines without a terminal, and Ctrl-C."""
+"""`stream recount` with a real stream prints progress lines without a terminal, and ends at
+Ctrl-C."""
 
 import os
 import re
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.live
 
 LINES = 4_000
 AT_ONCE = 20
-"""Offsets that the stream recounts in one step: few, so that the test can see the page in
-between."""
+"""Offsets that the stream recounts in one step. They are few, so that the test can see the page
+during the recount."""
 DEADLINE_S = 150.0
 
 PROGRESS = re.compile(r"by_path: ([\d,]+) of 4,000 offsets.* \((\d+) s\)")
@@ -35,7 +36,7 @@ PROGRESS = re.compile(r"by_path: ([\d,]+) of 4,000 offsets.* \((\d+) s\)")
 
 @pytest.fixture
 def stream(tmp_path: Path, mysql_server: MySqlServer) -> Iterator[StreamProcess]:
-    """Run a stream that has counted all lines by status."""
+    """Yield a stream that has counted all lines by status."""
     sinks = SinksSettings(mysql=mysql_server.new_database(), redis=None)
     patch = f"import stream.recount as r; r.OFFSETS_AT_ONCE = {AT_ONCE}"
     run = "from stream.__main__ import main; raise SystemExit(main())"
@@ -67,7 +68,7 @@ def counted(server: MySqlServer, database: MySqlSettings | None, metric: str) ->
 
 
 def config(stream: StreamProcess) -> dict[str, Any]:
-    """Return the file of a mill with the broker and MySQL of the test."""
+    """Return a configuration that names the test's broker and MySQL."""
     database = stream.sinks.mysql
     assert database is not None
     server = database.model_dump(mode="json", include={"host", "port", "user", "database"})
@@ -80,7 +81,7 @@ def config(stream: StreamProcess) -> dict[str, Any]:
 
 
 def recount(home: Path) -> subprocess.Popen[str]:
-    """Start the command with a shorter interval of progress lines."""
+    """Start `stream recount` with a short interval between progress lines."""
     patch = "import appliance.cli.progress as p; p.FIRST_AFTER_S, p.LINE_EVERY_S = 0.1, 0.2"
     run = "from appliance.cli.app import run_main; run_main()"
     return subprocess.Popen(

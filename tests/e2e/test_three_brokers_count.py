@@ -26,7 +26,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 RATE = 1_000
-"""Lines a second."""
+"""Lines per second."""
 COUNTED_S = 60.0
 PAGE_S = 10.0
 OWN_TOPICS = (TOPIC, "millrace.positions", "__consumer_offsets", "__transaction_state")
@@ -42,7 +42,7 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
 
 
 class Cluster:
-    """The brokers of a mill, as a client and the supervisor see them."""
+    """The brokers of a mill, seen by a Kafka client and by the supervisor."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -51,12 +51,12 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": servers})
 
     def leader(self) -> str:
-        """Return the broker that leads the first partition of the lines."""
+        """Return the broker that leads partition 0 of the topic."""
         topic = self.admin.list_topics(TOPIC, timeout=10).topics[TOPIC]
         return f"broker-{topic.partitions[0].leader}"
 
     def controller(self) -> str:
-        """Return the broker that is the controller if all brokers name the same one."""
+        """Wait until all brokers name the same controller, and return that broker."""
 
         def named() -> Any:
             ports = range(self.mill.ports["broker_status"], self.mill.ports["broker_status"] + 3)
@@ -75,17 +75,17 @@ class Cluster:
 
 
 def passed_ms(condition: Callable[[], Any], what: str) -> int:
-    """Return the time until a condition was true."""
+    """Wait until a condition is true. Return the time that this took, in milliseconds."""
     begin = time.monotonic()
     wait_until(condition, COUNTED_S, what)
     return round((time.monotonic() - begin) * 1_000)
 
 
 def own_topics(cluster: Cluster) -> dict[str, Any]:
-    """Return the mill's own topics by name, or nothing until all of them exist.
+    """Return the mill's own topics by name, or an empty dict until all of them exist.
 
-    The topic of group offsets is created at the first commit of a group, which can come after the
-    first counted lines.
+    A group's first commit creates the topic of group offsets. This can come after the first counted
+    lines.
     """
     topics = cluster.admin.list_topics(timeout=10).topics
     return topics if all(name in topics for name in OWN_TOPICS) else {}
@@ -119,7 +119,7 @@ def test_brokers_die_while_lines_are_counted_and_every_line_counts_once(reading:
     def kill_both() -> None:
         wait_until(lambda: counted() > RATE, COUNTED_S, "the first lines are counted")
         check_replication(cluster)
-        # The first one stays down until the page shows it. The counts go on without it.
+        # Kill the leader and keep it down until the page shows that. Counting must continue.
         leader = cluster.leader()
         cluster.kill(leader)
         cluster.supervise("stop-part", leader)
@@ -136,7 +136,7 @@ def test_brokers_die_while_lines_are_counted_and_every_line_counts_once(reading:
             COUNTED_S,
             "all are healthy again",
         )
-        # The other one is started again by the supervisor.
+        # Kill the controller, too. This time the supervisor starts the broker again.
         controller = cluster.controller()
         before = reading.parts()[controller]["restarts"]
         cluster.kill(controller)

@@ -30,7 +30,7 @@ COUNTED_S = 240.0
 class Containers:
     """A copy of this tree as in a fresh clone, and its containers in a separate compose project.
 
-    It has no `.cache`, and `build` uses no layer of an earlier build.
+    The copy has no `.cache`, and `build` uses no layer of an earlier build.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,8 +108,8 @@ def test_containers_count_and_keep(containers: Containers) -> None:
 
 
 def test_a_killed_broker_of_three_changes_no_count(containers: Containers) -> None:
-    """After `docker kill` a container counts as stopped by hand, so the broker stays away until
-    it is started."""
+    """After `docker kill` the container engine does not restart a container. So the broker stays
+    down until the test starts it."""
     log = shared_log("apache_access.log")
     containers.compose("build", "init", "stream")
     containers.compose("up", "--detach", "--wait")

@@ -1,8 +1,8 @@
-"""The whole mill as a user sees it: files are dropped, counts are read in Redis and MySQL, up and
-down.
+"""The whole mill as a user sees it. Files are dropped, Redis and MySQL show the counts, and the
+mill goes down and up.
 
-The expected numbers were counted with other tools (see the notes of the shared logs). Counts are
-compared only when the ledger shows that everything dropped has been merged.
+The expected numbers were counted with other tools (see the notes of the shared logs). The counts
+are compared only after the ledger shows that every dropped line was merged.
 """
 
 import json
@@ -32,7 +32,7 @@ STATUSES = {
     "403": 2,
 }
 COUNTED_S = 60.0
-"""A test's patience; the promise of ten seconds is measured by the bench."""
+"""The longest wait of a test. The benchmark measures the promise of ten seconds."""
 
 NESTED = shipped_config(
     columns="{active: {path: connections.active, type: int},"
@@ -51,14 +51,14 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
 
 
 def in_redis(mill: TempMill, key: str) -> dict[str, str]:
-    """Return a key as read without a password."""
+    """Return a hash of Redis, read without a password."""
     with redis.Redis(port=mill.ports["redis"], decode_responses=True) as client:
         found: dict[str, str] = client.hgetall(key)
         return found
 
 
 def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
-    """Return rows that the reader sees."""
+    """Return the rows of a query by the MySQL user `reader`."""
     connection = pymysql.connect(
         host="127.0.0.1",
         port=mill.ports["mysql"],
@@ -72,7 +72,7 @@ def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
 
 
 def counts(mill: TempMill, times: int) -> None:
-    """Check that Redis and MySQL contain exactly the access log, `times` over."""
+    """Check that Redis and MySQL have exactly `times` times the counts of the access log."""
     expected = {status: count * times for status, count in STATUSES.items()}
 
     def merged() -> bool:
@@ -101,7 +101,8 @@ def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
     assert mill.run("down").code == 0
     mill.up()
     counts(mill, 2)
-    # What was counted is not counted again, also once something else has come after it.
+    # After the restart earlier lines must not be counted again. One more line shows that the mill
+    # has gone past them.
     line = log.read_text().splitlines()[0] + "\n"
     (mill.home.folder / "watched" / "access" / "one.log").write_text(line)
     wait_until(lambda: lines_of(mill, "access/one.log") == 1, COUNTED_S, "the next line counts")
@@ -113,7 +114,7 @@ def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
 
 
 def test_windows_hold_what_the_lines_say(mill: TempMill) -> None:
-    """Every minute of an old file is in MySQL, counted by the timestamps in its lines."""
+    """MySQL has the windows of an old file, by the timestamps in its lines."""
     log = shared_log("apache_access.log")
     test_file = mill.home.folder / "watched" / "access" / "again.log"
     if not test_file.exists():
@@ -215,12 +216,13 @@ def test_everything_is_healthy_and_says_so(mill: TempMill) -> None:
     def groups() -> set[str]:
         return {row["group"] for row in json.loads(mill.run("lag", "--json").out)["data"]}
 
-    # As soon as the stream has committed where it begins, and the monitor has looked again.
+    # The group appears after the stream's first commit and the monitor's next sample.
     wait_until(lambda: "millrace-stream" in groups(), COUNTED_S, "the stream's lag is known")
 
 
 def test_spark_keeps_its_temporary_files_in_the_mills_folder(mill: TempMill) -> None:
-    """A driver killed with -9 removes nothing. The next driver empties this folder."""
+    """Spark's temporary files must be in this folder, because the next driver empties it. A driver
+    killed with -9 removes no file itself."""
     scratch = mill.home.folder / "data" / "stream" / "scratch"
     kinds = {path.name.split("-")[0] for path in scratch.iterdir()}
     assert {"blockmgr", "spark"} <= kinds

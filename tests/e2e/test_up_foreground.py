@@ -1,4 +1,4 @@
-"""`up --foreground` as a process: a child of a service manager that ends with its mill."""
+"""`up --foreground` runs under a service manager, and ends together with its mill."""
 
 import signal
 import socket
@@ -37,7 +37,8 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 @contextmanager
 def in_front(mill: TempMill) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """Start the command. Yield it with the socket on which a service manager gets its notices."""
+    """Start the command. Yield its process, and the socket to which it sends its notices for a
+    service manager."""
     path = mill.home.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))

@@ -1,4 +1,4 @@
-"""`up`, `down` and `status` with real brokers and databases, and all kinds of faults."""
+"""`up`, `down` and `status` with real brokers and databases, in good order and with faults."""
 
 import json
 import signal
@@ -163,7 +163,7 @@ def test_a_fault_made_while_it_runs_stops_nothing(mill: TempMill) -> None:
     record = read_record(mill.home.part_record("redis"))
     assert record is not None
     record.signal(signal.SIGKILL)
-    # It comes back with the configuration it was started with.
+    # The restarted Redis must keep the configuration with which the mill was started.
     port = f"host: {mill.ports['host']}"
     assert port in good
     mill.home.config_file.write_text(good.replace(port, f"host: {free_port()}"))
@@ -174,7 +174,7 @@ def test_a_fault_made_while_it_runs_stops_nothing(mill: TempMill) -> None:
         DEADLINE_S,
         "redis is back",
     )
-    # Said by `up` itself, or by the supervisor where that has read the file already.
+    # The advice comes from `up`, or from the supervisor if it has already read the changed file.
     assert "`./millrace up --apply`" in mill.up().err
 
 
@@ -231,7 +231,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     said = mill.run("up")
     assert said.code == 0
     assert "monitor restarts with `./millrace up --apply`" in said.err
-    # The answer names the running configuration, not that of the file saved since.
+    # `up` prints the address in the running configuration, not the one in the saved file.
     assert f"http://127.0.0.1:{old}" in said.err
     assert pids(mill) == before
 
@@ -245,7 +245,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     }
     assert mill.run("up").err.splitlines()[0] == "the mill runs already"
 
-    # A part more, and one less, and back.
+    # Switch Redis off in the file, and on again.
     mill.write_config(SERVERS_ONLY + "sinks: {redis: null}\n")
     assert mill.run("up", "--apply").code == 0
     assert set(pids(mill)) == {"mysql", "broker-1", "monitor"}

@@ -1,4 +1,4 @@
-"""The supervisor with real, small processes that misbehave."""
+"""The real supervisor with small real processes that misbehave."""
 
 import json
 import os
@@ -248,7 +248,8 @@ def test_there_is_never_a_second_supervisor(tmp_path: Path) -> None:
 
 
 def test_stale_files_are_ignored(tmp_path: Path) -> None:
-    """The pid file of a dead supervisor, and a pid file that names an unrelated living process."""
+    """The supervisor must ignore the pid file of a dead process, even if a living process, which is
+    unrelated, has the same id now."""
     with fake_mill(tmp_path, {"name": "a"}, starts=False) as mill:
         stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         try:
@@ -271,7 +272,8 @@ def test_stale_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_command_in_a_very_deep_folder(tmp_path: Path) -> None:
-    """A socket's name has at most about a hundred bytes, but the folder's path may be longer."""
+    """The address of a Unix socket has at most about a hundred bytes, but the folder's path may be
+    longer."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     with fake_mill(deep, {"name": "a"}) as mill:
@@ -280,7 +282,8 @@ def test_a_command_in_a_very_deep_folder(tmp_path: Path) -> None:
 
 
 def test_a_restart_after_many_crashes_is_not_held_against_the_part(tmp_path: Path) -> None:
-    """Four crashes some days ago, or crashes of another part now, do not count for a restart."""
+    """Earlier crashes of the part, or crashes of another part, must not prevent a restart that the
+    user orders."""
     with fake_mill(tmp_path, {"name": "a"}, {"name": "b", "modes": ["exit=1"]}) as mill:
         mill.wait_healthy()
         for count in range(1, lifecycle.CRASHES_TO_GIVE_UP + 1):

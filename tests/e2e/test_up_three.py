@@ -30,7 +30,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    """Return one mill for all tests. A test that finds it stopped starts it."""
+    """Return one mill for all tests. A test can find it stopped, so each test calls `up` first."""
     with temp_mill(tmp_path_factory.mktemp("three") / "mill") as made:
         made.write_config(THREE)
         yield made
@@ -46,7 +46,8 @@ def states(mill: TempMill) -> dict[str, str]:
 
 @contextmanager
 def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]]:
-    """Collect the brokers in one of these states each time that the set changes."""
+    """Yield a list of sets of brokers. Add the brokers in one of these states to the list each time
+    the set changes."""
     seen: list[frozenset[str]] = []
     is_over = threading.Event()
 
@@ -92,7 +93,7 @@ def test_three_brokers_start_together_and_are_one_cluster(mill: TempMill) -> Non
     wait_until(lambda: set(states(mill).values()) == {"healthy"}, DEADLINE_S, "it is back")
     rows = mill.status()
     assert [rows[name]["restarts"] - before[name] for name in BROKERS] == [0, 1, 0]
-    # The mill's commands need none of the three in particular.
+    # The mill's commands must work while any one of the three brokers is down.
     assert mill.run("stop", "broker-1").code == 0
     assert mill.run("status").code == 3
     assert '"kept"' in mill.run("topic", "list", "--json").out
@@ -144,7 +145,7 @@ def turns_that_end_with(last: str) -> list[set[str]]:
 
 
 class Writer(threading.Thread):
-    """Writes numbers with acks=all until it is stopped, and stores errors."""
+    """Produces numbers with acks=all until it is stopped, and collects errors."""
 
     def __init__(self, mill: TempMill, topic: str) -> None:
         super().__init__()
@@ -216,7 +217,7 @@ def test_a_rolling_restart_goes_on_when_its_command_is_killed(mill: TempMill) ->
     with mill.begin("restart", "--rolling") as command:
         wait_until(lambda: set(states(mill).values()) != {"healthy"}, DEADLINE_S, "a turn")
         command.kill()
-    # The same command follows the round. It restarts no broker a second time.
+    # A second command joins the restart that is under way. It must restart no broker twice.
     followed = mill.run("restart", "--rolling")
     assert followed.code == 0, followed.err
     turns = [line for line in log.read_text()[before:].splitlines() if "its turn" in line]
@@ -239,7 +240,8 @@ def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> No
     assert mill.run("restart", "broker-2", "--force").code == 0
     assert mill.status()["broker-2"]["pid"] != before
     assert mill.run("start", "broker-3").code == 0
-    # One after the other, as scripts do it: each waits for what the one before has missed.
+    # Restart the brokers one after the other, as a script does. Each command waits until the broker
+    # restarted before is in sync again.
     for name in BROKERS:
         assert mill.run("restart", name).code == 0
 

@@ -1,5 +1,5 @@
-"""A mill whose TLS listener requires a login: its users, its clients, and no secret left in
-files."""
+"""A mill whose TLS listener requires a login. Its users can log in, and no file has a password in
+plain text."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CANARY = "canary of a password"
 
 
 def reached(mill: TempMill, port: int, password: str) -> int:
-    """Return the number of brokers that a client finds. It trusts the copy of the CA for
-    clients."""
+    """Return the number of brokers that a client of the user `shop` finds. The client trusts the
+    copy of the CA that the mill writes for clients."""
     trusting = TlsSettings(ca=str(mill.home.data / "ca.pem"))
     return brokers_found(f"localhost:{port}", trusting, LoginSettings("shop", password))
 

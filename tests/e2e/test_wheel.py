@@ -1,7 +1,7 @@
-"""The wheel, installed into an empty virtual environment: the command, a broker, the collector.
+"""The wheel works in an empty virtual environment: the command, a broker and the collector.
 
-The test does what a user without a clone does: install, ask for help, start a broker, read files
-into it, and read them back.
+The test does what a user without a clone does: install the wheel, ask for help, start a broker,
+read files into it, and read the records back.
 """
 
 import json
@@ -38,8 +38,8 @@ ports: {{host: {0}, mill: {1}, broker: {2}, broker_status: {3}, collector: {4}}}
 
 
 class InstalledMillrace:
-    """An installed Millrace with a separate virtual environment and home, and nothing of the
-    clone."""
+    """Millrace installed from the wheel, with a separate virtual environment and home folder. It
+    cannot see the clone."""
 
     def __init__(self, environment: Path, folder: Path) -> None:
         self.command = environment / "bin" / "millrace"
@@ -65,7 +65,7 @@ class InstalledMillrace:
 
     @contextmanager
     def broker(self) -> Iterator[None]:
-        """Run a broker while the block runs."""
+        """Run a broker until the `with` block ends."""
         log = self.folder / "broker.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -90,7 +90,7 @@ class InstalledMillrace:
 
 
 def pip(environment: Path, *arguments: str) -> None:
-    """Run pip in an environment."""
+    """Run pip in a virtual environment. Fail if pip fails."""
     done = subprocess.run(
         [environment / "bin" / "python", "-m", "pip", "--quiet", *arguments],
         capture_output=True,

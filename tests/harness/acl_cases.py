@@ -4,7 +4,8 @@ from tests.harness.kafka_commands import USAGE, Case, Difference
 
 
 def _unindented(text: str) -> str:
-    """The lines without the space before the first ACL of a block, which is another one in Java."""
+    """Return the lines without indentation, because each tool indents only the first ACL of a
+    block, and the tools order the ACLs differently."""
     return "\n".join(line.strip() for line in text.splitlines())
 
 

@@ -1,14 +1,14 @@
-"""The list of the monitor's API as a page: from its OpenAPI, and from example rows."""
+"""The documentation page of the monitor's API, generated from its OpenAPI and from example rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SHARED = "format"
-"""A parameter that every path has; the page says so once."""
+"""A parameter that every path has. The page mentions it once."""
 
 
 def parameter_text(parameter: Mapping[str, Any]) -> str:
-    """Return the text of a parameter: its values or default, and its description."""
+    """Return the description of a parameter, preceded by its allowed values or its default."""
     schema = parameter["schema"]
     values = " \\| ".join(f"`{value}`" for value in schema.get("enum", []))
     default = schema.get("default")
@@ -22,8 +22,8 @@ def parameter_text(parameter: Mapping[str, Any]) -> str:
 
 
 def table(openapi: Mapping[str, Any], columns: Callable[[str], Sequence[str]]) -> str:
-    """Return a table with a row for each path. `columns` are the columns of the rows that a path
-    returned."""
+    """Return a table with one row per path. `columns` maps a path to the columns of the rows that
+    the path returns."""
     lines = ["| path | gives | parameters | columns |", "|---|---|---|---|"]
     for path, verbs in openapi["paths"].items():
         for verb, operation in verbs.items():

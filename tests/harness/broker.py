@@ -54,10 +54,10 @@ class BrokerProcess:
     ) -> None:
         """Describe the broker.
 
-        `voters` are all brokers of a cluster, with the address of each BROKER listener.
-        `broker_port` is the port on which this broker really listens, if the other brokers get the
-        port of a proxy. `within` is its network namespace, if it does not run on the loopback.
-        `tls` are the files for a further listener, NET, with TLS; BROKER uses TLS then, too. With
+        `voters` maps each broker of the cluster to the port of its BROKER listener. `broker_port`
+        is the port on which this broker really listens, if the other brokers connect through a
+        proxy. `within` is its network namespace, if it does not run on the loopback. `tls` are the
+        files for a further listener, NET, with TLS; the BROKER listener then uses TLS, too. With
         `needs_login` clients of NET must log in; the user `shop` needs no ACLs.
         """
         self.folder = folder
@@ -71,7 +71,7 @@ class BrokerProcess:
         self.net_port = free_port() if tls is not None else 0
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
-        """The seconds that the last start took until the broker was ready."""
+        """The seconds that the broker took to become ready at its last start."""
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
         self._broker_port = broker_port
@@ -80,7 +80,7 @@ class BrokerProcess:
         self._needs_login = needs_login
         self._rights = {"super.users": "User:shop"} if needs_login else {}
         self.code = ROOT
-        """The folder of the broker's code; another one for another version."""
+        """The folder of the broker's code. Another version of the broker has another folder."""
         self.host = self._within.host_of(node_id)
 
     @property
@@ -171,7 +171,7 @@ class BrokerProcess:
         return self
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves."""
+        """Wait until the broker serves clients."""
         wait_until(self._is_ready, START_DEADLINE_S, f"broker ready; its log: {self.log_text()}")
 
     def _is_ready(self) -> bool:
@@ -198,8 +198,8 @@ class BrokerProcess:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait until the process ends without a signal of ours; return the exit code, negative for
-        a signal."""
+        """Wait until the process ends although this object sent no signal. Return the exit code,
+        which is negative if a signal ended the process."""
         assert self.process is not None, "the broker is not running"
         code = self.process.wait(STOP_DEADLINE_S)
         self.process = None
@@ -211,8 +211,8 @@ class BrokerProcess:
         assert self.process is not None, "the broker is not running"
         self.process.send_signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self.process.pid}/stat")
-        # Only the main thread sends; a thread that waits for the device stops when its call
-        # returns.
+        # Checking the main thread is enough, because only that thread sends. A thread inside an
+        # fsync stops when the call returns.
         wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", 20, "frozen")
 
     def _end(self, number: signal.Signals) -> int:
@@ -233,12 +233,12 @@ class BrokerProcess:
         return self.start()
 
     def status(self) -> PartStatus:
-        """Return the answer of `/status`."""
+        """Return the broker's response to `/status`."""
         return fetch_status(self.host, self.status_port, 5.0)
 
     def wait_for_connections(self, count: int) -> None:
-        """Wait until this number of connections is open, because those of earlier tests can take
-        a moment to close."""
+        """Wait until this number of connections is open, because connections of earlier tests can
+        take a moment to close."""
         wait_until(
             lambda: self.status().details["connections"] == count,
             20,
@@ -254,7 +254,7 @@ class BrokerProcess:
         return int(found.rsplit(" ", 1)[1])
 
     def partition(self, topic: str, partition: int) -> dict[str, Any]:
-        """Return one entry of the status's list of partitions."""
+        """Return the entry of one partition from `partition_list` in the broker's status."""
         found: Any = self.status().details["partition_list"]
         return next(
             dict(one) for one in found if one["topic"] == topic and one["partition"] == partition
@@ -268,7 +268,8 @@ class BrokerProcess:
         try:
             return self.start()
         except BaseException:
-            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
+            # Without this, an interrupt before the `with` body begins would leave the broker
+            # running.
             self.kill9()
             raise
 

@@ -1,5 +1,5 @@
-"""A headless Chromium for tests of pages, with a separate profile and without requests of its
-own."""
+"""A headless Chromium for tests of pages. It has a separate profile and sends no requests except
+those of the page."""
 
 import shutil
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ def encode(
     start_s: int,
     cells: Iterable[tuple[Key, Aggregate]],
 ) -> CellBlock:
-    """Return the block of some cells of one window. Each key occurs once."""
+    """Return the block with these cells of one window. Each key must occur only once."""
     tuples = [
         f"{OPENING.decode()}{identity(key_id(key))},{_columns(definition, key)},"
         f"{_numbers(definition.measure, one)})"

@@ -37,16 +37,16 @@ class TestAuthority:
         now: datetime | None = None,
         organisation: str | None = None,
     ) -> KeyPair:
-        """Sign a certificate."""
+        """Return a certificate that the CA has signed, and its key."""
         request = LeafRequest(common_name, organisation or self.cluster_id, names, days)
         return new_leaf(self.pair, request, now or datetime.now(UTC))
 
     def write(self, name: str = "broker-1", pair: KeyPair | None = None) -> TlsFiles:
-        """Write a certificate and its key. Without `pair` write a valid one of that name."""
+        """Write a certificate and its key. Without `pair`, make a valid certificate for `name`."""
         pair = pair or self.leaf(name)
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         for path, content in ((certificate, pair.certificate), (key, pair.key)):
-            # Renamed into place, as `millrace cert renew` does.
+            # Rename each file into place, as `millrace cert renew` does.
             made = path.with_suffix(".new")
             made.write_bytes(content)
             made.chmod(0o600)

@@ -35,17 +35,19 @@ from tests.harness.wire import WireClient
 PROGRESS_DEADLINE_S = 45.0
 
 RECORDS_BETWEEN_MAX = 1_500
-"""The broker dies after so many further acknowledgements, or fewer."""
+"""The broker is killed after a random number of further acknowledgements, at most this one."""
 
 DEATH_AT_START = 0.2
-"""The probability that the next death comes while the broker still recovers from the last one."""
+"""The probability that the next kill comes while the broker still recovers from the last one."""
 
 START_S_MAX = 0.6
-"""A death at start comes within this time: before, in and after the recovery of the logs."""
+"""A kill during a start comes within this time: before, during or after the recovery of the
+logs."""
 
 
 def pause(seconds: float) -> None:
-    """Wait for a random time that chooses the moment of a fault. It never replaces a condition."""
+    """Sleep for a random time, so that a fault comes at a random moment. Never use this in place
+    of waiting for a condition."""
     time.sleep(seconds)
 
 
@@ -55,7 +57,7 @@ def create_topic(
     partitions: int,
     configs: Sequence[CreatableTopicConfig] = (),
 ) -> ErrorCode:
-    """Create a topic. Return the broker's answer."""
+    """Create a topic. Return the error code of the broker's response."""
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=1, configs=list(configs)
     )
@@ -78,7 +80,7 @@ class Campaign:
         self.committers: list[RecordedCommitter] = []
         self.transformers: list[RecordedTransformer] = []
         self.counts: dict[str, int] = {}
-        """Faults by name, for the line that is printed."""
+        """Faults by name, for the summary line."""
         self._is_finished = False
 
     def add_producers(
@@ -89,8 +91,8 @@ class Campaign:
         keys: int = 0,
         per_turn: int = 10,
     ) -> None:
-        """Start this number of idempotent producers. Each sends at most `per_turn` records every
-        4 ms."""
+        """Start this number of idempotent producers. Each one sends at most `per_turn` records
+        every 4 ms."""
         for _ in range(count):
             name = f"p{len(self.producers)}"
             self.producers.append(
@@ -106,7 +108,8 @@ class Campaign:
             )
 
     def create(self, partitions: int, **config: object) -> None:
-        """Create the topic of the places with these settings (`segment_bytes=…`)."""
+        """Create the campaign's topic with these settings (`segment_bytes=…` for
+        `segment.bytes`)."""
         configs = [
             CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
             for key, value in config.items()
@@ -158,8 +161,9 @@ class Campaign:
         """Cut the power of the data disk and kill the broker, this number of times."""
 
         def cut() -> None:
-            # Without power the processor stands still, too. A sync that runs while the file system
-            # is shut down returns a wrong result, so no client may get an acknowledgement from it.
+            # A machine without power also runs no code. An fsync during the shutdown of the file
+            # system returns a wrong result, so freeze the broker first: it must acknowledge
+            # nothing.
             self.broker.freeze()
             disk.cut_power()
             self.broker.kill9()
@@ -172,7 +176,7 @@ class Campaign:
     ) -> None:
         for number in range(count):
             if self.broker.process is None:
-                # It dies again, before, in or after the recovery from the death before.
+                # The broker is down: start it, and kill it before, during or after its recovery.
                 self.broker.spawn()
                 pause(self.chance.uniform(0, START_S_MAX))
             else:
@@ -195,7 +199,7 @@ class Campaign:
     # The end.
 
     def finish(self) -> None:
-        """Stop all clients after every record has its answer. The broker must be running."""
+        """Stop all clients after every record has a result. The broker must be running."""
         self._is_finished = True
         faults = []
         for one in self._clients():
@@ -208,7 +212,8 @@ class Campaign:
     def judge(
         self, what: str, rules: Rules | None = None, *, places: Iterable[Place] | None = None
     ) -> Report:
-        """End the load, read everything, check it, and print the counts. Fail on any anomaly."""
+        """Stop the clients, read all records, check the history and print the counts. Fail on any
+        anomaly."""
         self.finish()
         places = set(places or ()) | {place for one in self.producers for place in one.places}
         last = read_everything(self.broker.bootstrap, places)
@@ -238,6 +243,6 @@ class Campaign:
             return
         if self.broker.process is not None:
             self.broker.kill9()
-        # Their threads must end even if no broker answers them any more.
+        # The clients' threads must end even if no broker responds any more.
         for one in self._clients():
             one.abandon()

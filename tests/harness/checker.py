@@ -1,9 +1,9 @@
 """Check a history for records that were lost, duplicated, reordered, invented or wrongly visible.
 
-This module is pure. `check` takes the logs of all producers, consumers and committers after the
-faults have ended and a last reader has read every partition completely. It finds the anomalies of
-jepsen.tests.kafka without its graphs: every value is unique, so one pass per partition over the
-records in offset order is enough.
+This module is pure. `check` takes the logs of all producers, consumers and committers. By then the
+faults have ended, and a last reader has read every partition completely. `check` finds the
+anomalies of jepsen.tests.kafka, but needs no graphs: every value is unique, so one pass per
+partition over the records in offset order is enough.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ class Fault(StrEnum):
     """The faults that must never occur."""
 
     LOST = "lost"
-    """Acknowledged, above the log's start, and missing at the end for a reader that may see it."""
+    """An acknowledged record above the log start offset that the last reader did not get although
+    it may see the record."""
     VANISHED = "vanished"
-    """Read once, and not there at the end."""
+    """A record that a reader got earlier, but the last reader did not."""
     DOUBLED = "doubled"
     """One value at two offsets."""
     COLLISION = "collision"
-    """One offset, two values: between reads, or between an acknowledgement and a read."""
+    """One offset with two values: in two reads, or in an acknowledgement and a read."""
     REORDERED = "reordered"
-    """Two records of one producer stand, or were acknowledged, in the wrong order."""
+    """Two records of one producer whose offsets are not in the order of sending."""
     BACK_IN_TIME = "back in time"
-    """Sent after another was acknowledged, and standing before it."""
+    """A record sent after the acknowledgement of another record, but with a smaller offset."""
     PHANTOM = "phantom"
-    """Read and never sent, or read from a partition it was not sent to."""
+    """A record that was read but never sent, or was sent to another partition."""
     FAILED_READ = "failed read"
-    """Read although its failure was definite, or its transaction aborted, by a reader that
-    must not see such records."""
+    """A reader got a record that had certainly failed, or a read_committed reader got a record
+    of an aborted transaction."""
     TORN = "torn transaction"
-    """Part of a transaction is visible and part of it is not."""
+    """A transaction of which a reader sees only a part."""
     WRONG_WAY = "wrong way"
-    """A reader was given an offset that is not above the one before, without having moved."""
+    """A reader got an offset that is not larger than the one before, although it did not seek."""
     SKIPPED = "skipped"
     """A reader skipped a record that exists at the end."""
     OFFSET_BACK = "offset back"
@@ -52,12 +53,12 @@ class Fault(StrEnum):
 
 
 SHOWN_MAX = 20
-"""Anomalies spelled out in a report; the counts are complete."""
+"""The number of anomalies that a report describes. The counts include all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One violation, in words."""
+    """One anomaly, and a text that describes it."""
 
     fault: Fault
     place: Place
@@ -69,9 +70,10 @@ class Rules:
     """The deviations that are allowed in this run."""
 
     may_double: bool = False
-    """The producer was not idempotent: an answer lost in a crash is sent again."""
+    """The producer was not idempotent. It sends a record again if a crash loses the
+    acknowledgement."""
     is_compacted: bool = False
-    """Only the last record of each key must exist; the others may."""
+    """Compaction: only the last record of each key must exist; older ones may be missing."""
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class Report:
     failed: int = 0
     read: int = 0
     standing: int = 0
-    """Records in the log at the end."""
+    """The number of records in the log at the end."""
     commits: int = 0
     counts: Counter[Fault] = field(default_factory=Counter)
     shown: list[Anomaly] = field(default_factory=list)
@@ -131,7 +133,7 @@ class _Sent:
 
     @property
     def end(self) -> Outcome:
-        """Return the record's outcome. Outside of transactions it is OK."""
+        """Return the outcome of the record's transaction, or OK for a record without one."""
         transaction = self.log.transactions[self.number]
         return self.log.ends[transaction] if transaction >= 0 else Outcome.OK
 
@@ -146,8 +148,8 @@ def check(
     commits: Sequence[CommitLog] = (),
     rules: Rules | None = None,
 ) -> Report:
-    """Check a history. At least one of `reads` must be full, because otherwise no record counts as
-    lost."""
+    """Check a history. At least one of `reads` must be a full read, because only a full read can
+    show that a record is lost."""
     rules = rules or Rules()
     assert any(one.is_full for one in reads), "a reader must read everything at the end"
     report = Report()
@@ -206,7 +208,7 @@ class _Partition:
         self.values_at: dict[int, bytes] = {}
         self.offsets_of: dict[bytes, list[int]] = {}
         self.start = 0
-        """Log start offset at the end."""
+        """The log start offset at the end of the test."""
 
     def run(self) -> None:
         self._gather()
@@ -272,8 +274,7 @@ class _Partition:
                 self._add(Fault.STALE_KEY, detail)
 
     def _check_acknowledged_offsets(self) -> None:
-        """Check that each acknowledged offset has exactly the record that was acknowledged for
-        it."""
+        """Check that the log has the acknowledged record at each acknowledged offset."""
         claimed: dict[int, _Sent] = {}
         for value, one in self.sent.items():
             if one.outcome != Outcome.OK:
@@ -412,5 +413,6 @@ def _check_commits(log: CommitLog, report: Report) -> None:
         elif offset >= 0 and offset not in asked.get(place, ()):
             report.add(Fault.OFFSET_BACK, place, f"group {log.group} is at {offset}: never asked")
         else:
-            # Once seen it must stay, also if its own acknowledgement was lost.
+            # A later read must not return an older offset, even if no client got the
+            # acknowledgement of this commit.
             promised[place] = max(promised.get(place, -1), offset)

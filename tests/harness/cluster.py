@@ -149,7 +149,7 @@ class ClusterProcesses:
                 self._proxies.start()
             return self.start()
         except BaseException:
-            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
+            # Without this, an interrupt before the `with` body begins would leave brokers running.
             self._end()
             raise
 

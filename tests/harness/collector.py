@@ -119,7 +119,8 @@ class CollectorProcess:
         try:
             return self.start()
         except BaseException:
-            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
+            # Without this, an interrupt before the `with` body begins would leave the collector
+            # running.
             self.kill9()
             raise
 
@@ -136,7 +137,7 @@ class CollectorProcess:
 
 
 class TopicReader:
-    """Reads a topic from its start with librdkafka, by assignment. Each `poll` adds records."""
+    """Reads a topic from its start with librdkafka, without a group. Each `poll` adds records."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int] = (0, 1, 2)):
         self.records: list[tuple[int, bytes | None, bytes]] = []
@@ -153,7 +154,7 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
 
     def poll(self) -> list[tuple[int, bytes | None, bytes]]:
-        """Return everything read so far: partition, key, value."""
+        """Read more records. Return all records read so far as (partition, key, value)."""
         for message in self._consumer.consume(10_000, timeout=0.05):
             if message.error() is not None:
                 raise KafkaException(message.error())

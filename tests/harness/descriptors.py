@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Allow this process only this number of further descriptors. Open ones stay open."""
+    """Allow this process only `count` further file descriptors. Open descriptors stay open."""
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
-    # The kernel gives the lowest that are free: below these all are taken.
+    # The kernel gives the lowest free descriptors, so all below the highest of these are in use.
     highest = max(taken, default=-1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))

@@ -66,7 +66,7 @@ KAFKA_PYTHON = Family(
     lambda: version("kafka-python"),
     _python("kafka_python"),
     is_transactional=False,
-    # Not seen with Kafka; once in twenty kills of ours.
+    # Not seen with Kafka. With our broker it came once in twenty kills.
     allowed={
         "commit KafkaConnectionError": "looking for another coordinator it asks for metadata, and "
         "raises when a broker that was killed refuses that connection, whichever broker it was"
@@ -103,7 +103,7 @@ KAFKAJS = Family(
         ),
         "kafkajs gives up after five tries, and tries some requests once",
     )
-    # Not seen with Kafka, in ten kills under up to four of these clients.
+    # Not seen with Kafka in ten kills, with up to four of these clients.
     | {
         "transact KafkaJSConnectionClosedError": "what kafkajs calls a connection that ends under "
         "a request, whichever broker was at its other end",

@@ -55,7 +55,8 @@ SETTINGS = {
 CALL_S = 5.0
 
 WHOLE_S = 45.0
-"""All in service, all in sync, and every client goes on: within this time after a fault."""
+"""Within this time after a fault all brokers must be in service, all replicas in sync, and all
+clients must make progress."""
 
 CUTS = (
     "both ways",
@@ -66,12 +67,12 @@ CUTS = (
     "late",
     "reset",
 )
-"""The possible cuts of a broker's links."""
+"""The kinds of faults of a broker's links."""
 
 LATE_S = (0.05, 1.0)
 
 DOWN_S_MAX = 2.0
-"""Brokers that have ended are started again within this time, by chance."""
+"""Brokers that have ended are started again after a random time, at most this one."""
 
 
 class Faults:
@@ -82,7 +83,8 @@ class Faults:
         self.chance = chance
         self.counts: Counter[str] = Counter()
         self.whole_s: list[float] = []
-        """For each fault: the time until all were in sync again and all clients went on."""
+        """For each fault the time until all replicas were in sync again and all clients made
+        progress."""
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         made = self.admin.create_topics([NewTopic(one, PARTITIONS, 3) for one in TOPICS])
         for future in made.values():
@@ -138,7 +140,7 @@ class Faults:
     # Faults.
 
     def end(self, node_ids: list[int], number: signal.Signals) -> None:
-        """Kill brokers and start them again."""
+        """Send a signal to brokers, wait until they have ended, and start them again."""
         links = self.cluster.links
         ended = [self.cluster.brokers[one] for one in node_ids]
         for one in ended:
@@ -157,10 +159,11 @@ class Faults:
         self.counts[f"{len(node_ids)} {number.name}"] += 1
 
     def cut_power(self, disk: Ext4Image) -> None:
-        """Cut the power of the disk that all brokers share. They start again after it is back."""
+        """Cut the power of the disk that all brokers share. Start the brokers again when it is
+        back."""
         ended = self.cluster.running
-        # A sync that runs while the file system is shut down returns a wrong result, so no client
-        # may get an acknowledgement from it.
+        # An fsync during the shutdown of the file system returns a wrong result, so freeze the
+        # brokers first: they must acknowledge nothing.
         for one in ended:
             one.freeze()
         disk.cut_power()
@@ -174,7 +177,7 @@ class Faults:
         self.counts["power cuts"] += 1
 
     def freeze(self, node_id: int, duration_s: float) -> None:
-        """Freeze a broker."""
+        """Freeze a broker for a while with SIGSTOP."""
         broker = self.cluster.brokers[node_id]
         broker.freeze()
         pause(duration_s)
@@ -210,7 +213,7 @@ class Faults:
                 raise ValueError(how)
         pause(duration_s)
         if self.chance.random() < 0.5:
-            # Held-back bytes are lost with their links; otherwise they arrive late.
+            # A reset loses the bytes that the links hold back. Without it they arrive late.
             for one in others:
                 links.reset(node_id, one)
         links.heal()
@@ -272,7 +275,7 @@ class Faults:
         written = check(
             [one.log for one in self.producers], [read_in, last_in], [self.committer.log]
         )
-        # First, for what is wrong with the input is wrong with the output as well.
+        # Check the input first, because an error in the input also appears in the output.
         assert written.is_clean, written.text()
         transformed = check([self.transformer.log], [read_out, last_out])
         named = ", ".join(f"{name} × {count}" for name, count in sorted(self.counts.items()))
@@ -286,14 +289,14 @@ class Faults:
         assert transformed.is_clean, transformed.text()
         assert not self.failures, self.failures[:5]
         assert written.acknowledged == written.sent
-        # Each input stands in the output once and in its place, whatever attempts there were.
+        # The output has each input record once and in order, however many attempts there were.
         for place, output in zip(self.places, self.outputs, strict=True):
             wanted = [value for _, value in last_in.records(place)]
             found = [value.rpartition(b"|")[0] for _, value in last_out.records(output)]
             assert found == wanted, _difference(wanted, found)
 
     def _finish(self) -> None:
-        """End the clients. Every record has its answer then, and has been transformed."""
+        """Stop the clients after every record has a result and has been transformed."""
         for producer in self.producers:
             producer.finish()
         places = [TopicPartition(*place) for place in self.places]

@@ -1,4 +1,4 @@
-"""The calls of `kafka-features`, made of ours and of Kafka's own on one broker."""
+"""Calls of `kafka-features`. Tests run each with our command and with Kafka's, on one broker."""
 
 from tests.harness.kafka_commands import USAGE, Case
 

@@ -1,8 +1,9 @@
 """Any number of lines of the shipped formats, each with its expected columns.
 
-The lines of `tests/fixtures/formats` are repeated with a changed number or word. A number is the
-whole value of a column and keeps its number of digits. A word is part of a message. Both occur once
-in the line, so the columns of the new line are known without a parser.
+The lines of `tests/fixtures/formats` are repeated with one changed number or word. A changed number
+is the whole value of a column and keeps its number of digits. A changed word is part of a message.
+The number or word occurs only once in the line, so the columns of the new line are known without a
+parser.
 """
 
 import json
@@ -18,11 +19,11 @@ from stream.config.format_files import shipped_names
 Row = dict[str, str | None]
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "formats"
-# Without a header of the user's `tsv` has no columns.
+# `tsv` has no columns unless the user declares a header.
 NAMES = tuple(name for name in shipped_names() if name != "tsv")
 """The shipped formats that have columns."""
 
-# What an input says of formats that have no columns of their own.
+# The columns that an input declares for formats that have no fixed columns.
 TEXTS = {name: f"{name} string" for name in ("level", "message", "msg", "src", "dst")}
 INPUTS: dict[str, dict[str, Any]] = {
     "json": {"time": ["@timestamp", "timestamp", "time", "ts", "eventTime"], "columns": TEXTS},
@@ -32,7 +33,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 """The keys of an input of each format that needs more than its name."""
 
 VALUES = 50
-"""So many values of each changed place occur, so that keys repeat."""
+"""The number of values of each changed place, so few that keys repeat."""
 
 _MESSAGES = ("message", "msg", "log", "name")
 _NUMBER = re.compile(r"[1-9][0-9]{1,8}\Z")
@@ -48,7 +49,8 @@ def samples(name: str) -> list[tuple[str, Row]]:
 
 @cache
 def counted_columns(name: str) -> list[str]:
-    """Return up to two columns as keys: those with the most values that every line has."""
+    """Return up to two columns for use as keys: those with the most different values, among the
+    columns that every line has."""
     values: dict[str, set[str | None]] = {}
     for _, row in generated(name, 1_000, seed=1):
         for column, value in row.items():

@@ -1,7 +1,8 @@
 """A part of a configuration from a page, inserted into a whole file that can be checked.
 
-The keys of the part show where it belongs, because each section's model knows its keys. The parts
-of a page add up as in the reader's file: an entry of a list replaces the entry of the same name.
+The keys of the part show to which section it belongs, because each section's model knows its keys.
+Later parts of a page are added to the earlier ones, as a reader adds them to one file: an entry of
+a list replaces the entry of the same name.
 """
 
 import json
@@ -29,7 +30,7 @@ from tests.harness.pages import Block, blocks_of
 
 Values = dict[str, Any]
 
-# Sections in the order in which a piece is compared with them, with the path of each.
+# The sections, with the path of each. A part belongs to the first section that has its keys.
 SECTIONS: tuple[tuple[type[BaseModel], tuple[str, ...]], ...] = (
     (MillConfig, ()),
     (StreamSection, ("stream",)),
@@ -46,7 +47,7 @@ ENTRIES: tuple[tuple[type[BaseModel], tuple[str, ...]], ...] = (
     (TopicSection, ("topics",)),
 )
 NAMES = ("name", "topic")
-"""What tells two entries of a list apart."""
+"""The keys that identify an entry of a list."""
 _REFERENCE = re.compile(r"\$\{(file:)?([^}]+)\}")
 
 
@@ -73,7 +74,7 @@ def is_format(piece: Any) -> bool:
 
 
 def placed(piece: Any, page: str) -> Values:
-    """Return a whole file with the part at its place. Raises Misplaced."""
+    """Return a configuration that has only this part, at its place. Raises Misplaced."""
     if isinstance(piece, list) and all(isinstance(entry, dict) for entry in piece):
         for model, path in ENTRIES:
             if all(entry.keys() <= keys_of(model) for entry in piece):
@@ -101,7 +102,7 @@ def _at(path: tuple[str, ...], values: Any) -> Values:
 
 
 def merged(base: Any, piece: Any) -> Any:
-    """Return both together. The part wins if both set a key."""
+    """Return two configurations merged into one. `piece` wins if both set a key."""
     if isinstance(base, dict) and isinstance(piece, dict):
         both = {key: merged(base[key], piece[key]) for key in base.keys() & piece.keys()}
         return {**base, **piece, **both}
@@ -151,8 +152,8 @@ def page_configs(page: str, home: Path) -> Iterable[tuple[Block, LoadedConfig]]:
 
 
 def write_format(text: str, place: str, home: Path) -> None:
-    """Write a format into the formats folder. Its first line has the name: `#
-    configs/formats/…`."""
+    """Write a format into the formats folder. Its first line must be `# configs/formats/NAME.yaml`,
+    otherwise raise Misplaced."""
     named = re.match(r"# configs/formats/(\w+\.yaml)\n", text)
     if named is None:
         raise Misplaced(f"{place}: expected a first line `# configs/formats/NAME.yaml`")
@@ -162,7 +163,7 @@ def write_format(text: str, place: str, home: Path) -> None:
 
 
 def checked(config: Mapping[str, Any], source: str, home: Path) -> LoadedConfig:
-    """Check a whole file. The files and variables to which it refers exist."""
+    """Check a whole file. Create the files and variables to which the file refers."""
     text = json.dumps(config)
     environ = {}
     for is_file, name in _REFERENCE.findall(text):

@@ -1,4 +1,4 @@
-"""The page of functions, generated from the list with which expressions are checked.
+"""The page of functions, generated from the list that the stream uses to check expressions.
 
 python -m tests.harness.functions_page    writes docs/reference/functions.md
 """

@@ -1,8 +1,8 @@
 """Frames that no client should send: random valid messages, and damaged ones.
 
-The fuzzing knows the structure: every served key and version with random values, names and numbers
-of existing things, and record batches with wrong contents and a correct checksum. Then bytes are
-changed, cut or duplicated, and lengths are invented. Some frames are random bytes.
+The valid messages have every served key and version, with random values, names and numbers of
+existing things, and record batches with wrong contents and a correct checksum. Then bytes are
+changed, removed or duplicated, and wrong lengths are written. Some frames are only random bytes.
 """
 
 import random
@@ -86,7 +86,8 @@ class Sensible(Examples):
         )
         kind = pick.random()
         if kind < 0.5:
-            # Attributes and everything behind them may say anything, and the checksum agrees.
+            # Change any bytes from the attributes on, and correct the checksum, so that the broker
+            # does not reject the batch at once.
             for _ in range(pick.randint(1, 3)):
                 at = pick.randrange(21, min(len(batch), 90))
                 batch[at] = pick.randrange(256)
@@ -171,7 +172,8 @@ def bombs() -> list[bytes]:
     """Return batches that are small on the network but expensive to decompress for a compacted
     topic.
 
-    They have one large record, many small ones, or a megabyte of compressed parts without content.
+    Some have one large record, some have many small records, and some have a megabyte of compressed
+    frames without content.
     """
     codecs = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
     long = [bytes(batch_of([bytes(40 << 20)], codec=codec)) for codec in codecs]
@@ -191,7 +193,7 @@ def batch_around(payload: bytes, codec: Codec) -> bytes:
 
 
 def mutated(body: bytes, chance: random.Random) -> bytes:
-    """Return a body with a few bytes changed, cut, duplicated or invented."""
+    """Return a body with a few random changes: bytes changed, removed, duplicated or added."""
     out = bytearray(body)
     for _ in range(chance.randint(1, 4)):
         position = chance.randrange(len(out)) if out else 0

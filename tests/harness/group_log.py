@@ -1,8 +1,8 @@
 """The records of a group in the offsets topic, read over the network, and their invariants.
 
 The log is the only evidence that all members share. It has each generation with all its
-assignments, and every commit, in order. The members must report what they got themselves, because a
-broker could store one assignment and send another.
+assignments, and every commit, in order. In addition each member reports the assignment that it got,
+because a broker could store one assignment and send another.
 """
 
 from collections.abc import Iterator
@@ -103,7 +103,8 @@ class CheckedCounts(NamedTuple):
 
 
 def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
-    """Check that generations rise and own each partition once, and that offsets never go back."""
+    """Check that generations rise, that each partition has one owner per generation, and that no
+    committed offset goes back."""
     generation = commits = generations = 0
     offsets: dict[TopicPartition, int] = {}
     for event in log:
@@ -126,11 +127,12 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> CheckedCounts:
 
 
 def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:
-    """Check that every reported assignment was stored, and none was given twice. Return their
-    number.
+    """Check that every reported assignment was stored, and that no partition was assigned twice in
+    a generation. Return the number of assignments checked.
 
-    The assignments are for one topic, and of protocols that give whole assignments. Generation -1
-    means that the member had left the group again before it could look.
+    The assignments must be for one topic, and of a protocol that sends whole assignments. Reports
+    with generation -1 are skipped: their member had left the group before it could read its
+    generation.
     """
     stored: dict[tuple[int, str], set[frozenset[int]]] = {}
     for event in log:

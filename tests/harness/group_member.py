@@ -1,10 +1,10 @@
-"""A process with group members of one client library. As a program it writes what it reads.
+"""A process with group members of one client library. It writes what its members read to a file.
 
     python -m tests.harness.group_member FAMILY BOOTSTRAP GROUP TOPIC OUT [--count N] [--assignor A]
 
-Each member reads, writes its partitions of each generation and its offsets to the file OUT, and
-commits the offsets itself. After SIGTERM all members leave the group, after SIGKILL they do not.
-Each assignment and each batch is one line of JSON.
+Each member reads the topic and commits the offsets itself. It writes its assigned partitions of
+each generation and the offsets that it reads to the file OUT. Each assignment and each batch is one
+line of JSON. After SIGTERM all members leave the group, after SIGKILL they do not.
 """
 
 import argparse
@@ -44,8 +44,8 @@ class Notes:
         self._write({"member": member, "read": [[p, *_spans(o)] for p, o in spans.items()]})
 
     def given(self, member_id: str, generation: int, partitions: Iterable[Any]) -> None:
-        """Record the partitions that a generation gives a member; with a cooperative protocol, the
-        added ones."""
+        """Record the partitions assigned to a member in a generation. With a cooperative protocol
+        these are only the added ones."""
         share = sorted(one.partition for one in partitions)
         self._write({"given": share, "generation": generation, "id": member_id})
 
@@ -71,7 +71,7 @@ def _spans(offsets: list[int]) -> list[list[int]]:
 
 
 def membership(metadata: bytes) -> tuple[str, int]:
-    """Return member id and generation from librdkafka's description of a membership."""
+    """Return member id and generation from librdkafka's serialized group metadata."""
     size = len(_METADATA_HEAD) + 4
     assert metadata[: size - 4] == _METADATA_HEAD, metadata
     _, member_id, _ = metadata[size:].split(b"\0", 2)
@@ -112,7 +112,7 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException:
-                # The group has moved on; the new owner of the partitions reads them again.
+                # The group has rebalanced, so the new owner of the partitions reads these again.
                 continue
     consumer.close()
 
@@ -148,7 +148,7 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
 
     consumer: Any = None
     while consumer is None:
-        # The first connection is not tried again by the client itself.
+        # kafka-python does not retry its first connection, so this loop does.
         with suppress(KafkaError):
             consumer = make()
     consumer.subscribe([args.topic], listener=Listener())
@@ -177,7 +177,7 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             """Do nothing, because the member stores no state per partition."""
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            # The client sends its generation only to its own coordinator.
+            # aiokafka has no public call for its generation, so read it from the coordinator.
             member = self._consumer._coordinator
             notes.given(member.member_id, member.generation, assigned)
 
@@ -190,7 +190,8 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            # Its own default assignor is the round robin alone, which the others need not know.
+            # aiokafka's default is only the round robin assignor. The other libraries may not have
+            # it, and all members of a group need one assignor in common.
             partition_assignment_strategy=[_aiokafka_range()],
         )
         consumer.subscribe([args.topic], listener=Listener(consumer))
@@ -199,7 +200,7 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
     async def run(number: int) -> None:
         is_started = False
         while not is_started:
-            # The first connection is not tried again by the client itself.
+            # aiokafka does not retry its first connection, so this loop does.
             consumer = new(number)
             try:
                 await consumer.start()

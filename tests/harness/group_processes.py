@@ -1,4 +1,4 @@
-"""Processes with many group members each, and the records that they read together."""
+"""Processes with many group members each, and all records that these members read."""
 
 import json
 import signal
@@ -58,7 +58,7 @@ class Members:
         return [line["error"] for line in self._lines() if "error" in line]
 
     def said(self) -> list[str]:
-        """Return the clients' output. They print only warnings."""
+        """Return the lines that the clients logged. They log only warnings."""
         logs = [file.with_suffix(".log").read_text() for file in self.files]
         return [line for text in logs for line in text.splitlines()]
 

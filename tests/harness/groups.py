@@ -1,16 +1,17 @@
 """Groups of tests that run in one worker process, because they share something that starts slowly.
 
-xdist's own groups have no effect with pytest 9.2: they change the ids of tests, which is no longer
-possible, and nothing reports this. So processes get their work by ids alone.
+xdist's own groups have no effect with pytest 9.2, because xdist changes the ids of tests, and
+pytest no longer allows that. Nothing reports it. So `group_of` finds the group from a test's id
+alone.
 """
 
 from xdist.scheduler import LoadScopeScheduling
 
 AT_WORK = frozenset({"tests/e2e/test_bad_lines.py", "tests/e2e/test_lag_page.py"})
-"""Modules that look at one mill at work (`mill_at_work`)."""
+"""Modules whose tests examine one running mill (the fixture `mill_at_work`)."""
 
 STREAM = "tests/interop/test_stream_"
-"""Modules that share a session of Spark."""
+"""Modules that share one Spark session start with this."""
 
 
 def group_of(nodeid: str) -> str:
@@ -22,7 +23,7 @@ def group_of(nodeid: str) -> str:
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a process one group after the other, in the order of the modules' paths."""
+    """Gives a worker process one group after the other, in the order of the modules' paths."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

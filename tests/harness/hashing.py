@@ -1,4 +1,4 @@
-"""MurmurHash3 with 128 bits in Python, independent of the stream's, and words made from it."""
+"""MurmurHash3 with 128 bits in Python, independent of the stream's code, and words made from it."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ def word_of(value: str) -> int:
 
 
 def sketch_of(words: Iterable[int]) -> bytes:
-    """Return the sketch of some words, merged from exact sets."""
+    """Return the sketch of some words. It is merged from sets that are small enough to be exact."""
     ordered = sorted(set(words))
     parts = [
         EXACT_MARK + b"".join(word.to_bytes(8, "big") for word in ordered[at:][:UNIQUE_EXACT_MAX])

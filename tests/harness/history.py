@@ -1,8 +1,8 @@
 """The operations of clients on a log and their results: the input of `checker`.
 
 This module is pure: it has no clock, threads or clients. Each producer has a `SendLog`, each
-consumer a `ReadLog`, each committer of offsets a `CommitLog`. A missing answer is not a failure:
-such a record may be in the log once, or not at all.
+consumer a `ReadLog`, each committer of offsets a `CommitLog`. A missing response does not mean
+failure: the record can be in the log once, or not at all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Place = tuple[str, int]
 
 
 class Outcome(IntEnum):
-    """The result of an operation. UNKNOWN: no answer, or timed out. FAILED: certainly without
-    effect."""
+    """The result of an operation. UNKNOWN: no response, or timed out. FAILED: the operation
+    certainly had no effect."""
 
     UNKNOWN = 0
     OK = 1
@@ -37,9 +37,9 @@ class SendLog:
         self.invoked_ns = array("q")
         self.answered_ns = array("q")
         self.transactions = array("q")
-        """Number of the transaction a record belongs to, -1 for none."""
+        """The number of the transaction to which each record belongs, or -1."""
         self.ends: dict[int, Outcome] = {}
-        """The end of each transaction: OK committed, FAILED aborted."""
+        """The end of each transaction: OK if it was committed, FAILED if it was aborted."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -73,8 +73,8 @@ class SendLog:
         self.answered_ns[number] = now_ns
 
     def fail(self, number: int) -> None:
-        """Record that the value certainly never reached the log. In doubt do not call this: the
-        outcome stays unknown."""
+        """Record that the value certainly never reached the log. Do not call this in doubt: then
+        the outcome stays UNKNOWN."""
         self.outcomes[number] = Outcome.FAILED
 
     def end(self, transaction: int, outcome: Outcome) -> None:
@@ -93,13 +93,14 @@ class ReadLog:
     ) -> None:
         self.process = process
         self.is_full = is_full
-        """Read every partition from its start to its end when all was over: the truth."""
+        """True if it has read every partition from start to end after everything had stopped. Other
+        readers are compared with it."""
         self.is_read_committed = is_read_committed
         self.offsets: dict[Place, array[int]] = {}
         self.values: dict[Place, list[bytes]] = {}
         self.keys: dict[Place, list[bytes | None]] = {}
         self.starts: dict[Place, int] = {}
-        """Log start offset, for a full reader."""
+        """The log start offset of each partition, for a full reader."""
 
     def move(self, place: Place) -> None:
         """Record that the reader's position changes: seek, rebalance, restart."""
@@ -108,7 +109,7 @@ class ReadLog:
         self.keys.setdefault(place, []).append(None)
 
     def read(self, place: Place, offset: int, value: bytes, key: bytes | None = None) -> None:
-        """Record what the reader got."""
+        """Record a record that the reader got."""
         self.offsets.setdefault(place, array("q")).append(offset)
         self.values.setdefault(place, []).append(value)
         self.keys.setdefault(place, []).append(key)

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Hook:
-    """Answers with these statuses in turn, and repeats the last one."""
+    """A webhook that responds with these status codes in turn, and then repeats the last one."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=lambda: [204])
@@ -21,7 +21,7 @@ class Hook:
     tokens: list[str | None] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     silent: threading.Event | None = None
-    """Set: no answer comes before it is."""
+    """If this is given, no response comes before it is set."""
 
 
 @contextmanager

@@ -3,8 +3,9 @@
     clients = JavaClients(tmp_path, "3.9.2")
     clients.run("Records", broker.bootstrap, topic)
 
-A version may be one of Maven's ranges, which gives its newest release. Without Java, its compiler
-or Maven the test is skipped with the reason. A warning that a client logs fails the test.
+`version` may be one of Maven's version ranges, which stands for its newest release. The test is
+skipped with the reason if Java, its compiler or Maven is missing. A warning that a client logs
+fails the test.
 """
 
 import re
@@ -60,10 +61,10 @@ class JavaClients:
         )
 
     def run(self, program: str, *arguments: str, provoked: str = "", given: str = "") -> str:
-        """Return the program's output; fail on a non-zero exit code, and on any complaint.
+        """Return the program's output. Fail on a non-zero exit code, and on any logged warning.
 
-        `provoked`: a pattern of the complaints that the program brings about on purpose. `given`:
-        what it reads as its input.
+        `provoked` is a pattern for warnings that the program causes on purpose. `given` is the
+        program's standard input.
         """
         ended = subprocess.run(
             self.command(program, *arguments),
@@ -84,7 +85,7 @@ class JavaClients:
         return ended.stdout
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """Return the command line of a program, for a test that watches it while it runs."""
+        """Return the command line of a program, for a test that watches it run."""
         return [
             "java",
             "-Xmx256M",

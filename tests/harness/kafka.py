@@ -129,8 +129,8 @@ class KafkaProcess:
         self._end(signal.SIGKILL, self.node_ids if node_id is None else (node_id,))
 
     def controller_id(self) -> int:
-        """Return the leader of the metadata quorum, because Kafka's Metadata response names any
-        broker."""
+        """Return the id of the metadata quorum's leader. Ask with DescribeQuorum, because Kafka's
+        Metadata response names any broker as the controller."""
         partition = DescribeQuorumRequestPartition(partition_index=0)
         topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
         with WireClient(self.bootstrap.split(",")[0], "harness") as client:

@@ -1,6 +1,7 @@
-"""The calls of our `kafka-*` commands and of Kafka's own, in order.
+"""The calls of `kafka-*` commands, in order. Tests run each with our command and with Kafka's.
 
-A call can need the result of an earlier one: topics and groups, and what is deleted at the end.
+The order matters: calls use the topics and groups that earlier calls have created, and the last
+calls delete them.
 """
 
 from tests.harness.acl_cases import ACL_CASES

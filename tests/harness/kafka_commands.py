@@ -1,7 +1,7 @@
 """Calls of our `kafka-*` commands and of Kafka's own, and the comparison of their results.
 
-`tests/interop/test_commands_beside_kafka.py` has both make the calls of `kafka_cases`, on one
-broker; the table in `docs/kafka-commands.md` is made of the same list.
+`tests/interop/test_commands_beside_kafka.py` runs the calls of `kafka_cases` with both tools on one
+broker. The table in `docs/kafka-commands.md` is generated from the same list.
 """
 
 import json
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tests.harness import tools as kafka
 
 NAME = "{n}"
-"""Stands for a name of which each side has its own, for calls that change something."""
+"""A placeholder for a name. The two servers get different names for it, in calls that change
+something."""
 
 MAINS = {
     "topics": kafka.TOPICS,
@@ -36,11 +37,10 @@ MAINS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The reason why the outputs of a call differ. `without` removes exactly this from both
-    outputs.
+    """The reason why the outputs of a call differ. `without` removes exactly this difference from
+    both outputs.
 
-    With `is_sure` the two outputs differ each time, so that a difference that disappears is
-    noticed.
+    With `is_sure` the outputs must differ each time, so a test notices when the difference is gone.
     """
 
     words: str
@@ -50,11 +50,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call of one tool. `differs` is the reason why the outputs differ, or None if they are
+    """One call of one tool. `differs` is the reason why the outputs differ, or None if they must be
     equal.
 
-    `codes` are the exit codes of Kafka and of ours. The order of lines is ignored, because Java
-    prints most maps in hash order. With `says` the first line on standard error is equal too.
+    `codes` are the exit codes of Kafka's tool and of ours. The order of lines is ignored, because
+    Java prints most maps in hash order. With `says` the first line of standard error must be equal.
     """
 
     tool: str
@@ -96,14 +96,14 @@ def _elected_in_order(text: str) -> str:
 
 
 def _without_words(text: str) -> str:
-    """Return the text after the last colon that announces a reason."""
+    """Return the text without the words after a colon that announces a reason."""
     reason = r"(Error: |error: |due to: |topic command : |for partition: \S+: ).+"
     return re.sub(reason, r"\1", text, flags=re.IGNORECASE)
 
 
 def _without_columns(*names: str) -> Callable[[str], str]:
-    """Return a table without some columns. Its cells are separated by tabs, whatever their
-    width."""
+    """Return a function that removes these columns from a table. The table's cells are separated by
+    tabs; their padding is removed, too."""
 
     def without(text: str) -> str:
         rows = [[cell.strip() for cell in line.split("\t")] for line in text.splitlines()]
@@ -126,7 +126,7 @@ def _nothing(text: str) -> str:
 
 
 def _without_epochs(text: str) -> str:
-    """Return records without the leader epoch of their batch."""
+    """Return printed records without their leader epochs."""
     return re.sub(r"Epoch:\w+", "Epoch", text)
 
 

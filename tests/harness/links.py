@@ -6,9 +6,9 @@ can fail.
         links.cut(1, 2)        # nothing that 1 sends reaches 2 any more
         links.heal()           # the delayed bytes arrive
 
-A cut connection stays open: both ends stay connected, and bytes wait. `reset` closes a connection.
-The client id of the first request names the broker that connected. A connection without a request
-(a probe) is forwarded without a name and cannot be cut.
+A cut connection stays open: both ends stay connected, and the bytes wait in this process. `reset`
+closes a connection. The client id of the first request names the broker that connected. A
+connection without a request (a probe) is never forwarded.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ CALL_S = 10.0
 
 
 class Links:
-    """One listener for each broker, in front of the broker's own. Methods may be called from any
-    thread."""
+    """One listener per broker. The other brokers connect to it instead of the broker's own
+    listener. Any thread may call the methods."""
 
     def __init__(self, targets: Mapping[int, int]) -> None:
         """`targets` maps each broker to the port on which it really listens."""
@@ -47,7 +47,7 @@ class Links:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="links")
 
-    # What a test does to them.
+    # Methods for tests.
 
     def cut(self, source: int, target: int) -> None:
         """Hold back everything from `source` to `target` from now on."""
@@ -64,11 +64,11 @@ class Links:
         self._delays_s[source, target] = delay_s
 
     def reset(self, one: int, other: int) -> None:
-        """Close every connection between two brokers, as a host does that does not know them."""
+        """Close every connection between two brokers with a TCP reset."""
         self._call(self._reset(one, other))
 
     def heal(self) -> None:
-        """Let everything pass again, including delayed bytes."""
+        """Let everything pass again, including the bytes that were held back."""
         self._delays_s.clear()
         self._call(self._heal())
 
@@ -80,7 +80,7 @@ class Links:
         """Accept connections for a broker whose process is about to listen."""
         self._call(self._serve(node_id))
 
-    # The loop's side.
+    # Coroutines of the proxy's event loop.
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
@@ -142,7 +142,7 @@ class Links:
             finally:
                 mine -= {writer, onward}
         except (OSError, EOFError, ExceptionGroup):
-            pass  # One end has gone: so does the other.
+            pass  # One end has closed the connection, so close the other end, too.
         finally:
             for one in (writer, onward):
                 if one is not None:
@@ -165,7 +165,7 @@ class Links:
             writer.write(chunk)
             await writer.drain()
 
-    # Its life.
+    # Start and stop.
 
     def start(self) -> Links:
         """Accept connections for all brokers."""

@@ -41,7 +41,8 @@ def literals() -> tuple[str, ...]:
 
 
 def is_said(message: str) -> bool:
-    """Return True if one text contains all parts of `message` between the `…`, in order."""
+    """Return True if one text of the program contains all parts of `message` between the `…`, in
+    order."""
     stretches = [stretch for stretch in message.split(FILLED) if stretch]
 
     def has_all(text: str) -> bool:

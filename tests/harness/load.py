@@ -1,13 +1,13 @@
-"""Numbered access-log lines: a writer with its own rate, and the expected counts.
+"""Numbered access-log lines: a writer with a fixed rate, and the expected counts.
 
-Every line follows from its number alone, so the number is found in a record and the whole record
-can be checked.
+The number of a line determines its whole text. So a test finds the number in a record and can check
+the whole record.
 
     with LoadWriter(folder, rate=5_000) as load: ...
     load.finish()                # completes the last line and returns the next number
 
-As a separate process it is `python -m tests.harness.load FOLDER RATE FIRST BASE_S SEED`. It writes
-until its standard input ends, and then prints the number after the last line.
+To run it as a separate process: `python -m tests.harness.load FOLDER RATE BASE_S SEED`. It
+writes until its standard input ends. Then it prints the number after the last line.
 """
 
 import random
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = ("a.log", "b.log", "c.log", "d.log")
 TICK_S = 0.02
 OLD_EVERY = 50
-"""One line of so many is a year old."""
+"""One line in fifty is a year old."""
 YEAR_S = 365 * 86_400
 LINES_PER_SECOND_OF_LOG = 5_000
 STATUSES = ("200", "200", "200", "304", "404", "200", "500")
@@ -50,7 +50,7 @@ class Line:
 
 
 def line_of(number: int, base_s: int) -> Line:
-    """Return the line of a number. `base_s` is the time of the first one."""
+    """Return the line with a number. `base_s` is the time of line 0, in epoch seconds."""
     at_s = base_s + number // LINES_PER_SECOND_OF_LOG
     if number % OLD_EVERY == 0:
         at_s -= YEAR_S + number % 3_600
@@ -84,7 +84,7 @@ def text_of(number: int, base_s: int) -> bytes:
 
 
 def number_in(text: bytes, base_s: int) -> int:
-    """Return the number of a line. The line must be exactly the line of that number."""
+    """Return the number of a line. Fail unless the text is exactly the line with that number."""
     found = _NUMBER.search(text)
     number = int(found[1]) if found else -1
     assert number >= 0 and text == text_of(number, base_s), f"no line of the load: {text!r}"
@@ -109,14 +109,14 @@ def write(folder: Path, rate: int, base_s: int, seed: int) -> int:
 
 
 def _write_in_pieces(file: BinaryIO, data: bytes, chance: random.Random) -> None:
-    """Write in parts, so that a reader can find half a line."""
+    """Write the data in two parts, so that a reader can find half a line."""
     cut = chance.randrange(len(data))
     file.write(data[:cut])
     file.write(data[cut:])
 
 
 class LoadWriter:
-    """The writer as a separate process."""
+    """The writer, run as a separate process."""
 
     def __init__(self, folder: Path, rate: int, base_s: int, seed: int = 5) -> None:
         self.folder = folder
@@ -159,12 +159,12 @@ def written_numbers(folder: Path, base_s: int) -> dict[str, "array[int]"]:
 
 
 Cell = tuple[str, int, int, str]
-"""metric, window in seconds (0: all), its start, key."""
+"""metric, window in seconds (0: over all time), start of the window, key."""
 
 
 @dataclass(slots=True)
 class Expected:
-    """The cells that must result from records. `add` adds a record."""
+    """The cells that the stream must compute from records. `add` counts a record."""
 
     base_s: int
     sizes_s: tuple[int, ...]
@@ -185,7 +185,8 @@ class Expected:
             self.addresses.setdefault(window, set()).add(line.address)
 
     def finish(self) -> dict[Cell, Decimal]:
-        """Return all cells of the metrics in METRICS, except those of the estimated one."""
+        """Return the cells of all metrics in METRICS except `visitors`, whose counts are
+        estimates."""
         shares: dict[tuple[int, int], list[int]] = {}
         totals: dict[Cell, int] = {}
 
@@ -207,7 +208,8 @@ class Expected:
                 part[1] += count
         self.cells = {cell: Decimal(value) for cell, value in totals.items()}
         for window, (failed, count) in shares.items():
-            # A share of fewer than a million lines has 18 places; a tie is rounded away from zero.
+            # The stream keeps 18 decimal places of a share of fewer than a million lines, and
+            # rounds a tie away from zero.
             share = (Decimal(failed) / Decimal(count)).quantize(
                 Decimal("1e-18"), rounding=ROUND_HALF_UP
             )

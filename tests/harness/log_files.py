@@ -37,12 +37,13 @@ class LogFile:
 
     @property
     def kind(self) -> str:
-        """Return the name without the suffix for the change to the file."""
+        """Return the name up to the first dot. What follows names the change made to the file."""
         return self.name.partition(".")[0]
 
 
 def sample_lines(name: str) -> list[str]:
-    """Return realistic lines of a shipped format. Events of several lines are split."""
+    """Return realistic lines of a shipped format. An event of several lines becomes several
+    entries."""
     rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
     return [line for row in rows for line in json.loads(row)[0].split("\n")]
 
@@ -57,7 +58,7 @@ def text(lines: Sequence[str], newline: str = "\n") -> bytes:
 
 
 def with_garbage(lines: Sequence[str]) -> list[str]:
-    """Add a line of no format after every tenth line."""
+    """Insert a line that matches no format after every tenth line."""
     found = []
     for at, line in enumerate(lines):
         found.append(line)
@@ -67,14 +68,15 @@ def with_garbage(lines: Sequence[str]) -> list[str]:
 
 
 def with_traces(lines: Sequence[str], trace: Sequence[str]) -> list[str]:
-    """Add a stack trace after every fourth line."""
+    """Insert a stack trace after every fourth line."""
     return [
         one for at, line in enumerate(lines) for one in ((line, *trace) if at % 4 == 3 else (line,))
     ]
 
 
 def made_lines(seed: int = 7, count: int = 120) -> dict[str, list[str]]:
-    """Return lines of twenty-five kinds that no fixture of the project has, by format and kind."""
+    """Return generated lines of twenty-five kinds that the fixtures do not have. The key is the
+    format and the kind."""
     chance = random.Random(seed)
     return {kind: [make(chance, at) for at in range(count)] for kind, make in MAKERS.items()}
 
@@ -254,7 +256,7 @@ CSV_HEADER = "when,country,items,price,comment,paid"
 
 
 def log_files() -> Iterator[LogFile]:
-    """Yield files of all kinds, plain and in the forms that files have on real machines."""
+    """Yield log files of all kinds, plain and changed in ways that occur on real machines."""
     for kind in shipped_kinds():
         yield LogFile(f"{kind}.samples.log", text(sample_lines(kind)), kind)
     made = made_lines()

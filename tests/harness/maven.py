@@ -40,7 +40,7 @@ def maven_jars(name: str, wanted: dict[str, str], *, tools: tuple[str, ...], wha
     shutil.rmtree(arriving, ignore_errors=True)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"]
     fetch(command, home, what, FETCH_DEADLINE_S)
-    # Only a complete folder ever has the final name.
+    # Rename the folder only when it is complete, so an interrupted download is never used.
     arriving.rename(jars)
     return jars
 

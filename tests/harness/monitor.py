@@ -17,7 +17,7 @@ from tests.harness.ports import free_port
 
 
 class MonitorProcess:
-    """A monitor process, which runs from the start until the test ends it."""
+    """A monitor process. It starts with this object and runs until the test kills it."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class MonitorProcess:
         alerts: Mapping[str, object] | None = None,
         token: str | None = None,
     ) -> None:
-        """`brokers` are its bootstrap servers, in this order, and its parts.
+        """Start the monitor. `brokers` are its bootstrap servers, in this order, and its parts.
 
-        `alerts`: its `monitor.alerts`; the shipped rules without it. Orders on the page need the
-        `token`; without a token the page takes no orders.
+        `alerts` is its section `monitor.alerts`; the default is the shipped rules. Orders on the
+        page require `token`. Without a token the page accepts no orders.
         """
         self.port = free_port()
         settings = {
@@ -61,7 +61,7 @@ class MonitorProcess:
         os.close(reading)
 
     def get(self, path: str) -> Any:
-        """Return one JSON answer."""
+        """Return the JSON response to a GET request."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
             return json.load(answer)
 

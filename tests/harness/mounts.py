@@ -1,8 +1,8 @@
-"""File systems of a test that can be filled to the last byte or lose their power.
+"""File systems that a test can fill to the last byte, or whose power it can cut.
 
 `Ext4Image` is ext4 in a file behind a loop device, and `Tmpfs` is in memory. Both need root. If a
-mount is not allowed, the test is skipped with a reason. Leaving the block unmounts and frees the
-device, also after a power cut.
+mount is not allowed, the test is skipped with a reason. Leaving the `with` block unmounts the file
+system and frees the loop device, also after a power cut.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 FS_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
-"""Write not even the journal any more, as after a power cut."""
+"""Do not write the journal either, as after a power cut."""
 
 CHUNK_BYTES = 1 << 16
 UNMOUNT_S = 20
@@ -43,8 +43,8 @@ class _Mount:
             pytest.skip(f"this machine lets us mount no such file system: {done.stderr.strip()}")
 
     def unmount(self) -> None:
-        """Unmount the file system. A program that searches all folders of the machine can use it
-        for a moment."""
+        """Unmount the file system. Retry, because another program that searches all folders of the
+        machine can have a file open for a moment."""
         if not os.path.ismount(self.folder):
             return
         try:
@@ -60,7 +60,7 @@ class _Mount:
         return True
 
     def fill(self, spare_bytes: int = 0) -> None:
-        """Fill the file system except for this number of bytes."""
+        """Fill the file system until only `spare_bytes` are free."""
         with (self.folder / "filler").open("ab", buffering=0) as file:
             size = file.tell()
             try:
@@ -104,7 +104,7 @@ class Ext4Image(_Mount):
         self.image = home / "image"
         with self.image.open("wb") as file:
             file.truncate(size_mib * MIB)
-        # All at once, or a thread of the kernel goes on writing tables behind the tests.
+        # Write all tables at once. Otherwise a kernel thread writes them while tests run.
         options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
         made = _run("mkfs.ext4", *options, str(self.image))
         assert made.returncode == 0, made.stderr
@@ -114,7 +114,7 @@ class Ext4Image(_Mount):
         self._mount("-t", "ext4", "-o", "loop", str(self.image))
 
     def cut_power(self) -> None:
-        """Let no write reach the device from now on; unwritten data is lost."""
+        """Drop all writes to the device from this call on, so data that was not synced is lost."""
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(folder, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -122,14 +122,14 @@ class Ext4Image(_Mount):
             os.close(folder)
 
     def return_power(self) -> None:
-        """Mount the file system again; no process may have a file open. ext4 replays its
-        journal."""
+        """Mount the file system again, so that ext4 replays its journal. No process may have a file
+        open."""
         self.unmount()
         self.mount()
 
     def check(self) -> str:
-        """Run fsck on the unmounted image and mount it again. Return the findings, which are
-        empty if it is sound."""
+        """Run fsck on the unmounted image and mount it again. Return fsck's output, or "" if the
+        file system is sound."""
         self.unmount()
         found = _run("fsck.ext4", "-f", "-n", str(self.image))
         self.mount()

@@ -26,7 +26,7 @@ def _program(*names: str) -> str:
 
 
 class MySqlServer:
-    """One server process. `kill9` and `start` may alternate."""
+    """One server process. `kill9` and `start` keep the data and may alternate."""
 
     def __init__(self, folder: Path) -> None:
         self._server = _program("mariadbd", "mysqld")
@@ -47,7 +47,7 @@ class MySqlServer:
         )
 
     def start(self) -> None:
-        """Initialise the folder if it is new, start, and wait until it answers."""
+        """Initialise the data folder if it is new, start the server, and wait until it responds."""
         data = self._folder / "data"
         first = not data.exists()
         if first:

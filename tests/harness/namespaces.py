@@ -1,14 +1,14 @@
 """Brokers in separate network namespaces, between which packets can be lost.
 
     with Namespaces((1, 2, 3)) as spaces:
-        spaces.host_of(1)      # the address of the first broker for everybody
+            spaces.host_of(1)      # the address at which all others reach broker 1
         spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and 1 gets no error
         spaces.heal()
 
-With `links` a process holds bytes back and still acknowledges them. Here no packet is answered, as
-with a pulled cable, so TCP itself must give up. The process that creates the namespaces must run in
-a new namespace (`unshare --net`), which routes between the others. So the machine's own network is
-not changed, and everything disappears with the process.
+With `links` a process holds bytes back, but the kernel still acknowledges them. Here no packet is
+answered, as with a pulled cable, so TCP itself must give up. The process that creates the
+namespaces must run in a new namespace (`unshare --net`), which routes between the others. So the
+machine's own network does not change, and all namespaces disappear with the process.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 class Within(Protocol):
-    """The hosts of the brokers: the address of each, and the prefix of its command."""
+    """The hosts of the brokers: each broker's address, and the command prefix to run a program
+    there."""
 
     def host_of(self, node_id: int) -> str:
         """Return the address of a broker."""
 
     def command(self, node_id: int) -> Sequence[str]:
-        """The command prefix that runs a program there."""
+        """Return the command prefix that runs a program in the broker's namespace."""
 
 
 class Loopback:
@@ -64,7 +65,7 @@ class Namespaces:
     def __init__(self, node_ids: Sequence[int]) -> None:
         self._node_ids = tuple(node_ids)
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
-        """Processes that do nothing but keep a namespace."""
+        """Idle processes, each of which keeps a namespace alive."""
         self._cut: list[tuple[int, int]] = []
 
     def host_of(self, node_id: int) -> str:
@@ -73,7 +74,7 @@ class Namespaces:
     def command(self, node_id: int) -> Sequence[str]:
         return ("nsenter", f"--net=/proc/{self._holders[node_id].pid}/ns/net")
 
-    # What a test does to them, in the words of `links`.
+    # Faults, with the same methods as `links`.
 
     def cut(self, source: int, target: int) -> None:
         """Drop every packet from `source` to `target` from now on."""
@@ -88,8 +89,8 @@ class Namespaces:
                 self.cut(other, node_id)
 
     def heal(self) -> None:
-        """Let everything pass again. TCP retransmits lost packets, or has given up the
-        connection."""
+        """Let everything pass again. TCP retransmits the lost packets unless it has already given
+        up the connection."""
         while self._cut:
             self._rule("del", *self._cut.pop())
 
@@ -101,7 +102,7 @@ class Namespaces:
         """Close nothing, because a pulled cable closes no connection."""
 
     def shut(self, node_id: int) -> None:
-        """Do nothing: the kernel refuses a dial to a port without a listener."""
+        """Do nothing, because the kernel refuses a connection to a port without a listener."""
 
     def serve(self, node_id: int) -> None:
         """Do nothing, because a broker that listens again needs no preparation."""
@@ -110,7 +111,7 @@ class Namespaces:
         hosts = ("from", self.host_of(source), "to", self.host_of(target))
         ip("rule", verb, *hosts, "blackhole")
 
-    # Their life.
+    # Start and stop.
 
     def start(self) -> Namespaces:
         ip("link", "set", "lo", "up")

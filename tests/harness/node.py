@@ -32,20 +32,20 @@ def node_modules() -> Path:
     wanted = f"kafkajs@{KAFKAJS_VERSION}"
     command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", ".", wanted]
     fetch(command, arriving, "kafkajs", INSTALL_DEADLINE_S)
-    # Only a complete folder ever has the final name.
+    # Rename the folder only when it is complete, so an interrupted download is never used.
     arriving.rename(home)
     return home / "node_modules"
 
 
 def node_environment() -> dict[str, str]:
-    """Return an environment in which Node finds kafkajs, and kafkajs prints no advice."""
+    """Return environment variables with which Node finds kafkajs, and kafkajs prints no advice."""
     return {"NODE_PATH": str(node_modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
 
 
 def run_kafkajs(*arguments: str, provoked: str = "") -> str:
-    """Return the program's output; a warning or an error in kafkajs's log fails the test.
+    """Return the program's output. Fail if kafkajs logs a warning or an error.
 
-    `provoked`: a pattern of what it logs about a healthy cluster, too.
+    `provoked` is a pattern for messages that kafkajs logs even about a healthy cluster.
     """
     ended = subprocess.run(
         ["node", str(PROGRAM), *arguments],

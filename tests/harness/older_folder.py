@@ -1,9 +1,9 @@
-"""A data folder as an earlier version left it: how it was made, and what must be read from it.
+"""A data folder from an earlier version: the code that writes it, and the records to read from it.
 
 `python -m tests.harness.older_folder FILE` starts the broker of this checkout, lets a client use
-most features, kills the broker and writes its folder as a compressed archive. The archives in
-`tests/fixtures` were made in this way, each by the version in its name. `EXPECTED` is the content
-of all of them, which every later version must find.
+most features, kills the broker and writes its folder as a compressed archive. Each archive in
+`tests/fixtures` was written in this way by the version in its name. All of them have the content
+`EXPECTED`, which every later version must read.
 """
 
 import json
@@ -34,7 +34,7 @@ FOR_EVER: dict[str, object] = {
     "transactional.id.expiration.ms": 2**31 - 1,
     "producer.id.expiration.ms": 2**31 - 1,
 }
-"""Settings for opening an archive: the archives grow old, and their contents must not expire."""
+"""Settings for opening an archive. Its contents must not expire, however old the archive is."""
 
 DEADLINE_S = 30.0
 
@@ -58,8 +58,8 @@ def compacted_last() -> dict[str, str]:
 
 
 def committed_values() -> list[str]:
-    """Return the records of `IN_TRANSACTIONS` for `read_committed`: every other transaction was
-    aborted."""
+    """Return the records of `IN_TRANSACTIONS` that a read_committed consumer gets. Every second
+    transaction was aborted."""
     return [f"transaction-{n}" for n in range(0, RECORDS_OF_PARTITION, 2)]
 
 
@@ -121,7 +121,7 @@ def main(archive: Path) -> None:
         broker.kill9()
         with tarfile.open(archive, "w:xz") as packed:
             for path in sorted(broker.log_dir.iterdir()):
-                # The reserve file has no contents, and a broker creates it again.
+                # Leave out the reserve file: it has no contents, and a broker creates it again.
                 if path.name != RESERVE_NAME:
                     packed.add(path, path.name)
     print(json.dumps({"archive": str(archive), "bytes": archive.stat().st_size}))

@@ -1,9 +1,8 @@
 """The code blocks of README.md and docs/, and the commands that a reader types from them.
 
-The language of a block says what its text is: `yaml` belongs in the configuration file, `sh` is
-typed as it is, `console` has commands behind `$ ` and their output below, and `sql` is a query of
-the reader. Blocks in other languages are not for the mill and must be listed in
-`tests/harness/pages_not_run.py`.
+The language of a block says how a reader uses it. `yaml` belongs in the configuration file. `sh` is
+typed as it is. `console` has commands after `$ ` and their output below. `sql` is a query. Blocks
+in other languages are not for the mill, and `tests/harness/pages_not_run.py` must list them.
 """
 
 import re
@@ -15,7 +14,7 @@ TYPED = ("sh", "console", "sql")
 LANGUAGES = ("yaml", *TYPED)
 PROMPT = "$ "
 ANYTHING = "…"
-"""Alone on a line of output: any lines. Within a line: any text."""
+"""Alone on a line of output it stands for any lines. Within a line it stands for any text."""
 
 _FENCE = re.compile(r" *```(\S*)")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
@@ -45,7 +44,7 @@ class Command:
 
 
 def pages() -> list[str]:
-    """README.md and every page of docs/."""
+    """Return the paths of README.md and of every page of docs/."""
     found = sorted((CODE / "docs").rglob("*.md"))
     return ["README.md", *(str(path.relative_to(CODE)) for path in found)]
 
@@ -75,7 +74,7 @@ def parse_blocks(page: str, text: str) -> list[Block]:
 
 
 def indented_lines(text: str) -> list[int]:
-    """Return lines that Markdown shows as code although they are in no fence."""
+    """Return the numbers of lines that Markdown shows as code although they are in no fence."""
     found, is_open, before = [], False, ""
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):
@@ -87,7 +86,7 @@ def indented_lines(text: str) -> list[int]:
 
 
 def commands_of(block: Block) -> list[Command]:
-    """Return the commands of a block. Lines that belong together are one command."""
+    """Return the commands of a block. A command can have several lines."""
     if block.language == "console":
         return _with_output(block)
     if block.language == "sql":
@@ -109,7 +108,7 @@ def _with_output(block: Block) -> list[Command]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a script into commands: a line with its continuations and its heredoc."""
+    """Split a script into commands. A command includes its continuation lines and its heredoc."""
     found: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:

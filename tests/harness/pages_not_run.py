@@ -1,4 +1,4 @@
-"""Code on pages that no test runs as it is, each with the reason.
+"""The commands and blocks on pages that no test runs as they are, each with the reason.
 
 `tests/unit/appliance/test_page_blocks.py` fails for an entry that no page has any more.
 """
@@ -39,7 +39,7 @@ NOT_RUN = {
     "docs/upgrade.md docker compose": DOCKER,
     "docs/upgrade.md git pull": INTERNET,
 }
-"""The beginnings of commands, behind their page."""
+"""The pages and the beginnings of commands that are not run, each with the reason."""
 
 NOT_PASTED: dict[str, str] = {
     "docs/howto/existing-kafka.md": "as docs/kafka.md",
@@ -47,7 +47,7 @@ NOT_PASTED: dict[str, str] = {
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",
 }
-"""Pages whose YAML is checked, but not put into a running mill."""
+"""Pages whose YAML is checked, but not put into a running mill, each with the reason."""
 
 
 def reason_not_run(command: Command) -> str | None:

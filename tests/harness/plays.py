@@ -1,7 +1,7 @@
 """Scripts in the form of a play: commands, with their results indented below.
 
-`MILLRACE_BLESS=1` replaces the results in the scripts by the current ones. Read the difference as
-you would read prose.
+With `MILLRACE_BLESS=1` the scripts are rewritten with the current results. Read the diff before you
+commit it.
 """
 
 import os
@@ -15,7 +15,7 @@ class Player(Protocol):
     """The interpreter of the commands of one kind of script."""
 
     def play(self, line: str) -> list[str]:
-        """Perform the command of a line; return the indented lines of its results."""
+        """Perform the command of a line. Return its results, one indented line each."""
 
 
 def played(text: str, player: Player) -> str:

@@ -4,11 +4,11 @@ import os
 import random
 import socket
 
-# Below the range from which the kernel takes ports for outgoing connections: a port of that range
-# may be taken between the moment it is found free and the moment a server binds it.
+# The kernel takes ports for outgoing connections from a higher range. It could take a port of that
+# range after the test has found it free and before the server binds it.
 LOW, HIGH = 20_100, 28_900
 
-# Each process of a test run that goes on in several takes its own share of them.
+# Each worker process of pytest-xdist uses a separate part of the range.
 _WIDTH = (HIGH - LOW) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _FIRST = LOW + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) * _WIDTH
 
@@ -17,7 +17,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port on the loopback without a listener. No port is returned twice."""
+    """Return a free port on the loopback. No port is returned twice."""
     return free_ports(1)
 
 

@@ -1,4 +1,4 @@
-"""A reverse proxy in front of the page: it serves the page below a path, and removes the path."""
+"""A reverse proxy in front of the page. It serves the page below a path prefix."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive"}
 
 @contextmanager
 def proxy(port: int, prefix: str) -> Iterator[str]:
-    """Yield the address of a proxy that forwards everything below `prefix` to a port, under another
-    host name.
+    """Yield the address of a proxy that forwards everything below `prefix` to a port, without the
+    prefix, under another host name.
 
-    Everything else gets 404, so that an address without the prefix is noticed.
+    Other paths get 404, so a test notices a link without the prefix.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ def proxy(port: int, prefix: str) -> Iterator[str]:
                     if name.lower() not in {*HOP_BY_HOP, "server", "date"}:
                         self.send_header(name, value)
                 self.end_headers()
-                # Ticks come one by one: each is handed on as it comes.
+                # The page's event stream never ends, so forward each event when it arrives.
                 while piece := answer.read1(65_536):
                     self.wfile.write(piece)
             except (OSError, HTTPException):

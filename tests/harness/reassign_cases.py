@@ -1,4 +1,4 @@
-"""The calls of `kafka-reassign-partitions`, ours and Kafka's own, on one broker."""
+"""Calls of `kafka-reassign-partitions`. Tests run each with our command and with Kafka's."""
 
 from tests.harness.kafka_commands import GONE, JOINED, PASSED_OVER, TRACE, USAGE, Case
 

@@ -1,7 +1,7 @@
 """Recorded librdkafka clients: producers, consumers and committers that record their results.
 
-Each runs a thread until `finish`, whatever happens to the broker in the meantime. Pass the recorded
-results to `checker.check`, together with those of `read_everything` at the end.
+Each client runs a thread until `finish`, even while the broker is down. Pass the recorded results
+to `checker.check`, together with those of `read_everything` at the end.
 """
 
 import random
@@ -54,14 +54,14 @@ class Recorded(Protocol):
     """A recorded client."""
 
     def finish(self) -> None:
-        """Finish properly: wait for every answer. The broker must be running."""
+        """Finish properly: wait for every outstanding result. The broker must be running."""
 
     def abandon(self) -> None:
-        """End the work, even if no broker answers."""
+        """Stop at once, even if no broker responds."""
 
 
 class RecordedProducer:
-    """Write unique values to random partitions at a given rate. `places` may grow while it runs.
+    """Produces unique values to random partitions at a fixed rate. `places` may grow while it runs.
 
     `keys` is the number of different keys per partition. 0 means records without a key.
     """
@@ -131,7 +131,8 @@ class RecordedProducer:
             self.log.ok(number, OFFSET_UNKNOWN if offset is None else offset, time.monotonic_ns())
             self.acknowledged += 1
         else:
-            # In doubt, so it stays unknown; whether it may happen at all is the test's to say.
+            # The record may be in the log, so its outcome stays UNKNOWN. The test decides if such
+            # a failure is allowed.
             self.failures.append(f"{self.log.process} #{number}: {error}")
 
     def _failed(self, error: KafkaError) -> None:
@@ -139,7 +140,7 @@ class RecordedProducer:
             self.failures.append(f"{self.log.process}: fatal: {error}")
 
     def finish(self) -> None:
-        """Stop sending and wait until every record has its answer."""
+        """Stop sending and wait until every record is acknowledged or has failed."""
         self.abandon()
         rest = self._producer.flush(FLUSH_DEADLINE_S)
         assert rest == 0, f"{self.log.process}: {rest} records have no answer yet"
@@ -193,19 +194,20 @@ class RecordedConsumer:
                     self.errors[error.name()] += 1
 
     def told(self) -> str:
-        """Describe the reader's position, for the message of a failure."""
+        """Describe how long the reader's last call has lasted, and its errors, for a failed
+        test."""
         since_s = time.monotonic() - self._asked_s
         return f"{self.log.process} asked {since_s:.2f} s ago, errors {dict(self.errors)}"
 
     def finish(self) -> None:
-        """Stop reading. Raises AssertionError when librdkafka does not return from a call."""
+        """Stop reading. Raises AssertionError if librdkafka's `consume` does not return."""
         self._stopping.set()
         self._thread.join(CONSUME_RETURNS_S)
         assert not self._thread.is_alive(), f"`consume` does not return: {self.told()}"
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop reading; a call that does not return is left behind, with its consumer."""
+        """Stop reading. If `consume` does not return, leave the thread and its consumer running."""
         with suppress(AssertionError):
             self.finish()
 
@@ -261,19 +263,19 @@ class RecordedCommitter:
                 self.log.saw((one.topic, one.partition), max(one.offset, -1))
 
     def finish(self) -> None:
-        """Stop committing, and read back once more."""
+        """Stop committing, and read the committed offsets back once more."""
         self._stopping.set()
         self._thread.join()
         self._look(READ_DEADLINE_S)
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop committing; a commit that waits for a broker is left to wait."""
+        """Stop committing, but do not wait for a commit that has no response yet."""
         self._stopping.set()
 
 
 def note(log: ReadLog, message: Any) -> None:
-    """Record what a consumer got."""
+    """Record a record that a consumer got."""
     place = (message.topic(), message.partition())
     log.read(place, message.offset(), message.value() or b"", message.key())
 
@@ -287,8 +289,8 @@ def read_everything(
 ) -> ReadLog:
     """Read every partition from its start to its end after all writers have stopped.
 
-    The start can still move, because retention and deletions continue: reading starts at the
-    current start.
+    Retention and DeleteRecords can still move the log start offset. If it moves while this
+    reads, read the partition again from the new start.
     """
     log = ReadLog(name, is_full=True, is_read_committed=is_read_committed)
     consumer = Consumer(
@@ -326,7 +328,7 @@ def read_everything(
                     raise AssertionError(f"{place}: {error}")
                 log.forget(place)
                 log.starts[place] = start
-                # A partition that has come to such an end cannot be sought in.
+                # After this error librdkafka cannot seek in the partition, so assign it again.
                 consumer.incremental_unassign([TopicPartition(*place)])
                 consumer.incremental_assign([TopicPartition(*place, start)])
     finally:
@@ -335,7 +337,8 @@ def read_everything(
 
 
 def start_of(consumer: Consumer, place: Place) -> int:
-    """Return a log's start. A log created on a full disk comes into service a moment later."""
+    """Return the log start offset. Wait for it, because a log created on a full disk comes into
+    service a moment later."""
     low, _ = wait_until(
         partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
         READ_DEADLINE_S,

@@ -1,13 +1,13 @@
 """Recorded librdkafka clients that consume, transform and produce in transactions.
 
 A transformer reads one topic as a member of a group, writes every record once to another topic, and
-commits its offsets in the same transaction. It handles errors as librdkafka's manual says. It
+commits its offsets in the same transaction. It handles errors as librdkafka's manual requires. It
 retries after a retriable error. After an abortable error it aborts the transaction and reads its
-records again. After a fatal error it ends the producer and creates another one with the same
+records again. After a fatal error it closes the producer and creates another one with the same
 transactional id.
 
 An output value is the input value, `|`, and the number of the attempt that wrote it. So every value
-is unique, and its number distinguishes the committed attempt from aborted ones.
+is unique, and the number shows if a committed or an aborted attempt wrote it.
 """
 
 import random
@@ -25,7 +25,7 @@ from tests.harness.recorded import CLIENT
 from tests.harness.transform import TRANSACTING
 
 CALL_S = 15.0
-"""One attempt at a call; a retriable failure of it is tried again."""
+"""The time for one attempt at a call. A retriable failure is tried again."""
 
 TRIES_MAX = 20
 BATCH_MAX = 200
@@ -36,7 +36,7 @@ END_DEADLINE_S = 120.0
 
 
 class DoomedTransaction(Exception):
-    """The transaction must be aborted."""
+    """The current transaction must be aborted."""
 
 
 class Fenced(Exception):
@@ -59,11 +59,11 @@ class RecordedTransformer:
         self.failures: list[str] = []
         self.committed = self.aborted = self.given_again = 0
         self.ends: list[str] = []
-        """Why producers had to be replaced."""
+        """The reasons for which producers had to be replaced."""
         self.errors: deque[str] = deque(maxlen=ERRORS_KEPT)
-        """The last error that its consumer got."""
+        """The last errors that its consumer got."""
         self.step = "starting"
-        """Its present step, for the message of a test that waits in vain."""
+        """Its current step, to be shown if a test waits too long."""
         self._name = name
         self._target = target
         self._bootstrap = bootstrap
@@ -104,7 +104,8 @@ class RecordedTransformer:
             try:
                 self.step = "init_transactions"
                 self._call(partial(producer.init_transactions, CALL_S))
-                # Only now it is settled how the last transaction of a predecessor ended.
+                # The last transaction of a predecessor is now committed or aborted, so the
+                # committed offsets are final.
                 self._rewind()
                 while not self._stopping.is_set():
                     self._one_batch(producer)
@@ -139,8 +140,8 @@ class RecordedTransformer:
         behind: dict[int, int] = {}
         for message in messages:
             if message.offset() < behind.get(message.partition(), 0):
-                # A rebalance within one `consume` takes librdkafka back to what is committed, and
-                # what it had handed out before stands in the same batch.
+                # After a rebalance within one `consume`, librdkafka goes back to the committed
+                # offsets. The batch then has the records that it returned before, too.
                 self.given_again += 1
                 raise DoomedTransaction(f"offset {message.offset()} was given again")
             behind[message.partition()] = message.offset() + 1
@@ -175,7 +176,7 @@ class RecordedTransformer:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Seek to the group's committed offsets."""
+        """Seek to the group's committed offsets, and retry until that works."""
         while not self._stopping.is_set():
             try:
                 for one in self._consumer.committed(self._consumer.assignment(), CALL_S):
@@ -184,12 +185,13 @@ class RecordedTransformer:
                 return
             except KafkaException as error:
                 self.step = f"going back: {error}"
-                # Without the broker, or while a rebalance is under way. What this poll gives is
-                # read again once the seek has worked.
+                # The broker is down, or a rebalance is under way. Records that this poll returns
+                # are read again after the seek has worked.
                 self._consumer.poll(0.05)
 
     def _call(self, call: Callable[[], object]) -> None:
-        """Repeat one transactional call until it succeeds or shows how it ended."""
+        """Repeat a transactional call until it succeeds. Raises Fenced or DoomedTransaction if it
+        cannot succeed."""
         for _ in range(TRIES_MAX):
             try:
                 call()
@@ -200,7 +202,7 @@ class RecordedTransformer:
         raise Fenced("a call was tried in vain")
 
     def _judge(self, error: KafkaException) -> None:
-        """Return to try again, or raise the error."""
+        """Return if the call can be retried. Otherwise raise Fenced or DoomedTransaction."""
         reason: Any = error.args[0]
         if reason.txn_requires_abort():
             raise DoomedTransaction(str(error)) from error
@@ -227,12 +229,12 @@ class RecordedTransformer:
         )
 
     def finish(self) -> None:
-        """Stop. A pending transaction is committed or aborted first."""
+        """Stop. Commit or abort a pending transaction first."""
         self._stopping.set()
         self._thread.join(END_DEADLINE_S)
         assert not self._thread.is_alive(), f"{self._name} does not come to its end"
         self._consumer.close()
 
     def abandon(self) -> None:
-        """Stop, even if a request has no answer."""
+        """Stop, even if a request has no response."""
         self._stopping.set()

@@ -17,7 +17,7 @@ from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
 PAUSED_MAX_MS = 120_000
-"""After this time a pause ends automatically, in case its test has died."""
+"""A pause ends automatically after this time, in case the test ends without ending it."""
 
 DEFAULT_RIGHTS = [
     "on",
@@ -67,8 +67,8 @@ class RedisServer:
         """Start the server and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         users = self._folder / "users.acl"
-        # Redis loads its append-only file with the default user's rights, and drops what that user
-        # may not write: so the rights are taken away only once the server answers.
+        # Redis loads its append-only file with the rights of the default user, and drops commands
+        # that this user may not run. So reduce the rights only after the server responds.
         users.write_text(
             f"user default on >{PASSWORD} ~* &* +@all\nuser mill on >{PASSWORD} ~* &* +@all\n",
             encoding="utf-8",
@@ -82,13 +82,13 @@ class RedisServer:
         wait_until(lambda: self.client().ping(), 20, "redis answers")
         writer: Any = self.client()
         writer.execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
-        # The mill's own user may touch no other keys, not even the empty name.
+        # The mill's own user may access only keys below `mill:`, not even the empty key.
         writer.execute_command("ACL", "SETUSER", "mill", "resetkeys", "~mill:*")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[Callable[[], bool]]:
-        """Pause writes with CLIENT PAUSE WRITE: no write or script runs in the meantime, but reads
-        do.
+        """Pause writes with CLIENT PAUSE WRITE. In the meantime writes and scripts wait, but reads
+        run.
 
         Yields a function that returns True if a write is waiting.
         """

@@ -1,7 +1,7 @@
 """Every name that the reference must document, collected from the code.
 
 A fact is a row that a page must have below a heading. `undocumented` is pure: it takes the texts of
-the pages, so that a test can remove a row.
+the pages as an argument, so a test can pass texts without a row.
 """
 
 import re
@@ -62,13 +62,13 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "Format": (FORMATS, "Formats of your own"),
     "FormatColumn": (FORMATS, "Columns of a format"),
 }
-"""The page and heading under which each model's keys stand."""
+"""The page and the heading under which the keys of each model are described."""
 
 
 class Fact(NamedTuple):
     """A name that the reference documentation must list in a table row, below `heading` on `page`.
 
-    `kind` says what is named, for example a key or a function.
+    `kind` is the kind of thing that has the name, for example a key or a function.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Fact(NamedTuple):
 
 
 def label_of(model: type[BaseModel]) -> str:
-    """Return the name of a model. Two models have the same name, so theirs begins with the room."""
+    """Return the name of a model. Two models are called ClusterSection, so put their room first."""
     room = model.__module__.partition(".")[0]
     return f"{room}.{model.__name__}" if model.__name__ == "ClusterSection" else model.__name__
 
@@ -108,14 +108,14 @@ def format_input(name: str) -> ParsedInputSection | None:
 
 
 def columns_of(name: str) -> dict[str, str]:
-    """Return the columns that a format has without the user's declarations."""
+    """Return the columns that a format has even if the user declares none."""
     given = format_input(name)
     columns = {} if given is None else given.column_types()
     return {column: kind for column, kind in columns.items() if column not in COMMON_COLUMNS}
 
 
 def format_names() -> list[str]:
-    """Return the names of all formats, the readers first."""
+    """Return the names of all formats, with the names of the readers first."""
     return list(dict.fromkeys([*FORMAT_COLUMNS, *shipped_names()]))
 
 
@@ -132,7 +132,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def view_columns() -> list[str]:
-    """Return the columns of metrics' views, of all measures, without those of a key."""
+    """Return the columns of the views of metrics, of all measures, except the key columns."""
     found: list[str] = []
     for measure in Measure:
         found += _selected(views.view(_definition(measure)))
@@ -140,9 +140,9 @@ def view_columns() -> list[str]:
 
 
 def redis_keys() -> list[str]:
-    """Return all keys and channels of Redis: those of windows, and those that the source names.
+    """Return all keys and channels of Redis: those of windows, and those that the code names.
 
-    The source spells a beginning with a colon at its end if more follows.
+    A name in the code that ends with a colon is only the beginning of a key.
     """
     source = "".join(path.read_text() for path in sorted((ROOT / "sinks/redis").glob("*.py")))
     named = sorted({f"mill:{name}" for name in re.findall(r"['\"]mill:([a-z_]+:?)['\"]", source)})

@@ -1,6 +1,6 @@
 """A second fold in Python, line by line and written independently, to check the stream's fold.
 
-Spark's own plan of the judging query judges the lines. The stream's fold never runs that plan.
+Spark's own plan of the judging query parses the lines here. The stream's fold never runs that plan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,7 +48,7 @@ class _Folder:
     cells: _Cells = field(default_factory=dict)
 
     def take(self, line: _Line, seconds: int) -> bool:
-        """Count a parsed line. Return False if its value cannot be measured."""
+        """Count a parsed line. Return False if the metric cannot measure the line's value."""
         if self.verdict_at is not None:
             verdict = line[self.verdict_at]
             if verdict != COUNTED:
@@ -65,8 +65,8 @@ class _Folder:
 
 
 class _Tally:
-    """The counts of a batch besides its metrics: ends of partitions, and lines that were not
-    counted."""
+    """The counts of a batch apart from its metrics: each partition's last offset and time, and the
+    lines that were not counted."""
 
     def __init__(self, plan: FoldPlan) -> None:
         self._plan = plan
@@ -75,19 +75,19 @@ class _Tally:
         self._kept: dict[tuple[Reason, int], int] = {}
 
     def line(self, topic: str, partition: int, offset: int, latest_s: int | None) -> None:
-        """Record a line; its time is None if it does not parse."""
+        """Record a line. `latest_s` is its time, or None if the line does not parse."""
         found = self._partitions.get((topic, partition))
         if found is None:
             self._partitions[topic, partition] = [1, offset, offset, latest_s]
             return
         found[0] += 1
-        # A partition's lines come in the order of their offsets, but not of their times.
+        # The lines of a partition come in offset order, but their times can go back.
         found[2] = offset
         if latest_s is not None and (found[3] is None or latest_s > found[3]):
             found[3] = latest_s
 
     def not_counted(self, line: _Line, reason: str) -> None:
-        """Record that a line is not counted at all, or not by one metric."""
+        """Record that a line is not counted, either by one metric or by none."""
         topic, partition, offset, file, _, _, sample = line[: len(LINE_COLUMNS)]
         why = Reason(topic, file, reason)
         count, samples = self._unparsed.get(why, (0, []))
@@ -97,7 +97,7 @@ class _Tally:
             samples.append(UnparsedSample(partition, offset, bytes(sample)))
 
     def counts(self, rows: list[FoldRow]) -> BatchCounts:
-        """Return all counts except the rows of the metrics."""
+        """Return the counts of the batch, which include these rows of the metrics."""
         partitions = [
             PartitionCount(*place, *found) for place, found in sorted(self._partitions.items())
         ]
@@ -113,7 +113,7 @@ def reference_counts(lines: DataFrame, plan: FoldPlan) -> BatchCounts:
 def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> BatchCounts:
     """Fold parsed lines, whose values are in the order of `plan.columns`.
 
-    Lines of one partition come in the order of their offsets.
+    The lines of a partition must come in offset order.
     """
     folders = [_folder(reading, plan) for reading in plan.readings]
     by_topic: dict[str, list[_Folder]] = {}
@@ -160,7 +160,7 @@ def _add_measured(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
     if found is None:
         found = cells[group] = _Measured(least=value, most=value)
     found.count += 1
-    # Python's own 28 digits are fewer than a sum has.
+    # A sum can have more digits than the 28 of Python's default decimal context.
     found.total = (
         found.total + value if isinstance(value, int) else ARITHMETIC.add(found.total, value)
     )

@@ -2,8 +2,8 @@
 
     python -m tests.harness.reference_pages    writes docs/reference/*.md
 
-A page is prose with places `<!-- made: NAME -->` … `<!-- /made -->`. This module writes their
-content and keeps the prose around them.
+A page is prose with places `<!-- made: NAME -->` … `<!-- /made -->`. This module generates the
+content of these places and keeps the prose around them.
 """
 
 import json
@@ -58,12 +58,12 @@ _FIXTURES = ROOT / "tests" / "fixtures" / "formats"
 
 
 def filled(page: str) -> str:
-    """Return a page with the content of its places made from the code."""
+    """Return a page after generating the content of its places from the code."""
     return _PLACE.sub(lambda match: f"{match[1]}{made(match[2])}\n{match[3]}", page)
 
 
 def made(name: str) -> str:
-    """Return the content of one place."""
+    """Return the content of the place with this name."""
     kind, _, of_what = name.partition(" ")
     rows: Iterable[tuple[str, ...]]
     match kind:
@@ -111,7 +111,8 @@ def keys_table(model: type[BaseModel]) -> str:
 
 
 def _mapping(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a model's schema that describes the mapping, not a short form."""
+    """Return the part of a model's schema that describes a mapping, if there is a short form,
+    too."""
     if "$ref" in schema:
         schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]
     parts: list[dict[str, Any]] = schema.get("anyOf", [schema])
@@ -119,7 +120,7 @@ def _mapping(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(node: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """Return the type of a value in words."""
+    """Return the type of a value in words, given its schema."""
     if "$ref" in node:
         return _kind(definitions[node["$ref"].rpartition("/")[2]], definitions)
     if (form := str(node.get("format", "")).partition("-")[0]) in ("size", "duration"):
@@ -223,12 +224,12 @@ def _time_of(name: str) -> str:
 
 
 def _field_text(name: str, column: str) -> str:
-    """Return the meaning of a column that only the header or the pattern names."""
+    """Return the description of a column whose name comes only from the header or the pattern."""
     return f"the {'field' if _reader(name) in ('csv', 'w3c') else 'group'} of this name"
 
 
 def _sample(name: str) -> list[str]:
-    """Return a line of a format, for its section."""
+    """Return the lines of a sample event of a format, for the format's section."""
     given = find_format(name)
     if given is not None and given.samples:
         return given.samples[0].splitlines()

@@ -1,7 +1,7 @@
-"""Texts of the reference pages about columns, measures and keys that the code only names.
+"""Texts of the reference pages about columns, measures and keys, which the code does not describe.
 
-The names come from the code: `reference_facts` collects them. A test fails if a name here is not in
-the code, or a name of the code is missing here.
+`reference_facts` collects the names from the code. A test fails if a name here is not in the code,
+or if a name of the code is missing here.
 """
 
 from typing import NamedTuple
@@ -44,7 +44,7 @@ READER_COLUMNS = {
         "severity": "severity, a number or a word",
     },
 }
-"""The columns of the readers that have columns of their own."""
+"""The columns of readers that have their own columns."""
 
 LINE_COLUMNS = {
     "file": "key of the record: the name under which the collector first saw the file",
@@ -55,7 +55,7 @@ LINE_COLUMNS = {
 
 
 class MeasureText(NamedTuple):
-    """What a measure computes, and a metric that uses it."""
+    """The result of a measure in words, and an example of a metric that uses the measure."""
 
     gives: str
     example: str
@@ -319,7 +319,7 @@ MORE_OF_KEY = {
     "mill:state:": "mill:state:<metric>:<size>:<start>",
     "mill:unparsed_lines:": "mill:unparsed_lines:<day>",
 }
-"""What follows the beginnings of keys that the source has."""
+"""The rest of each key, after the prefix that the source has."""
 
 META_FIELDS = {
     "updated_at": "when the last merge was written, UTC",

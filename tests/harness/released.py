@@ -1,4 +1,4 @@
-"""Brokers of the last released version, from this repository's own history.
+"""Brokers of the last released version, whose code comes from this repository's history.
 
 code = released_code(tmp_path)
 run_released(broker, code)
@@ -25,7 +25,7 @@ LATER_KEYS = ("tls", "login_secret")
 
 
 def released_code(folder: Path) -> Path:
-    """Write the code of a broker of 1.0.0-rc1 into a folder; skip the test without the history."""
+    """Write the broker code of 1.0.0-rc1 into a folder. Skip the test if git lacks the commit."""
     made = subprocess.run(
         ["git", "-C", str(ROOT), "archive", RELEASED, *ROOMS], capture_output=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Random numbers in tests: the seed is printed when the test fails, and repeats it."""
+"""Random numbers in tests. A failed test prints the seed that repeats the failure."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""A server that accepts connections and never sends anything, which is the worst way to fail."""
+"""A server that accepts connections and never responds, so clients must time out."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SilentServer:
-    """A silent server. `taken` are its accepted connections."""
+    """A server that never responds. `taken` are the connections that it has accepted."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

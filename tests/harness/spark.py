@@ -53,14 +53,15 @@ class EventLog:
         }
 
     def records_read(self) -> Counter[str]:
-        """Return the number of records that tasks read, from topics or generated, by executor."""
+        """Return the number of records that tasks read, from topics or generated, per executor."""
         found: Counter[str] = Counter()
         for task in self._reading_tasks():
             found[task.executor] += task.records
         return found
 
     def records_read_beside(self) -> int:
-        """Return the number of records of tasks that ran in parallel with another reading task."""
+        """Return the number of records read by tasks that ran in parallel with another reading
+        task."""
         tasks = list(self._reading_tasks())
         return sum(
             one.records
@@ -74,7 +75,7 @@ class EventLog:
     def _reading_tasks(self) -> Iterator[_Task]:
         for file in self.folder.iterdir():
             for line in file.read_text().splitlines(keepends=True):
-                # The last line of a log that is being written may be half of one.
+                # Spark can be writing the last line, so that line can be incomplete.
                 if line.endswith("\n") and '"SparkListenerTaskEnd"' in line:
                     event = json.loads(line)
                     metrics, info = event.get("Task Metrics") or {}, event["Task Info"]
@@ -85,8 +86,8 @@ class EventLog:
 
 
 class SparkCluster:
-    """A Spark cluster. `url` is for `stream.master`, and `settings` is for `stream.spark` on one
-    machine."""
+    """A Spark cluster on this machine. `url` is the value for `stream.master`, and `settings` are
+    for `stream.spark`."""
 
     def __init__(self, folder: Path, *, workers: int) -> None:
         self.folder = folder
@@ -130,7 +131,7 @@ class SparkCluster:
         wait_until(lambda: len(self.alive_workers()) > before, START_DEADLINE_S, f"worker {number}")
 
     def state(self) -> dict[str, Any]:
-        """Return the master's report. Raises OSError if it serves none."""
+        """Return the status of the master. Raises OSError if the master does not respond."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
@@ -140,7 +141,7 @@ class SparkCluster:
         return [one["id"] for one in self.state()["workers"] if one["state"] == "ALIVE"]
 
     def executors(self) -> int:
-        """Return the number of cores that applications use."""
+        """Return the number of cores that applications use, over all workers."""
         return sum(one["coresused"] for one in self.state()["workers"] if one["state"] == "ALIVE")
 
     def kill9(self, name: str) -> None:

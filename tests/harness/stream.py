@@ -32,14 +32,15 @@ JARS = Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars"))
 
 
 def connector_jars() -> tuple[Path, ...]:
-    """Return the connector's jars as the set-up left them. Skip the test if they are missing."""
+    """Return the jars of Spark's Kafka connector, which `make setup` has downloaded. Skip the test
+    if one is missing."""
     if missing_jars(JARS, pinned_jars()):
         pytest.skip(f"Spark's Kafka connector is not in {JARS}: make setup brings it there")
     return jar_paths(JARS)
 
 
 class StreamProcess:
-    """One driver with its JVM."""
+    """One stream process: a Spark driver in Python with its JVM."""
 
     def __init__(
         self,
@@ -88,7 +89,8 @@ class StreamProcess:
         }
 
     def change(self, section: dict[str, Any]) -> None:
-        """Replace the section, both for the running process and for later ones."""
+        """Replace the section for the next start, and in the file that the running process
+        reloads."""
         self.section = section
         draft = self.wish_file.with_suffix(".tmp")
         draft.write_text(json.dumps(self._wish()))
@@ -150,16 +152,16 @@ class StreamProcess:
         return self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """Send SIGKILL to the driver and wait until it is gone; the JVM then ends automatically."""
+        """Send SIGKILL to the driver and wait until it is gone. Its JVM then ends automatically."""
         self._end(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the driver alone."""
+        """Send a signal to the driver, not to its JVM."""
         assert self.process is not None, "the stream is not running"
         self.process.send_signal(number)
 
     def wait_exit(self, deadline_s: float) -> int:
-        """Wait until the process ends without a signal of ours; return the exit code."""
+        """Wait until the process ends although this object sent no signal. Return its exit code."""
         assert self.process is not None, "the stream is not running"
         process, self.process = self.process, None
         return process.wait(deadline_s)
@@ -184,7 +186,8 @@ class StreamProcess:
         try:
             return self.start()
         except BaseException:
-            # An interrupt before the body begins would otherwise skip the clean-up at the exit.
+            # Without this, an interrupt before the `with` body begins would leave the stream
+            # running.
             self.kill9()
             raise
 

@@ -1,10 +1,10 @@
 """Counters of long tests, printed at the end of a run even if it passes."""
 
 LINES: list[str] = []
-"""Lines for the terminal's summary, in the order in which they came."""
+"""Lines for the terminal's summary, in the order in which tests added them."""
 
 
 def tell(line: str) -> None:
-    """Add a count that is shown even if the run passes."""
+    """Add a line of counters, and print it."""
     LINES.append(line)
     print(line)

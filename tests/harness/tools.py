@@ -3,8 +3,8 @@
     tools = KafkaTools(tmp_path, broker.bootstrap)
     tools.run(TOPICS, "--list")
 
-A warning or an error that a tool prints fails the test, because it is a defect of the broker. Only
-messages of a tool about its own options are allowed.
+A warning or an error that a tool prints fails the test, because it shows a defect of the broker.
+The exception is a tool's warning about its own options.
 """
 
 import re
@@ -57,7 +57,8 @@ _OWN_AFFAIRS = re.compile(
 
 
 def complaints(text: str) -> list[str]:
-    """Return the lines in which a client complains of anything but its own options."""
+    """Return the lines in which a client logs a warning or an error, except about its own
+    options."""
     return [
         line
         for line in text.splitlines()
@@ -66,9 +67,9 @@ def complaints(text: str) -> list[str]:
 
 
 def warnings_of(log: str) -> list[str]:
-    """Return the lines of a broker's log that complain of its clients or of itself.
+    """Return the warnings and errors in a broker's log.
 
-    Messages about a late event loop are left out, because tests share the machine.
+    Warnings about a late event loop are left out, because the tests share a slow machine.
     """
     return [
         line
@@ -89,13 +90,14 @@ class KafkaTools:
         self._log4j.write_text(LOG4J)
 
     def command(self, main: str, *arguments: str) -> list[str]:
-        """Return the whole command line, for a tool that the test runs itself."""
+        """Return the whole command line, for a test that runs the tool itself."""
         log4j = f"-Dlog4j2.configurationFile={self._log4j}"
         servers = ("--bootstrap-server", self.bootstrap)
         return ["java", *_JVM, log4j, "-cp", f"{self._jars}/*", main, *servers, *arguments]
 
     def run(self, main: str, *arguments: str, stdin: str = "", codes: Sequence[int] = (0,)) -> str:
-        """Return the tool's output; fail on another exit code, and on any complaint."""
+        """Return the tool's output. Fail on any other exit code than `codes`, and on any
+        warning."""
         ended = subprocess.run(
             self.command(main, *arguments),
             input=stdin,

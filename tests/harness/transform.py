@@ -1,14 +1,14 @@
-"""A librdkafka client that consumes, transforms and produces in transactions, whatever happens to
-the broker.
+"""A librdkafka client that consumes, transforms and produces in transactions while a test kills or
+restarts the broker.
 
     with Transformer(bootstrap, "in", "out") as transformer:
         broker.kill9(); broker.start()
         wait_until(lambda: transformer.committed_count >= 1_000, ...)
     assert_exactly_once(bootstrap, "in", "out")
 
-It handles errors as librdkafka's manual says. It retries retriable errors. After an abortable error
-it aborts the transaction and seeks to the committed offsets. After a fatal error it creates another
-producer with the same transactional id.
+It handles errors as librdkafka's manual requires. It retries after a retriable error. After an
+abortable error it aborts the transaction and seeks to the committed offsets. After a fatal error it
+creates another producer with the same transactional id.
 """
 
 import threading
@@ -34,10 +34,11 @@ CALL_S = 10.0
 READ_DEADLINE_S = 30.0
 
 TRANSACTING = CLIENT | {
-    # librdkafka 2.10 and later forgets all brokers when all are down, and each broker that the
-    # metadata no longer name. It still waits for the group's coordinator among the forgotten
-    # brokers, and hangs in send_offsets_to_transaction until some connection changes its state (its
-    # issue 5511). So it must forget no broker, and idle connections must change their state.
+    # When all brokers are down, or metadata no longer name a broker, librdkafka 2.10 and later
+    # forgets these brokers. But it still waits for the group's coordinator among the forgotten
+    # ones, and hangs in send_offsets_to_transaction until some connection changes its state
+    # (librdkafka issue 5511). So let it forget no broker, and close idle connections, which changes
+    # their state.
     "metadata.recovery.strategy": "none",
     "connections.max.idle.ms": 3_000,
 }
@@ -57,7 +58,7 @@ class Transformer:
         abort_every: int = 7,
     ) -> None:
         self.committed_count = 0
-        """Input records whose transaction is known to be committed."""
+        """The number of input records whose transaction is known to be committed."""
         self.counts: Counter[str] = Counter()
         """Commits, aborts and new producers."""
         self.failure: BaseException | None = None
@@ -80,7 +81,8 @@ class Transformer:
             }
         )
         self._assignment: list[TopicPartition] = []
-        # Not `Consumer.assignment()`: it waits for librdkafka with Python's lock in hand.
+        # Track the assignment here, because `Consumer.assignment()` holds Python's global lock
+        # while it waits for librdkafka.
         self._consumer.subscribe([source], on_assign=self._assigned, on_revoke=self._revoked)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"transformer-{name}")
@@ -102,7 +104,7 @@ class Transformer:
                 ]
                 if messages:
                     self._transform(messages)
-        except BaseException as error:  # the waiting test shows it
+        except BaseException as error:  # the test that waits for this thread reports it
             self.failure = error
 
     def _transform(self, messages: list[Message]) -> None:
@@ -146,7 +148,7 @@ class Transformer:
         self.counts["aborts"] += 1
 
     def _again(self, call: Any) -> None:
-        """Repeat a call until it succeeds or fails for good."""
+        """Repeat a call until it succeeds or raises an error that is not retriable."""
         while True:
             try:
                 call()
@@ -157,7 +159,8 @@ class Transformer:
                 return
 
     def _recover(self, error: KafkaError) -> None:
-        """Abort the transaction if possible, otherwise replace the producer."""
+        """Abort the transaction if possible. Otherwise drop the producer, so a new one is
+        created."""
         producer = self._producer
         if producer is not None and error.txn_requires_abort():
             try:
@@ -202,7 +205,7 @@ class Transformer:
                 return
 
     def stop(self) -> None:
-        """Stop. A pending transaction is left open."""
+        """Stop. A pending transaction stays open."""
         self._stopping.set()
         self._thread.join()
         self._consumer.close()

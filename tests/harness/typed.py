@@ -1,4 +1,4 @@
-"""Whether a command on a page can be typed: its words must be those of the real programs."""
+"""Checks that a command on a page exists, with all its options, in the real programs."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from appliance.mill.home import CODE
 
 TREE: Any = typer.main.get_command(app)
 QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
-"""A command of the mill's in a page's text."""
+"""A command of the mill in the text of a page."""
 
 _MILL = re.compile(r"(?:^|\./|\()millrace ((?:[a-z]|--?[a-z])[^\n|#;)>]*)", re.MULTILINE)
 _MAKE = re.compile(r"^make ([a-z][a-z -]*?)(?: [A-Z]+=.*)?\s*(?:#|$)", re.MULTILINE)
@@ -25,7 +25,8 @@ _IN_CONTAINER = re.compile(
 
 
 def problem_of(typed: str) -> str | None:
-    """Return why a command of the mill cannot be typed. Placeholders match anything."""
+    """Return why the mill does not accept a command, or None. Placeholders in capitals match any
+    word."""
     words = [word.strip("[],.") for word in typed.split()]
     command = TREE
     context = TREE.make_context("millrace", ["status"])
@@ -40,8 +41,8 @@ def problem_of(typed: str) -> str | None:
 
 
 def problems_in(script: str) -> list[str]:
-    """Return why commands of a block cannot be typed: commands of the mill, of make, and of
-    Kafka's tools."""
+    """Return why commands of a block cannot be typed. The commands are those of the mill, of make
+    and of Kafka's tools."""
     found = [
         problem_of(typed) for typed in (*_MILL.findall(script), *_IN_CONTAINER.findall(script))
     ]

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: the only way a test waits for anything."""
+"""Polling for a condition with a deadline. Tests wait for everything in this way."""
 
 import time
 from collections.abc import Callable
@@ -14,12 +14,12 @@ def wait_until(
     *,
     progress: Callable[[], object] | None = None,
 ) -> T:
-    """Poll `condition` until it is true and return its value. Fail with the name `what` when the
-    time is up.
+    """Poll `condition` until it is true, and return its value. At the deadline fail with the name
+    `what`.
 
-    An exception of the condition counts as "not yet" and is shown when the time is up. With
-    `progress` the time starts again whenever its value changes. This is for work whose duration
-    depends on the machine.
+    An exception of the condition counts as "not yet"; the failure shows the last one. With
+    `progress` the deadline is extended whenever the value of `progress` changes. Use it for work
+    whose duration depends on the machine.
     """
     end = time.monotonic() + deadline_s
     last: object = None

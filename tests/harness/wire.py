@@ -39,11 +39,11 @@ TIMEOUT_S = 15.0
 
 
 class Hung(AssertionError):
-    """The broker has closed the connection."""
+    """The broker closed the connection instead of responding."""
 
 
 class WireClient:
-    """Sends requests and reads answers, in any order that a test wants."""
+    """Sends requests and reads responses, in any order that a test needs."""
 
     def __init__(self, bootstrap: str, client_id: str = "test") -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -58,8 +58,8 @@ class WireClient:
         self.socket.sendall(self.frame(message, version, is_answered=is_answered))
 
     def frame(self, message: Message, version: int, *, is_answered: bool = True) -> bytes:
-        """Return one request as bytes and count it as sent, for tests that join several into one
-        segment."""
+        """Return one request as bytes and count it as sent. Tests use it to join several requests
+        into one TCP segment."""
         correlation_id, self._next_id = self._next_id, self._next_id + 1
         if is_answered:
             self._sent.append((message.api_key, version, correlation_id))
@@ -98,7 +98,7 @@ class WireClient:
         return self.receive()
 
     def is_hung_up(self) -> bool:
-        """Return True if the broker closes the connection, and False if it answers instead."""
+        """Return True if the broker closes the connection, False if it sends a response."""
         try:
             self.receive_frame()
         except Hung:
@@ -153,7 +153,7 @@ def batch_of(
 
 @contextmanager
 def serving(folder: Path, *topics: str) -> Iterator[BrokerProcess]:
-    """Run a broker with these topics of two partitions each."""
+    """Run a broker with these topics, each with two partitions."""
     with BrokerProcess(folder) as broker:
         with WireClient(broker.bootstrap) as client:
             for topic in topics:
@@ -162,7 +162,7 @@ def serving(folder: Path, *topics: str) -> Iterator[BrokerProcess]:
 
 
 def create(client: WireClient, topic: str, partitions: int = 1, **settings: str) -> Uuid:
-    """Create a topic, with `_` for `.` in its settings. Return its id."""
+    """Create a topic, and return its id. In the names of settings `_` stands for `.`."""
     configs = [
         CreatableTopicConfig(name=key.replace("_", "."), value=value)
         for key, value in settings.items()
@@ -197,7 +197,7 @@ def fetch_request(
     session_epoch: int = -1,
     current_leader_epoch: int = -1,
 ) -> FetchRequest:
-    """Return a Fetch for partition 0."""
+    """Return a Fetch request for partition 0."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -221,7 +221,7 @@ def fetch_request(
 
 
 def list_request(topic: str, timestamp: int, *, isolation_level: int = 0) -> ListOffsetsRequest:
-    """Return a ListOffsets for partition 0."""
+    """Return a ListOffsets request for partition 0."""
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,
@@ -235,7 +235,7 @@ def list_request(topic: str, timestamp: int, *, isolation_level: int = 0) -> Lis
 
 
 def read_values(records: memoryview | bytes) -> list[bytes | None]:
-    """Return the values of all whole batches."""
+    """Return the values of all records in complete batches."""
     return [
         record.value for _, batch in iterate_batches(records) for record in iterate_records(batch)
     ]

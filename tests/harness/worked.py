@@ -1,7 +1,7 @@
-"""The worked example: eight metrics over ten lines in two batches, and all cells that result.
+"""The worked example: eight metrics over ten lines in two batches, and all resulting cells.
 
-The same expectations hold for rows folded by hand and for rows folded by Spark. The example's day
-is a century ahead, because Redis expires keys by the real clock.
+Tests expect the same cells from rows folded by hand and from rows folded by Spark. The example's
+day is a century ahead, because Redis expires keys by the real clock.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,12 +53,12 @@ def at(clock: str) -> int:
 
 
 def hll(*values: str) -> bytes:
-    """Return a sketch of distinct values as the stream makes it."""
+    """Return a sketch of distinct values, encoded as by the stream."""
     return sketch_of(word_of(value) for value in values)
 
 
 def older_hll(*values: str) -> bytes:
-    """Return a sketch of distinct values as older versions made and stored it."""
+    """Return a sketch of distinct values, encoded as older versions stored it."""
     sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
     for value in values:
         sketch.update(value)
@@ -66,7 +66,7 @@ def older_hll(*values: str) -> bytes:
 
 
 def kll(*values: float) -> bytes:
-    """Return a sketch of a distribution."""
+    """Return a quantile sketch of some values."""
     sketch = datasketches.kll_doubles_sketch(200)
     for value in values:
         sketch.update(value)
@@ -90,7 +90,7 @@ def _measured(
 
 
 def counts(metric: str, clock: str, keys: Mapping[str, int]) -> list[FoldRow]:
-    """Return rows of a counting metric in one slice."""
+    """Return the rows of a metric with the measure `count` in one slice."""
     return [FoldRow(metric, at(clock), (key,), count) for key, count in keys.items()]
 
 
@@ -212,7 +212,7 @@ AFTER_8: Expected = {
     **_plain("lines_by_file", 60, "10:00:00", **{ACCESS: 4, API: 5}),
 }
 
-# After batch 7 every 10:00 minute equals its one slice.
+# After batch 7 each one-minute window at 10:00 has only one slice, so its values are the slice's.
 AFTER_7: Expected = {
     (metric, size_s, clock, key): AFTER_8[metric, 10, "10:00:00", key]
     for (metric, size_s, clock, key) in AFTER_8

@@ -1,4 +1,4 @@
-"""Guarantees of our client with any cluster: scenarios for our broker and for Apache Kafka."""
+"""Scenarios that test our client's guarantees, both with our broker and with Apache Kafka."""
 
 import asyncio
 import random
@@ -87,7 +87,7 @@ async def encoded_batches_and_refusals(cluster: Cluster) -> None:
         await refused
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
     assert (await second).base_offset == 2
-    # Records of the producer's own batches are split until only the large one fails.
+    # The producer itself splits a batch that is too large, until only the too large record fails.
     futures = [await producer.send("small", b"y" * size) for size in (400, 400, 2000, 400)]
     await producer.close()
     assert [type(future.exception()) for future in futures] == [
@@ -131,8 +131,8 @@ async def administration(cluster: Cluster) -> None:
 async def until_retained(
     admin: Admin, resource: ConfigResource, value: str | None, *, is_default: bool
 ) -> None:
-    """Wait, because Apache Kafka answers when its controller knows a change, and its broker
-    learns it later."""
+    """Wait until a broker returns this value. Apache Kafka responds to a change when its controller
+    knows it, but the broker that describes the configuration learns of it later."""
     async with asyncio.timeout(20):
         while True:
             configs = await admin.describe_configs([resource], ["retention.ms"])
@@ -211,7 +211,7 @@ async def a_full_buffer_makes_senders_wait(cluster: Cluster) -> None:
 async def load_with_kills(
     cluster: Cluster, broker: Killable, rng: random.Random, kills: int
 ) -> None:
-    """Send and read records while the server is killed and restarted. Then compare everything."""
+    """Send records while the server is killed and restarted. Then read and compare all of them."""
     await Admin(cluster).ensure_topics([TopicSpec("load", partitions=3)])
     producer = Producer(cluster, linger_ms=2)
     await producer.start()

@@ -1,7 +1,8 @@
-"""The broker on which our `kafka-*` commands and Kafka's own run, with data of every kind.
+"""A broker with data of every kind, for calls of our `kafka-*` commands and of Kafka's own.
 
-It has groups with and without members, and transactions that are open, ended or to be aborted by a
-command. It has topics with each kind of record, and copies of log files, both whole and damaged.
+It has groups with and without members. It has ended and open transactions, some of which a command
+must abort. It has topics with each kind of record. Beside the broker are copies of log files, both
+whole and damaged.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ BATCHES = 5
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The broker, Kafka's tools, and the files that both sets of tools get."""
+    """The broker, Kafka's tools, and the files that a call can name."""
 
     broker: BrokerProcess
     tools: KafkaTools
@@ -66,7 +67,8 @@ class Stage:
         return _ended(command, stdin)
 
     def path(self, name: str) -> str:
-        """Return the file that a call names. A segment's file is in a separate folder."""
+        """Return the path of a file that a call names. Each segment's files are in a separate
+        folder."""
         stem, _, suffix = name.rpartition(".")
         if suffix in ("snapshot", "checkpoint"):
             (found,) = (self.files / stem).glob(f"*.{suffix}")
@@ -103,7 +105,8 @@ def staged(folder: Path) -> Iterator[Stage]:
         _write_plans(stage)
         _fill(stage)
         _end_transactions(broker.bootstrap)
-        # What a producer snapshot and a log without open transactions say is written at the stop.
+        # The broker writes producer snapshots when it stops, so stop it before copying its files.
+        # Open the other transactions afterwards, so that these logs have none.
         broker.stop()
         _copy_segments(stage)
         broker.start()
@@ -144,7 +147,7 @@ def _write_plans(stage: Stage) -> None:
 
 
 def _fill(stage: Stage) -> None:
-    """Write records with keys, headers and nulls. Let a group read some, and run a transaction."""
+    """Write records with keys, headers and nulls. Let groups read some, and run a transaction."""
     command = [sys.executable, "-m", "appliance"]
     broker = ["-b", stage.broker.bootstrap]
     for partition, lines in (("0", "a:1\nb:2\nc:3\n"), ("1", "d:4\ne:5\nf:6\n")):
@@ -179,7 +182,7 @@ def _transactional(bootstrap: str, name: str) -> Producer:
 
 
 def _end_transactions(bootstrap: str) -> None:
-    """Commit a transaction and abort another in a separate topic."""
+    """Commit one transaction and abort another one, both in the topic `ended`."""
     producer = _transactional(bootstrap, "ended")
     producer.produce("ended", b"kept", partition=0)
     producer.commit_transaction(DEADLINE_S)
@@ -190,8 +193,8 @@ def _end_transactions(bootstrap: str) -> None:
 
 
 def _open_transactions(bootstrap: str, clients: ExitStack) -> None:
-    """Leave one transaction open, and for each side one to abort by offset and one to abort by
-    id."""
+    """Open transactions. One stays open. In addition each of the two tools gets one to abort by
+    offset and one to abort by transactional id."""
     wanted = {"open": "transactions"}
     for side in (THEIRS, OURS):
         wanted |= {f"aborted{side}": f"aborted{side}", f"forced{side}": "plain"}
@@ -203,7 +206,7 @@ def _open_transactions(bootstrap: str, clients: ExitStack) -> None:
 
 
 def _join(bootstrap: str, clients: ExitStack) -> None:
-    """Create a group of two members that has committed, and a group with a static member."""
+    """Create a group with two members and a committed offset, and a group with a static member."""
     members = []
     for group, topics, options in (
         ("live", ["logs", "plain"], {"client.id": "one"}),
@@ -254,8 +257,8 @@ def _copy_segments(stage: Stage) -> None:
 
 
 def _without_zeros(path: Path) -> None:
-    """Truncate a copy behind its last batch, because Kafka's tool stops at the zeros of a log in
-    use."""
+    """Truncate a copy behind its last batch, because the broker preallocates zeros, at which
+    Kafka's dump tool stops."""
     batches = Batches(memoryview(path.read_bytes()))
     assert all(batch.is_valid for batch in batches)
     assert batches.fault is None
@@ -263,8 +266,8 @@ def _without_zeros(path: Path) -> None:
 
 
 def _damage(stage: Stage) -> None:
-    """Make copies of one log: torn, with a changed byte, without one batch, with the index of
-    another log."""
+    """Make changed copies of one log, for example truncated, with a changed byte, without one
+    batch, or with an index that does not match."""
     whole = Path(stage.path("batches-0.log")).read_bytes()
     starts = [batch.position for batch in Batches(memoryview(whole))]
     assert len(starts) == BATCHES

@@ -1,8 +1,9 @@
-"""Fail a test when an unmodified client logs a warning, because that is a defect of the broker.
+"""A fixture that fails a test when an unmodified client logs a warning, which shows a broker
+defect.
 
-A module enables this with `pytest.mark.usefixtures("no_complaints")`. A test that causes complaints
-on purpose, by killing the broker or fencing a member, names them: `@pytest.mark.provokes("pattern",
-...)`.
+A module enables it with `pytest.mark.usefixtures("no_complaints")`. A test that causes warnings on
+purpose, for example by killing the broker or fencing a member, lists patterns of these warnings:
+`@pytest.mark.provokes("pattern", ...)`.
 """
 
 import gc
@@ -28,8 +29,8 @@ LATE = (
     r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"
     r"|retrying. Error: <class .*UnknownTopicOrPartitionError|Marking the coordinator dead"
 )
-"""Each of several brokers learns of another broker's new topic a moment later, also of the offsets
-topic. The Python clients report that of Kafka as well, and ask again."""
+"""Warnings that brokers cause because they learn of a new topic with a delay, for example of the
+offsets topic. The Python clients log them with Kafka too, and retry."""
 
 
 @pytest.fixture
@@ -38,20 +39,20 @@ def no_complaints(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> Iterator[None]:
-    """Fail for every warning of a client that the test has not caused on purpose."""
+    """Fail if a client logs a warning that matches none of the test's `provokes` patterns."""
     provoked = [ITS_OWN]
     if "servers" in request.fixturenames and request.getfixturevalue("servers").size > 1:
         provoked.append(LATE)
     provoked += [one for mark in request.node.iter_markers("provokes") for one in mark.args]
-    # A client that lives on in a cycle complains of a broker that is gone: one of an earlier test,
-    # which need not use this fixture, would do so in this test, one of this test in a later one.
+    # A client object in a reference cycle lives on after its test, and logs that its broker is
+    # gone. Delete such clients before the test and after it, so that only this test's are counted.
     gc.collect()
     capfd.readouterr()
     with caplog.at_level(logging.WARNING):
         yield
     gc.collect()
     printed, errors = capfd.readouterr()
-    # Back to where a failure's report takes it from.
+    # Write the captured output again, so that pytest can show it in the report of a failure.
     sys.stdout.write(printed)
     sys.stderr.write(errors)
     said = LIBRDKAFKA.findall(printed + "\n" + errors)
@@ -72,17 +73,18 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> TestAuthority:
 
 ONE = pytest.param(1, id="one")
 THREE = pytest.param(3, id="three", marks=pytest.mark.slow)
-"""The short form asks three of them while they are killed (`test_three_brokers_clients`)."""
+"""The short form leaves this out, because `test_three_brokers_clients` tests three brokers
+there."""
 
 
 @pytest.fixture(scope="module", params=[ONE, THREE])
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcesses]:
-    """Run one broker, and then three that replicate as in a mill. No client may notice a
-    difference.
+    """Run the tests with one broker, and then with three that replicate as in a mill. No client
+    may notice a difference.
 
-    A module adds settings of the brokers with `SETTINGS`.
+    A module can set `SETTINGS` to add broker settings.
     """
     settings = replication_settings(request.param) | getattr(request.module, "SETTINGS", {})
     with ClusterProcesses(tmp_path_factory.mktemp("servers"), settings, request.param) as servers:

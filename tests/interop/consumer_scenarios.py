@@ -1,4 +1,4 @@
-"""Guarantees of our consumer with any cluster: scenarios for our broker and for Apache Kafka."""
+"""Scenarios that test our consumer's guarantees, both with our broker and with Apache Kafka."""
 
 import asyncio
 import contextlib
@@ -42,8 +42,8 @@ GROUP: dict[str, Any] = {
 
 
 async def a_topic(cluster: Cluster, name: str, partitions: int, records_each: int) -> None:
-    """Create a topic whose partitions have the records b"0", b"1", ... with the same numbers as
-    timestamps."""
+    """Create a topic. Each of its partitions gets the records b"0", b"1"…, whose timestamps are
+    their numbers plus 1,000."""
     await Admin(cluster).ensure_topics([TopicSpec(name, partitions=partitions)])
     await produce(cluster, name, partitions, range(records_each))
 
@@ -64,7 +64,7 @@ def partitions_of(name: str, count: int) -> frozenset[TopicPartition]:
 
 
 async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
-    """Poll until a condition without a notification is true."""
+    """Poll until a condition is true. Use it for conditions that no event announces."""
     try:
         async with asyncio.timeout(deadline_s):
             while not condition():
@@ -74,7 +74,7 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 30
 
 
 class Reader:
-    """A consumer with a task that keeps reading, and the record of its events."""
+    """A consumer that a task reads continuously, with lists of its records and rebalance events."""
 
     def __init__(self, cluster: Cluster, group_id: str, **settings: Any) -> None:
         self.consumer = Consumer(cluster, ConsumerSettings(group_id, **(GROUP | settings)))
@@ -90,7 +90,8 @@ class Reader:
         return self
 
     async def stop(self, *, silently: bool = False) -> None:
-        """Close in an orderly way, or disappear like a killed process."""
+        """Close the consumer. With `silently` drop it instead, so that it does not leave the group,
+        like a killed process."""
         assert self._task is not None
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -142,7 +143,7 @@ async def one_member_reads_everything(cluster: Cluster) -> None:
 
 
 def members_share(assignor: str) -> Callable[[Cluster], Awaitable[None]]:
-    """Let members join and leave in an orderly way. No partition may have two owners."""
+    """Let members join and leave with LeaveGroup. Each partition must have exactly one owner."""
 
     async def scenario(cluster: Cluster) -> None:
         topic = f"shared-{assignor}"
@@ -172,7 +173,7 @@ def members_share(assignor: str) -> Callable[[Cluster], Awaitable[None]]:
                 assert kept <= reader.assignment
         if ASSIGNORS[assignor].is_cooperative:
             assert not [told for reader in readers for told in reader.told if told[0] == "lost"]
-            # A cooperative member does not give up partitions only to get most of them back.
+            # No revocation may take all partitions, because the member would get most of them back.
             first = gone.told[0][1]
             assert first == everything
             assert all(len(tps) < 6 for kind, tps in gone.told[1:-1] if kind == "revoked")
@@ -215,7 +216,7 @@ async def a_static_member_comes_back(cluster: Cluster) -> None:
     again = await Reader(cluster, "static", **static).start("static")
     await until(lambda: again.assignment == before, "the same partitions")
     assert len(other.told) == told
-    # Two with the same name: the newer one fences the older.
+    # A third consumer with the same group.instance.id fences the second one.
     await Reader(cluster, "static", **static).start("static")
     with pytest.raises(ApiError) as caught:
         await until(lambda: again._task is not None and again._task.done(), "the older ends")
@@ -253,7 +254,8 @@ async def a_deleted_topic_delays_no_other(cluster: Cluster) -> None:
     await until(lambda: len(reader.records) == 6, "both topics")
     await Admin(cluster).delete_topics(["deleted"])
     kept = partitions_of("kept", 1)
-    # Giving back begins with a commit, also for the partition that is no more.
+    # Before revoking partitions the consumer commits their offsets, also that of the deleted
+    # topic. The failure of that commit must not delay the rebalance.
     await until(lambda: reader.told[-1] == ("assigned", kept), "the round without it", 10.0)
     await produce(cluster, "kept", 1, range(3))
     await until(lambda: len(reader.records) == 9, "more of the topic that stayed")
@@ -355,7 +357,8 @@ async def what_was_committed_is_not_taken_back(cluster: Cluster) -> None:
                 found = await consumer.getmany(tp, timeout_ms=500, max_records=10)
                 taken += len(found.get(tp, ()))
         await consumer.commit({other: 10})
-        # The background mends this one, for which it must have been at work.
+        # The automatic commit must overwrite this offset. That shows that automatic commits run, so
+        # it could also have overwritten the offset of `other`.
         await consumer.commit({first: 3})
         async with asyncio.timeout(10):
             while (now := await committed())[0] != 10:

@@ -1,4 +1,4 @@
-"""Scripted group members on separate connections, and the broker's responses to them."""
+"""Scripted group members on separate connections, and a record of the broker's responses."""
 
 from functools import partial
 from typing import Any
@@ -49,7 +49,7 @@ class Player:
         self.parked = ""
 
     def join(self, version: int = 9, **changes: Any) -> None:
-        """Send JoinGroup without waiting; `hear` returns the answer."""
+        """Send JoinGroup without waiting for the response, which `hear` receives."""
         known: dict[str, Any] = {
             "group_id": self.stage.group,
             "session_timeout_ms": 10_000,
@@ -63,8 +63,8 @@ class Player:
         self.parked = "join"
 
     def sync(self, version: int = 5, **changes: Any) -> None:
-        """Send SyncGroup without waiting for the response. The assignment of each member is that
-        member's own name."""
+        """Send SyncGroup without waiting for the response, which `hear` receives. It assigns each
+        member that member's own name."""
         shares = [
             SyncGroupRequestAssignment(member_id=one.member_id, assignment=one.name.encode())
             for one in self.stage.players.values()
@@ -82,7 +82,7 @@ class Player:
         self.parked = "sync"
 
     def hear(self) -> None:
-        """Return the response to the last request."""
+        """Receive the response to the last JoinGroup or SyncGroup, and record it."""
         answer = self.client.receive()
         code = ErrorCode(answer.error_code)
         if self.parked == "sync":
@@ -154,7 +154,8 @@ class Stage:
         return player
 
     def name_of(self, member_id: str) -> str:
-        """Return a member id without its random part, numbered in the order of appearance."""
+        """Return a member id with a number in place of its random part. The numbers are in the
+        order in which the ids first appeared."""
         if len(member_id) <= 37:
             return member_id
         return self.ids.setdefault(member_id, f"{member_id[:-37]}#{len(self.ids)}")
@@ -166,12 +167,12 @@ class Stage:
             (
                 self.name_of(one.member_id),
                 one.group_instance_id,
-                # Kafka keeps the first client id of a static member forever (pitfall 35).
+                # Kafka never updates the client id of a static member (pitfall 35), so ignore it.
                 one.client_id if one.group_instance_id is None else "",
                 one.client_host,
                 bytes(one.member_metadata),
-                # Up to 3.5 Kafka shows assignments of a Stable group alone; newer ones show the
-                # last ones of other groups, too.
+                # Kafka up to 3.5 shows assignments only for Stable groups. Later versions also show
+                # the last assignments of groups in other states, so ignore those.
                 bytes(one.member_assignment) if is_stable else b"",
             )
             for one in group.members
@@ -217,8 +218,8 @@ class Stage:
 
 
 def settle(stage: Stage, *players: Player) -> None:
-    """Let these players form a generation and get their assignments. The first one is the
-    leader."""
+    """Let these players form a generation and get their assignments. The first player becomes the
+    group's leader."""
     first, *others = players
     for player in players:
         if not player.member_id and player.instance is None:

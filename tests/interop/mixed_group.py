@@ -47,14 +47,14 @@ AIOKAFKA = {"range": AiokafkaRange, "roundrobin": AiokafkaRobin}
 
 
 class Member:
-    """The state of a member in a scenario, for every client library."""
+    """A member of the group, and what it was assigned and has read. Each library has a subclass."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, int]] = set()
         self.assigned: frozenset[TopicPartition] = frozenset()
 
     async def stop(self) -> None:
-        """Leave the group in an orderly way."""
+        """Leave the group with LeaveGroup, and end."""
 
 
 class Ours(Member):
@@ -78,7 +78,7 @@ class Ours(Member):
 
 
 class PollingMember(Member):
-    """A client with a blocking poll, in a separate thread."""
+    """A member whose client has a blocking poll, which runs in a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, assignor: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class PollingMember(Member):
         self._thread.start()
 
     def look(self) -> None:
-        """Do nothing, because the thread keeps everything up to date."""
+        """Do nothing, because the thread updates `seen` and `assigned` itself."""
 
     def run(self) -> None:
         raise NotImplementedError
@@ -104,7 +104,7 @@ class PollingMember(Member):
 
 
 class Librdkafka(PollingMember):
-    """confluent-kafka."""
+    """librdkafka, through confluent-kafka."""
 
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(
@@ -153,7 +153,7 @@ class KafkaPython(PollingMember):
 
 
 class Java(PollingMember):
-    """Java's own client, as Kafka's verifiable consumer, which prints one JSON object per line."""
+    """Java's own client in Kafka's verifiable consumer, which prints one JSON object per line."""
 
     ASSIGNORS = MappingProxyType(
         {
@@ -245,7 +245,8 @@ Family = Callable[[Cluster, str, str], Any]
 
 
 def mixed(assignor: str, *families: Family) -> Callable[[Cluster], Awaitable[None]]:
-    """Let members of these libraries join in this order. The first one is the leader."""
+    """Return a scenario in which members of these libraries join in this order. The first member
+    becomes the group's leader."""
     names = "_".join(getattr(family, "__name__", "").lower() for family in families)
 
     async def scenario(cluster: Cluster) -> None:
@@ -281,7 +282,8 @@ def mixed(assignor: str, *families: Family) -> Callable[[Cluster], Awaitable[Non
 
             await until(lambda: len(seen()) == PARTITIONS * RECORDS_EACH, "every record was read")
             running.pop_all()
-            # The leader goes first: the next one assigns with what the others say they own.
+            # Stop the leader first. The next leader must then assign partitions by what the members
+            # of the other libraries report as owned.
             while members:
                 gone = members.pop(0)
                 await gone.stop()

@@ -1,8 +1,10 @@
-"""The cost of a large cluster: `python -m tests.interop.monitor_load GROUPS PARTITIONS [SECONDS]`.
+"""Measures a monitor of a large cluster:
+`python -m tests.interop.monitor_load GROUPS PARTITIONS [SECONDS]`.
 
-It starts a broker and a monitor. Every group has committed in every partition of one topic, and the
-groups advance in turn during the measurement. It measures the monitor's processor time and memory
-as the kernel counts them: first until every group has a status, and then afterwards.
+It starts a broker and a monitor. Every group has committed in every partition of one topic, and
+commits further during the measurement. The module prints the monitor's processor time and memory,
+as the kernel counts them: first for the time until every group has a status, and then for the time
+after that.
 """
 
 import asyncio
@@ -31,13 +33,13 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process so far."""
+    """Return the processor time that a process has used so far, in seconds."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / TICKS_A_SECOND
 
 
 def memory(pid: int) -> str:
-    """Return the process's present memory, and its peak."""
+    """Return the current memory of a process, and its peak, as text."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) // 1024 for line in lines if "VmRSS" in line
              or "VmHWM" in line}  # fmt: skip
@@ -45,7 +47,7 @@ def memory(pid: int) -> str:
 
 
 def produce(bootstrap: str, partitions: int) -> None:
-    """Write a record into every partition."""
+    """Write `RECORDS` records into every partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
     for number in range(RECORDS):
         for partition in range(partitions):
@@ -55,8 +57,8 @@ def produce(bootstrap: str, partitions: int) -> None:
 
 
 async def commit(bootstrap: str, groups: int, partitions: int, until_s: float) -> None:
-    """Commit for all groups in turn, each a little further every time, until the deadline and at
-    least once."""
+    """Commit for all groups in turn, a larger offset each time. Repeat this until the deadline,
+    but do it at least once."""
     cluster = Cluster(bootstrap, client_id="load")
     await cluster.start()
     offset = 1
@@ -76,7 +78,7 @@ async def commit(bootstrap: str, groups: int, partitions: int, until_s: float) -
 
 
 async def create(bootstrap: str, partitions: int) -> None:
-    """Create the only topic."""
+    """Create the topic of the measurement."""
     cluster = Cluster(bootstrap, client_id="load")
     await cluster.start()
     await Admin(cluster).create_topics([TopicSpec(TOPIC, partitions, 1)])
@@ -84,7 +86,7 @@ async def create(bootstrap: str, partitions: int) -> None:
 
 
 def main(groups: int, partitions: int, seconds: float) -> None:
-    """Measure once and print the result."""
+    """Make one measurement and print its result."""
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder)) as broker:
         asyncio.run(create(broker.bootstrap, partitions))
         produce(broker.bootstrap, partitions)

@@ -26,7 +26,7 @@ Line = str | bytes | None
 
 
 def has_connector() -> bool:
-    """Return True if set-up put Spark's Kafka connector where the session looks for it."""
+    """Return True if set-up has downloaded Spark's Kafka connector."""
     return not missing_jars(JARS, pinned_jars())
 
 
@@ -43,7 +43,8 @@ def spark() -> SparkSession:
             "jars": [str(path) for path in jar_paths(JARS)] if has_connector() else [],
         }
     )
-    # Spark keeps a producer for ten minutes, which would look for its dead broker all that time.
+    # Spark keeps a Kafka producer for ten minutes. When the broker of a test has gone, the producer
+    # would try to connect for all that time, so drop producers after a second.
     short = {
         "spark.kafka.producer.cache.timeout": "1s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "1s",
@@ -60,7 +61,7 @@ def frame(
     start: int = 0,
     partition: int = 0,
 ) -> DataFrame:
-    """Return lines in the form of Spark's Kafka source, for one task."""
+    """Return lines in the form of Spark's Kafka source. One task reads all of them."""
     return (
         spark()
         .createDataFrame(_rows(lines, topic, file, start, partition), COLUMNS_DDL)
@@ -69,7 +70,7 @@ def frame(
 
 
 def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
-    """Return the same as `frame`, but with the lines divided in order among several tasks."""
+    """Return lines like `frame`, but divided in order among several tasks."""
     rows = spark().sparkContext.parallelize(_rows(lines, "logs.t", "t/t.log", 0, 0), tasks)
     return spark().createDataFrame(rows, COLUMNS_DDL)
 
@@ -95,7 +96,7 @@ def _rows(
 
 
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> BatchCounts:
-    """Return the counts of some lines under a configuration."""
+    """Fold some lines with this configuration in the driver, and return their counts."""
     plan = compile_plan(StreamSection.model_validate(section))
     return Folding(plan, as_blocks=False).fold_in_driver(frame(lines, **where))
 
@@ -110,8 +111,8 @@ def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[s
 
 
 def keys(counts: BatchCounts, metric: str) -> dict[Any, int]:
-    """Return the counts of one metric by key. The key of a single column is its bare value, and
-    () means no key."""
+    """Return the counts of one metric by key. A key of one column is the bare value. () is the key
+    of a metric without key columns."""
     found: dict[Any, int] = {}
     for row in counts.rows:
         if row.metric == metric:

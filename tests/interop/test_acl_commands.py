@@ -1,4 +1,4 @@
-"""`millrace acl` and `kafka-acls` against a broker, and what a client with few rights can do."""
+"""`millrace acl` and `kafka-acls` against a broker, and the effect of ACLs on a client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broker(
 
 
 class Commands:
-    """Both commands, with what they say."""
+    """Runs both commands, and returns their output."""
 
     def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self._address = broker.bootstrap
@@ -73,7 +73,7 @@ def settings(broker: BrokerProcess, authority: TestAuthority, **more: Any) -> di
 
 
 def written(producer: Producer, topic: str) -> int | None:
-    """Write one record; return the error code, None on success."""
+    """Write one record. Return the error code, or None on success."""
     found: list[int | None] = []
 
     def delivered(error: KafkaError | None, _: object) -> None:
@@ -82,7 +82,7 @@ def written(producer: Producer, topic: str) -> int | None:
     try:
         producer.produce(topic, b"v", on_delivery=delivered)
     except KafkaException as refused:
-        # librdkafka knows the refusal from Metadata already.
+        # librdkafka already got the error in its Metadata response, so `produce` itself raises.
         return int(refused.args[0].code())
     producer.flush(20)
     assert len(found) == 1
@@ -165,7 +165,8 @@ def test_librdkafka_does_what_it_may_and_no_more(
     assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     commands.acl("allow", "web", "read", "--group", "g")
     wait_until(lambda: _poll(reader, 1, strict=False) is not None, 30, "a record")
-    # The rights end, and with them the consumer's reading and the producer's fast path.
+    # After the rights are removed, the consumer must not read and the producer must not write.
+    # The broker must also notice it for a producer whose rights it has cached.
     commands.acl("remove", "web", "--yes")
     for _ in range(3):
         assert written(producer, "open") == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -179,7 +180,8 @@ def test_librdkafka_does_what_it_may_and_no_more(
 
 
 def _poll(reader: Consumer, within_s: float, *, strict: bool = True) -> bytes | None:
-    """Return the next record, or None. Raises KafkaException for an error, if strict."""
+    """Return the value of the next record, or None. With `strict` raise KafkaException for an
+    error; without it return None."""
     message = reader.poll(within_s)
     if message is None:
         return None

@@ -1,4 +1,4 @@
-"""The database as SQL: every value of one moment, unchanged, in the tables of another server."""
+"""A database written as SQL and run on another server has every value of one moment, unchanged."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def everything(settings: MySqlSettings) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def fill(settings: MySqlSettings) -> None:
-    """Create tables and a view with values of every kind."""
+    """Create the tables and a view, with values of every kind."""
     connection = connect(settings)
     with connection.cursor() as cursor:
         prepare(cursor)
@@ -86,7 +86,7 @@ def old(mysql_server: MySqlServer) -> MySqlSettings:
 def test_every_value_comes_back(
     old: MySqlSettings, mysql_server: MySqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Statements of a few rows each.
+    # Make statements short, so that a table needs several of them.
     monkeypatch.setattr(tables, "STATEMENT_BYTES", 500)
     view, text = view_of(old), io.StringIO(newline="\n")
     tables.begin(view)

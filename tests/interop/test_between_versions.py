@@ -1,4 +1,5 @@
-"""Requests between brokers and records have the form that brokers of 1.0.0-rc1 read and write."""
+"""Requests between brokers, and stored records, still have the form that 1.0.0-rc1 reads and
+writes."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ NEVER_SENT = ("ADD_RAFT_VOTER ", "REMOVE_RAFT_VOTER ")
 
 
 def forms(code: Path) -> dict[str, Any]:
-    """The fields of each request and record in each version, as this code declares them."""
+    """Return the fields of each request and record in each version, as declared by this code."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=code, capture_output=True, text=True, check=True
     )
@@ -60,7 +61,8 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_what_brokers_of_1_0_0_rc1_send_and_read_has_not_changed(released: dict[str, Any]) -> None:
-    """A change needs a new version that both sides agree on, or a level of the metadata log."""
+    """If this test fails, do not change the old form. Add a new version of the request, or a new
+    level of the metadata log."""
     present = forms(ROOT)
     sent = {name: form for name, form in released.items() if not name.startswith(NEVER_SENT)}
     assert len(sent) > 40

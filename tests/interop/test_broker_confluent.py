@@ -21,7 +21,7 @@ from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
-# Its stubs hide what the module exports.
+# The module's type stubs do not declare all names that it exports.
 ck: Any = importlib.import_module("confluent_kafka.admin")
 
 COUNT = 2_000
@@ -108,7 +108,8 @@ def test_large_batches_leave_by_sendfile(broker: BrokerProcess) -> None:
 
 
 def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
-    """This holds even if it requests metadata behind its waiting fetch, as with Kafka's broker."""
+    """A Metadata request behind the waiting Fetch must not complete that Fetch early, because the
+    consumer would then fetch all the time."""
     produce_all(broker, "idle", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "idle",
                 "auto.offset.reset": "earliest",
@@ -127,8 +128,8 @@ def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
 
 
 def test_a_waiting_consumer_that_asks_for_offsets_gets_them_at_once(broker: BrokerProcess) -> None:
-    """Spark's connector sends such a request for the partition of its own waiting fetch
-    (decision 0055)."""
+    """A ListOffsets request behind a Fetch that waits for the same partition completes that Fetch.
+    Spark's connector sends such requests (decision 0055)."""
     produce_all(broker, "asked", [b"x"])
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "asker",
                 "fetch.wait.max.ms": 50_000}  # fmt: skip
@@ -143,7 +144,7 @@ def test_a_waiting_consumer_that_asks_for_offsets_gets_them_at_once(broker: Brok
             wait_until(lambda: fetch_waits(broker), 10, "its fetch waits")
             assert consumer.get_watermark_offsets(partition, timeout=20) == (0, 1)
         assert broker.metric("fetch_completed_early_total") >= early + ASKED
-        # Each question costs one fetch.
+        # Each ListOffsets request costs at most one additional Fetch.
         assert fetch_count(broker) - before <= 2 * ASKED
     finally:
         consumer.close()
@@ -265,7 +266,8 @@ def test_pitfall_01_kcat_produces_and_consumes_with_every_codec(
     found = kcat(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q")
     assert found == lines
     size_bytes = broker.partition(topic, 0)["size_bytes"]
-    # An old librdkafka sends all but zstd uncompressed when the versions offered do not suit it.
+    # If the broker does not offer suitable versions, an old librdkafka silently sends batches
+    # uncompressed, except with zstd.
     assert (size_bytes < len(lines) * 0.7) == (codec != "none")
 
 

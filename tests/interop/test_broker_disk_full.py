@@ -1,4 +1,5 @@
-"""A full disk: clients retry refused writes, reads continue, and service resumes automatically."""
+"""On a full disk clients retry rejected writes, reads continue, and the broker resumes
+automatically."""
 
 import os
 import subprocess
@@ -26,7 +27,7 @@ SIZE = "8m"
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A separate file system that is soon full."""
+    """Yield the folder of a separate file system that is small enough to fill."""
     folder = tmp_path / "small"
     folder.mkdir()
     if os.geteuid() != 0:
@@ -52,7 +53,7 @@ def send(client: WireClient, topic: str, value: bytes) -> ErrorCode:
 
 
 def fill(folder: Path) -> Path:
-    """Use all free space."""
+    """Fill the file system. Return the file that uses the space."""
     path = folder / "fill"
     with path.open("wb", buffering=0) as file:
         try:

@@ -1,5 +1,5 @@
-"""Clients that send and disconnect, and a client that sends too much: no record is lost, no other
-client waits."""
+"""Clients that send and then disconnect lose no record, and a client that sends too much delays no
+other client."""
 
 import select
 import socket
@@ -30,7 +30,8 @@ RECORDS = 20_000
 PIPELINED = 5_000
 
 AT_ONCE = 200
-"""Requests that fit into the socket together, and more than may be in line."""
+"""Requests that fit into the socket buffer together. They are more than the broker queues for a
+connection."""
 
 ROUNDS = 300
 PACKED_RECORDS = 1_500
@@ -107,7 +108,8 @@ def test_requests_of_a_client_that_waits_for_no_answer(
     create(client, topic)
     broker.wait_for_connections(1)
     with WireClient(broker.bootstrap) as gone:
-        # The connection is read from already, so that all of this is read or in its socket.
+        # After this response the broker reads the connection. So it has read everything below, or
+        # has it in its socket, before the client disconnects.
         assert gone.ask(ApiVersionsRequest(), 0).error_code == 0
         if ending == "reset":
             linger = struct.pack("ii", 1, 0)
@@ -151,7 +153,8 @@ def test_a_parked_fetch_is_dropped_and_what_is_behind_it_is_done(
 def test_others_have_their_turns_beside_a_long_backlog(
     broker: BrokerProcess, client: WireClient
 ) -> None:
-    """The batches must be decompressed, and each takes a large part of a turn."""
+    """The broker must decompress these batches, and each takes a large part of a turn of its loop.
+    So it must serve other clients between them."""
     create(client, "packed", cleanup_policy="compact")
     batch = batch_of([b"v" * 10] * PACKED_RECORDS, codec=Codec.GZIP)
     request = produce_request("packed", batch, required_acks=0)
@@ -159,12 +162,12 @@ def test_others_have_their_turns_beside_a_long_backlog(
     seen = [0]
     with WireClient(broker.bootstrap) as other:
         client.socket.sendall(data)
-        # Its answer comes when all before it is done.
+        # The response to this request comes after all batches are stored.
         client.send(ApiVersionsRequest(), 0)
         while not select.select([client.socket], [], [], 0)[0]:
             part = other.ask(list_request("packed", -1), 7).topics[0].partitions[0]
             seen.append(part.offset // PACKED_RECORDS)
     assert client.receive().error_code == 0
     assert end_offset(broker, "packed") == ROUNDS * PACKED_RECORDS
-    # So many were done from one answer to the next; a turn is over after a few.
+    # Between two responses to the other client only a few batches may be stored.
     assert max(after - before for before, after in pairwise(seen)) < ROUNDS // 6

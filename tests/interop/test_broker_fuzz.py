@@ -1,5 +1,5 @@
-"""Hostile input on live sockets: the broker stays up, serves other clients, does not grow and does
-not stall.
+"""Hostile input on real connections. The broker must not end, grow or stall, and must serve other
+clients.
 
 The normal test sends 20,000 frames. The slow test sends a million, or the number in
 MILLRACE_FUZZ_FRAMES.
@@ -41,17 +41,18 @@ ANSWER_MAX_S = 0.5
 """The longest time for an answer to any other client, whatever is sent to the broker."""
 
 SLOW_S = 0.05
-"""Answers that took longer are looked at in the end."""
+"""Responses that took longer are examined at the end."""
 
 TICK_S = 0.02
 LATE_S = 0.1
-"""A tester this late for its own timer cannot tell which process was late in that second."""
+"""If the test process is this late for its own timer, it cannot tell which process was late in that
+second."""
 
 EXCUSED_SHARE_MAX = 0.5
 """A run proves nothing if a larger share of it could not be checked."""
 
 SETTINGS = {
-    # What is made up should be gone before the end.
+    # Delete the records of the attack soon, so that the disk does not fill.
     "log.retention.bytes": 4 << 20,
     "log.segment.bytes": 1 << 20,
     "log.retention.check.interval.ms": 500,
@@ -74,7 +75,7 @@ def memory_mib(pid: int, field: str = "VmRSS:") -> float:
 
 
 class Companion:
-    """A thread that runs during the attack. An exception in it fails the test."""
+    """A thread that runs during the attack. If it raises an exception, the test fails."""
 
     def __init__(self) -> None:
         self._ends = threading.Event()
@@ -88,7 +89,7 @@ class Companion:
             self._failure = error
 
     def work(self) -> None:
-        """Work until `self._ends` is set."""
+        """Run until `self._ends` is set."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -103,16 +104,17 @@ class Companion:
 
 
 class Watch(Companion):
-    """The times when this process or the broker's loop got no processor."""
+    """Records when this process or the broker's main thread got no processor time."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
         self._schedstat = Path(f"/proc/{broker.pid}/schedstat")
         self._times_s: list[float] = []
         self._starved_s: list[float] = []
-        """At each of those times, the total wait of the broker's main thread for the processor."""
+        """For each of these times, how long the broker's main thread had waited for a processor in
+        total."""
         self.late: list[tuple[float, float]] = []
-        """The times in which the tester was late for its own timer."""
+        """The start and end of each period in which this process was late for its own timer."""
 
     def work(self) -> None:
         while True:
@@ -124,8 +126,8 @@ class Watch(Companion):
                 self.late.append((began_s, now_s))
 
     def excused_share(self) -> float:
-        """Return the share of the run that `blocked_s` cannot judge, because the test process
-        itself was late."""
+        """Return the share of the run in which the test process itself was late, so that
+        `blocked_s` proves nothing."""
         excused_s, end_s = 0.0, -math.inf
         for began_s, late_s in self.late:
             excused_s += late_s + 1 - max(began_s - 1, end_s)
@@ -133,8 +135,8 @@ class Watch(Companion):
         return excused_s / (self._times_s[-1] - self._times_s[0] + 2)
 
     def blocked_s(self, start_s: float, end_s: float, late_s: float = math.inf) -> float:
-        """Return the part of a time that only the broker can have caused, and not a late test
-        process."""
+        """Return how long the broker itself was blocked between two times. Return 0 if the test
+        process was late then. Subtract the time in which the broker got no processor."""
         if any(start_s < late[1] + 1 and late[0] - 1 < end_s for late in self.late):
             return 0.0
         first = max(bisect_right(self._times_s, start_s) - 1, 0)
@@ -144,7 +146,7 @@ class Watch(Companion):
 
 
 class Steady(Companion):
-    """A well-behaved client that sends requests all the time and records how long they take."""
+    """A well-behaved client that sends requests all the time, and records those that take long."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__()
@@ -153,7 +155,8 @@ class Steady(Companion):
         self.slow: list[tuple[float, float]] = []
         """The request and answer times of each slow answer."""
         self.loop_late: list[tuple[float, float, float]] = []
-        """The two looks between which the broker's loop was later than ever, and by how much."""
+        """Two times between which the broker's event loop was later than ever before, and by how
+        much."""
 
     def work(self) -> None:
         looked_s, late_us = time.time(), 0
@@ -162,7 +165,7 @@ class Steady(Companion):
                 with self._timed():
                     assert client.ask(ApiVersionsRequest(), 0).error_code == 0
                 with self._timed():
-                    # What others write is numbered without a gap.
+                    # The attack writes to other topics, so these offsets have no gap.
                     written = self.answer_count // 2
                     assert produce(client, "steady", b"%d" % written) == written
                 if (now_s := time.time()) > looked_s + 1:
@@ -182,7 +185,8 @@ class Steady(Companion):
 
 
 def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
-    """The times in which the broker's loop was blocked, as its own watchdog reports them."""
+    """Yield the times in which the broker's loop was blocked, as its own watchdog has logged
+    them."""
     for stamp, lag_ms in re.findall(
         r"^(\S+)Z \S+ \S+ the event loop was late lag_ms=(\d+)", log, re.M
     ):
@@ -191,7 +195,8 @@ def watchdog_reports(log: str) -> Iterator[tuple[float, float]]:
 
 
 def check_no_client_waited(steady: Steady, watch: Watch, log: str) -> None:
-    """Check that neither the other client nor the broker's own clocks saw a blocked loop."""
+    """Check that the broker's loop was never blocked for long. The evidence is the other client's
+    waits, the loop's lateness in the status, and the watchdog's messages."""
     slowest_s = max((watch.blocked_s(*one) for one in steady.slow), default=0.0)
     latest_s = max((watch.blocked_s(*one) for one in steady.loop_late), default=0.0)
     lag_s = max((watch.blocked_s(*one) for one in watchdog_reports(log)), default=0.0)
@@ -208,7 +213,7 @@ def check_no_client_waited(steady: Steady, watch: Watch, log: str) -> None:
 
 
 class Target:
-    """The attacked broker."""
+    """The broker under attack, and the source of the hostile frames."""
 
     def __init__(self, broker: BrokerProcess, fuzz: Fuzz) -> None:
         self.broker = broker

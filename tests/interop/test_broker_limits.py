@@ -1,6 +1,6 @@
-"""Limits of a whole broker: each is set low and reached over the network.
+"""Limits of a whole broker. Each is set to a low value and reached by requests on a connection.
 
-tests/unit/broker tests the limits on connections, requests in flight and time one by one.
+tests/unit/broker tests the limits on connections, on requests in flight and on time separately.
 """
 
 import socket
@@ -31,7 +31,7 @@ from tests.harness.wire import (
 pytestmark = pytest.mark.live
 
 TOO_LARGE_MS = 1_700_000_001_000
-"""The timestamp of the first record of a batch that is too large to be opened."""
+"""The timestamp of the first record of a batch that is too large to be decompressed."""
 
 SETTINGS = {
     "max.request.elements": 1_000,
@@ -60,8 +60,8 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
 
 
 def refused(broker: BrokerProcess, frame: bytes, words: str) -> bool:
-    """Return True if the broker closes the frame's connection, logs these words, and keeps another
-    connection open."""
+    """Return True if the broker closes the connection that sent the frame, logs these words, and
+    keeps another connection open."""
     with WireClient(broker.bootstrap) as client, WireClient(broker.bootstrap) as other:
         client.socket.sendall(frame)
         assert client.is_hung_up()
@@ -118,8 +118,8 @@ def test_records_of_a_batch(client: WireClient) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
-    """The broker decompresses a batch of a compacted topic to see its keys, but only up to the
-    limit."""
+    """The broker must decompress a batch of a compacted topic to read its keys. It rejects the
+    batch when the decompressed data exceeds the limit."""
     topic = f"opened-{codec.name.lower()}"
     create(client, topic, cleanup_policy="compact")
     produce(client, topic, bytes(3_900), codec=codec)
@@ -131,11 +131,11 @@ def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
-    """A plain topic stores batches without decompressing them, so a search by time reaches the
-    limit.
+    """A topic that is not compacted stores batches without decompressing them. So a batch can be
+    too large to decompress for ListOffsets by time.
 
-    For a batch that is too large to decompress, the header's timestamp is used, because a retry
-    would not help.
+    Then the broker uses the timestamp in the batch header. An error would not help, because a retry
+    would fail, too.
     """
     topic = f"searched-{codec.name.lower()}"
     create(client, topic)
@@ -144,7 +144,8 @@ def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
         part = client.ask(list_request(topic, timestamp_ms), 7).topics[0].partitions[0]
         return part.error_code, part.offset, part.timestamp
 
-    # Three records: the header's time is that of the last, and the first is never got past.
+    # Each batch has three records, and its header has the timestamp of the last one. The first
+    # batch is small enough to decompress, the second one is not.
     for size, base_ms in ((1_300, TOO_LARGE_MS - 100), (1_400, TOO_LARGE_MS)):
         records = [NewRecord(None, bytes(size), base_ms + step) for step in range(3)]
         client.ask(produce_request(topic, build_batch(records, codec=codec)), 9)
@@ -161,7 +162,7 @@ def test_a_first_byte_and_a_last_one_are_waited_for_only_so_long(broker: BrokerP
         assert silent.recv(1) == b""
         assert slow.recv(1) == b""
     log = broker.log_text()
-    # Who connects ahead is no cause for a warning.
+    # A client that connects early and sends nothing is normal, so it must cause no warning.
     assert "connection.first.byte.timeout.ms" not in log
     assert "connection.frame.timeout.ms 200" in log
 
@@ -179,7 +180,7 @@ def test_fetch_sessions(client: WireClient) -> None:
     assert session_of(6) == 0
     first, second = session_of(1), session_of(1)
     assert 0 not in (first, second)
-    # No place is left, and that is no error: the reader asks in full.
+    # All sessions are in use. This is no error: session id 0 makes the client send full requests.
     assert session_of(1) == 0
     bye = fetch_request("fetched", session_epoch=-1)
     bye.session_id = first

@@ -83,7 +83,8 @@ def come_and_go(broker: BrokerProcess) -> None:
 
 
 def test_connections_that_have_gone_take_no_memory(broker: BrokerProcess) -> None:
-    # The C library keeps what has been freed once; what counts is that it is used again.
+    # The C library keeps freed memory. So use it twice first, and then check that later rounds
+    # use the same memory again.
     for _ in range(2):
         come_and_go(broker)
     before = memory_bytes(broker)
@@ -100,14 +101,15 @@ def test_a_dropped_segment_is_sent_to_its_end(broker: BrokerProcess, client: Wir
         retention_bytes=str(2 * SEGMENT_BYTES),
         file_delete_delay_ms="0",
     )
-    # More than both ends of a connection hold, so the rest of the answer is still in the file.
+    # The records exceed the buffers of both ends, so the broker must still read a part of the
+    # response from the segment's file after it was deleted.
     values = [os.urandom(900_000) for _ in range(11)]
     for value in values:
         produce(client, "dropped", value)
     with WireClient(broker.bootstrap) as slow:
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 << 10)
         slow.send(fetch_request("dropped", 0, max_bytes=50 << 20, partition_max_bytes=50 << 20), 12)
-        # The answer has been begun when its size is there.
+        # The response has begun when its size can be read.
         assert slow.socket.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL)
         for _ in range(40):
             produce(client, "dropped", os.urandom(900_000))
@@ -133,7 +135,8 @@ def test_readers_that_never_read_delay_no_other_client(
         one.socket.send(b"".join(frames))
     for _ in range(50):
         produce(client, "unread", b"still served")
-    # 500 answers of a megabyte for each of them, and none of it in memory.
+    # Each of these clients has requested 500 responses of a megabyte. The broker must not keep
+    # them in memory.
     assert memory_bytes(broker) - before < 40 << 20
     for one in stuck:
         one.close()
@@ -141,7 +144,7 @@ def test_readers_that_never_read_delay_no_other_client(
 
 @pytest.mark.slow
 def test_a_thousand_partitions_in_one_request(client: WireClient) -> None:
-    # Making them takes some thousand syncs.
+    # Creating the partitions takes some thousand fsyncs.
     client.socket.settimeout(120)
     create(client, "wide", WIDE)
     data = [PartitionProduceData(index=index, records=batch_of([b"v"])) for index in range(WIDE)]
@@ -189,7 +192,8 @@ def test_fetches_parked_for_ever_go_with_their_connections(
         with WireClient(broker.bootstrap) as one:
             one.send(request, 12)
     broker.wait_for_connections(1)
-    # A connection that stays may ask for offsets of its partitions (decision 0055).
+    # An open connection can complete its waiting Fetch with a ListOffsets for the same partition
+    # (decision 0055).
     client.send(request, 12)
     client.send(list_request("parked", -1), 7)
     assert client.receive().responses[0].partitions[0].error_code == 0
@@ -213,7 +217,8 @@ def test_others_are_served_while_times_are_looked_for_in_packed_batches(
         while not select.select([client.socket], [], [], 0)[0]:
             assert other.ask(ApiVersionsRequest(), 0).error_code == 0
             answer_count += 1
-    # Each batch takes longer to open than a turn of the loop may last.
+    # The broker must serve the other client between batches, because decompressing each batch
+    # takes longer than a turn of its loop may last.
     assert answer_count > PACKED // 3
     found = client.receive().topics[0].partitions
     assert [(one.partition_index, one.offset) for one in found] == [(n, 0) for n in range(PACKED)]
@@ -238,7 +243,8 @@ def test_others_are_served_while_the_batches_of_a_produce_are_opened(
         while not select.select([client.socket], [], [], 0)[0]:
             assert other.ask(ApiVersionsRequest(), 0).error_code == 0
             answer_count += 1
-    # To go through one batch takes more than a turn of the loop.
+    # Checking one batch takes more than one turn of the loop, so the broker must serve the other
+    # client more often than there are batches.
     assert answer_count > PACKED
     parts = client.receive().responses[0].partition_responses
     if cause == "future":
@@ -261,7 +267,7 @@ def test_a_client_that_goes_while_its_batches_are_opened_has_them_all_stored(
     broker.wait_for_connections(1)
     with WireClient(broker.bootstrap) as one:
         one.send(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9)
-        # It is being worked at when a batch of it can be read.
+        # When the first batch can be fetched, the broker is still checking the other batches.
         fetch = fetch_request("left", 0, max_wait_ms=10_000)
         assert client.ask(fetch, 12).responses[0].partitions[0].high_watermark > 0
     broker.wait_for_connections(1)

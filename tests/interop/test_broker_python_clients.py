@@ -80,7 +80,7 @@ def test_aiokafka_commits_without_members(servers: ClusterProcesses) -> None:
     assert asyncio.run(run())[0] == 7
 
 
-# Its snappy needs one more library.
+# snappy is left out, because kafka-python needs one more library for it.
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
 def test_kafka_python_round_trip(servers: ClusterProcesses, codec: str | None) -> None:
     topic = f"kp-{codec}"
@@ -114,7 +114,7 @@ def test_kafka_python_admin(servers: ClusterProcesses) -> None:
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic("kp-admin", 2, servers.size)])
     admin.create_partitions({"kp-admin": NewPartitions(total_count=3)})
-    # Whichever broker answers learns of a change a moment later than the controller.
+    # Any broker can respond, and it learns of the change a moment later than the controller.
     wait_until(
         lambda: len(admin.describe_topics(["kp-admin"])[0]["partitions"]) == 3, 10, "it has grown"
     )

@@ -1,4 +1,4 @@
-"""Produce, Fetch and ListOffsets on a bare connection: refusals, parked requests, exact offsets."""
+"""Produce, Fetch and ListOffsets on a bare connection: errors, parked requests, exact offsets."""
 
 from collections.abc import Iterator
 
@@ -166,7 +166,7 @@ def test_fetch_sessions_are_made_and_missed(client: WireClient) -> None:
     answer = client.ask(fetch_request("fetch", session_epoch=0), 12)
     assert answer.error_code == 0
     assert answer.session_id > 0
-    # Session 0 belongs to no client.
+    # The request has session id 0, which stands for no session.
     answer = client.ask(fetch_request("fetch", session_epoch=3), 12)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -220,7 +220,8 @@ def test_a_parked_fetch_makes_room_for_a_search_of_offsets_in_what_it_reads_alon
     create(client, "elsewhere")
     end = client.ask(list_request("parked", -1), 7).topics[0].partitions[0].offset
     before = completed_early()
-    # Without the rule the answer would take longer than the client waits.
+    # A ListOffsets for the same partition must complete the waiting Fetch before it. Otherwise
+    # the Fetch would wait for 60 s, longer than this client waits for a response.
     client.send(fetch_request("parked", end, max_wait_ms=60_000), 12)
     client.send(list_request("parked", -1), 7)
     assert len(client.receive().responses[0].partitions[0].records) == 0
@@ -256,7 +257,8 @@ def test_pitfall_10_11_offsets_by_time_are_exact_to_the_record(client: WireClien
     create(client, "times")
     base_ms = 1_700_000_000_000
     for codec in range(5):
-        # The largest time is that of the record in the middle: neither end of the batch tells it.
+        # The largest timestamp is in the middle of the batch, so neither its first nor its last
+        # record has it.
         records = [NewRecord(b"k", b"v", base_ms + step) for step in (0, 2, 1)]
         client.ask(produce_request("times", build_batch(records, codec=codec)), 9)
         base_ms += 10

@@ -1,4 +1,5 @@
-"""The broker's process: start, stop, surviving data, and the messages when it cannot run."""
+"""The broker's process: its start and stop, its data after a restart, and its messages when it
+cannot run."""
 
 import json
 import os
@@ -192,7 +193,7 @@ def test_a_parked_fetch_is_answered_when_the_broker_stops(tmp_path: Path) -> Non
     with BrokerProcess(tmp_path) as broker, WireClient(broker.bootstrap) as client:
         create(client, "t")
         client.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
-        # The answer to this proves that the fetch has been taken in.
+        # The broker counts a request when it handles it, so the Fetch is parked at 2.
         wait_until(lambda: int(str(broker.status().details["requests_total"])) >= 2, 10, "parked")
         assert broker.stop() == 0
         assert client.receive().responses[0].partitions[0].error_code == 0

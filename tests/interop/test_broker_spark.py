@@ -22,7 +22,7 @@ def test_spark_writes_and_reads(tmp_path: Path) -> None:
         )
         options = {"kafka.bootstrap.servers": broker.bootstrap}
         patient = {"kafka.reconnect.backoff.ms": "60000", "kafka.reconnect.backoff.max.ms": "60000"}
-        # The stream's session reads and writes Kafka by its newer interface, which asks for a mode.
+        # The stream's session writes to Kafka by Spark's DataSource V2, which requires a save mode.
         to = rows.write.format("kafka").options(**options, **patient, topic="spark")
         to.mode("append").save()
         ends = [broker.partition("spark", number)["log_end_offset"] for number in range(3)]
@@ -41,7 +41,8 @@ def test_spark_writes_and_reads(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's Kafka connector")
 def test_spark_reads_only_what_was_committed(tmp_path: Path) -> None:
-    """Aborted records and markers leave gaps in the offsets, which Spark must not call a loss."""
+    """Aborted records and markers leave gaps in the offsets. Spark must not report them as data
+    loss."""
     with BrokerProcess(tmp_path, {"num.partitions": 1}) as broker:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": "for-spark"}

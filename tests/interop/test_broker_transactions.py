@@ -42,8 +42,8 @@ COMMITTED = {
 
 
 def until_committed(servers: ClusterProcesses, topic: str) -> None:
-    """Wait for the last transaction's markers, which are written after its producer got the
-    response."""
+    """Wait until a read_committed consumer sees the last transaction. Its markers are written after
+    the producer got the response to EndTxn."""
     wait_until(
         lambda: read_committed(servers.bootstrap, topic, PARTITIONS) == COMMITTED,
         DEADLINE_S,
@@ -177,7 +177,8 @@ def test_aiokafka_reads_committed_data_and_commits_offsets_in_transactions(
                 else:
                     await producer.abort_transaction()
                 consumer.assign([source])
-                # It does not ask for stable offsets, so it may still see the one before.
+                # aiokafka requests committed offsets without `require_stable`. So the response can
+                # have the offset before the transaction, until its marker is written.
                 while await consumer.committed(source) != last:
                     await asyncio.sleep(0.01)
             await consumer.seek_to_beginning(source)

@@ -1,4 +1,4 @@
-"""The broker on a bare connection: order, versions, refusals, parked requests, limits."""
+"""The broker on a bare connection: order, versions, rejections, parked requests, limits."""
 
 import socket
 import struct
@@ -75,7 +75,7 @@ def test_pitfall_01_03_20_old_librdkafka_finds_the_versions_it_tests_for(
 def test_pitfall_19_an_unknown_version_of_api_versions_keeps_the_connection(
     client: WireClient,
 ) -> None:
-    # Header version 2 and a body we cannot know.
+    # A request header of version 2 with a body that this broker cannot know.
     head = struct.pack(">hhih", 18, 99, 7, 4) + b"test" + b"\0" + b"\x7f\x7f\x7f"
     client.socket.sendall(struct.pack(">i", len(head)) + head)
     frame = client.receive_frame()
@@ -230,7 +230,8 @@ def test_connections_have_a_limit_per_host(tmp_path_factory: pytest.TempPathFact
         with WireClient(few.bootstrap) as refused:
             assert refused.is_hung_up()
         assert "max.connections.per.ip 3 is reached" in few.log_text()
-        # The mill's own parts come from the same host.
+        # The limit does not apply to the mill's own parts, although they connect from the same
+        # host.
         with WireClient(few.mill_bootstrap) as own:
             assert own.ask(ApiVersionsRequest(), 0).error_code == 0
         kept.pop().close()

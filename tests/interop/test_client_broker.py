@@ -1,4 +1,4 @@
-"""Our client with our broker, as real processes: its guarantees, even if the broker dies."""
+"""Our client's guarantees with our real broker, even if the broker is killed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Our client with Apache Kafka: the same scenarios as with our broker."""
+"""Our client's guarantees with Apache Kafka, in the same scenarios as with our broker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

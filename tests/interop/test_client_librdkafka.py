@@ -1,5 +1,5 @@
-"""Our client with librdkafka: its mock cluster of three brokers as servers, and librdkafka itself
-as the other client.
+"""Our client with librdkafka: librdkafka's mock cluster of three brokers as the server, and
+librdkafka itself as the other client.
 
 The mock supports other versions than our broker (Produce 10, Fetch 16, OffsetFetch 6), and the
 leaders of its topics are on different nodes.
@@ -26,7 +26,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Yield the addresses of the mock, which exists as long as the client that created it."""
+    """Yield the addresses of the mock cluster. It exists as long as the client that created it."""
     owner = PeerProducer({"test.mock.num.brokers": 3, "log_level": 2})
     brokers = owner.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -162,7 +162,8 @@ def test_committed_offsets(bootstrap: str) -> None:
 def test_many_partitions_are_asked_by_leader(bootstrap: str) -> None:
     async def test(cluster: Cluster) -> None:
         tps: list[TopicPartition] = []
-        # The mock draws one leader for a whole topic.
+        # The mock gives all partitions of a topic one random leader. So create topics until their
+        # partitions have two leaders.
         while len({cluster.current.leader(tp) for tp in tps}) < 2:
             assert len(tps) < 400, "a hundred topics with the same leader"
             tps += await partitions_of(cluster, f"many-{len(tps)}")

@@ -1,5 +1,5 @@
-"""An old file and a live one in one partition: the old one waits until the stream has read its
-lines."""
+"""An old file and a live one go to the same partition. The old file waits until the stream has
+read its earlier lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_an_old_file_waits_for_the_stream_beside_live_lines(
             return int(collector.details()["lines_total"])
 
         def write_live() -> None:
-            """Write one line, which must be committed whatever else waits."""
+            """Write one line to the live file. It must be committed although the old file waits."""
             before = sent()
             live.write(b"live\n")
             wait_until(lambda: sent() > before, DEADLINE_S, "the live line")

@@ -28,7 +28,7 @@ Read = Callable[..., TopicReader]
 
 @pytest.fixture
 def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Read a topic in the background as long as the test runs."""
+    """Return a function that starts to read a topic. The readers are closed after the test."""
     readers: list[TopicReader] = []
 
     def begin(topic: str, *partitions: int) -> TopicReader:

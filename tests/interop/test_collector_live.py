@@ -43,7 +43,7 @@ Read = Callable[..., TopicReader]
 
 @pytest.fixture
 def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Read a topic in the background as long as the test runs."""
+    """Return a function that starts to read a topic. The readers are closed after the test."""
     readers: list[TopicReader] = []
 
     def begin(topic: str, *partitions: int) -> TopicReader:
@@ -60,7 +60,7 @@ def inputs(topic: str, **keys: object) -> dict[str, object]:
 
 
 def drop(source: Path, target: Path) -> bytes:
-    """Copy a file there as a user does. Return its content."""
+    """Copy a file into a watched folder, as a user does. Return its content."""
     data = source.read_bytes()
     target.write_bytes(data)
     return data
@@ -201,7 +201,8 @@ def test_a_rotation_under_load_keeps_every_line_in_order(
                     writer.flush()
                     time.sleep(0.002)
                     if part == 20:
-                        # A file has the name under which it was seen first.
+                        # Wait until the collector has seen the file. It keeps the name under which
+                        # it saw the file first, and the check below needs `access.log`.
                         wait_until(partial(has_seen, rotation + 1), 30, f"file {rotation}")
                 for index in range(rotation, 0, -1):
                     os.rename(folder / f"access.log.{index}", folder / f"access.log.{index + 1}")
@@ -218,8 +219,8 @@ def test_a_rotation_under_load_keeps_every_line_in_order(
 def test_13_a_thousand_files_rotated_at_once_are_all_followed(
     broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    """The collector is frozen in the meantime, so that inotify's queue overflows and most events
-    are lost."""
+    """All files are renamed and written while the collector is frozen. So inotify's queue
+    overflows, and the collector loses most events."""
     count = 1_000
     reader = read("t.many")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.many")) as collector:
@@ -244,8 +245,8 @@ def test_13_a_thousand_files_rotated_at_once_are_all_followed(
         values = reader.values(lines)
         assert len(values) == len(set(values)) == lines
         wait_until(lambda: collector.details()["files_total"] == 2 * count, 20, "2,000 files")
-        # The scan that was under way when the overflow was heard of may have found all of them:
-        # what was forced is the next one.
+        # A scan can be under way when the collector learns of the overflow, and it can find all
+        # files. So wait for the rescan that the overflow has forced.
         wait_until(
             lambda: collector.details()["counters"].get("rescans_forced", 0) >= 1, 20, "a rescan"
         )
@@ -310,7 +311,7 @@ def test_keys_partitions_and_line_ends_as_configured(
 def test_headers_of_an_input_are_on_each_record(
     broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    """Check with librdkafka the headers of single lines and of a thousand at once."""
+    """Check the headers with librdkafka, both of single lines and of a thousand lines at once."""
     headers = {"host": "{host}", "env": "production", "note": "über"}
     reader = read("t.headers")
     with CollectorProcess(

@@ -1,4 +1,4 @@
-"""Orders to a running collector: change inputs, forget a file, give up a file, end."""
+"""Orders to a running collector: to change inputs, to forget or give up a file, to end."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def section(*inputs: tuple[str, str]) -> dict[str, Any]:
 
 
 class Followed(CollectorProcess):
-    """A collector that follows a file with the configuration that the appliance would print."""
+    """A collector that reloads its configuration from a file, as from the appliance."""
 
     def __init__(self, folder: Path, bootstrap: str, first: dict[str, Any]):
         super().__init__(folder, bootstrap, first)
@@ -171,8 +171,8 @@ def test_a_file_is_forgotten_or_read_again_by_hand(broker: BrokerProcess, tmp_pa
 def test_brokers_that_are_away_are_told_with_the_moment_since_when(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """The collector reports the time since when a broker is away. Retries do not change that
-    time."""
+    """The collector reports since when the brokers do not respond. Its retries must not change
+    that time."""
 
     def told() -> str:
         return " ".join(one.text for one in collector.status().problems if one.code == "broker")
@@ -214,7 +214,7 @@ def test_brokers_that_are_away_are_told_with_the_moment_since_when(
 
 
 def once(tmp_path: Path, bootstrap: str) -> CollectorProcess:
-    """Run `--once` with a limit of ten seconds."""
+    """Return a collector for `--once` whose input takes about ten seconds, because of a limit."""
     wanted = section(("watched/**", "t"))
     wanted["inputs"][0]["max_bytes_per_second"] = "1MiB"
     collector = CollectorProcess(tmp_path, bootstrap, wanted)
@@ -223,7 +223,7 @@ def once(tmp_path: Path, bootstrap: str) -> CollectorProcess:
 
 
 class Impatient(CollectorProcess):
-    """Let the collector wait for brokers for only one second."""
+    """A collector that waits for brokers for only one second."""
 
     def settings_object(self) -> dict[str, Any]:
         return {**super().settings_object(), "patience_ms": 1_000}

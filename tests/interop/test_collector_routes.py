@@ -1,5 +1,5 @@
-"""Topics named by a part of the path, with a real broker: created when needed, and each line
-sent once."""
+"""Inputs that take the topic's name from the path. With a real broker, topics are created when
+needed, and each line is sent once."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 
 FOLDERS = ("web", "db", "app")
 KILLS = 5
 LINES_MAX = 500
-"""The most lines of one life."""
+"""The most lines between two kills."""
 
 
 @pytest.fixture
@@ -42,14 +42,15 @@ def topics_of(broker: BrokerProcess) -> set[str]:
 
 
 def prepare(collector: CollectorProcess) -> list[Path]:
-    """Write a file in each folder."""
+    """Create the watched folders. Return the path of one file in each of them."""
     for name in FOLDERS:
         (collector.home / "watched" / name).mkdir()
     return [collector.home / "watched" / name / f"{name}.log" for name in FOLDERS]
 
 
 def check_arrival(broker: BrokerProcess, writer: Writer, *topics: str) -> dict[str, list[bytes]]:
-    """Check that every line arrived once over all these topics. Return the lines of each topic."""
+    """Check that every line arrived exactly once, counted over all these topics. Return the lines
+    of each topic."""
     readers = {topic: TopicReader(broker.bootstrap, topic, (0,)) for topic in topics}
 
     def count() -> int:

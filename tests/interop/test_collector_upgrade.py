@@ -1,7 +1,7 @@
-"""Position records of the first release are read, and reading resumes at these positions.
+"""The collector reads position records of the first release, and resumes reading at the positions.
 
 `collector_positions_1.0.0-rc1.jsonl` has the last record of each key that 1.0.0-rc1 left in the
-topic of positions. Only the home folder was replaced by HOME, and the host name by `host`.
+topic of positions. Only the home folder is replaced by HOME, and the host name by `host`.
 """
 
 import base64

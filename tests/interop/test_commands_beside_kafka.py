@@ -1,5 +1,5 @@
-"""Our `kafka-*` commands and Kafka's own on one broker: the output is equal, or there is a
-stated reason."""
+"""Our `kafka-*` commands and Kafka's own on one broker. Their output is equal, or the case states
+why not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.interop.commands_stage import OURS, THEIRS, Stage, staged
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-# What Java's logging prints between the lines of a tool, and what it says of its own options.
+# Lines that Java's logging prints into a tool's output, and a sentence about Java's own options.
 _CHATTER = re.compile(r"^(NOTE|WARN|ERROR|INFO|\tat |Caused by| ?\(org\.apache)|^\s*$")
 _SAID_BY_JAVA = re.compile(r" Enable debug logging for additional detail\.$")
 
@@ -26,13 +26,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def arguments_of(case: Case, stage: Stage, side: str) -> list[str]:
-    """Return the arguments of a call, with the names and files of one side."""
+    """Return the arguments of a call. `side` selects the names that only our tool, or only Kafka's,
+    uses."""
     words = case.arguments.replace(NAME, side).split()
     return [re.sub(r"@([^,]+)", lambda one: stage.path(one[1]), word) for word in words]
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the output lines of a tool, without those that only Java prints."""
+    """Return the output lines of a tool, without those that come from Java's logging."""
     shown = text.replace(THEIRS, NAME).replace(OURS, NAME)
     lines = [_SAID_BY_JAVA.sub("", line) for line in shown.splitlines()]
     return [line for line in lines if not _CHATTER.search(line)]
@@ -57,8 +58,7 @@ def test_the_same_is_printed(case: Case, stage: Stage) -> None:
 
 @pytest.mark.parametrize("tool", MAINS)
 def test_each_option_of_kafkas_is_known(tool: str, stage: Stage) -> None:
-    """Every option of a Kafka tool is accepted or refused with a reason; the tool itself lists its
-    options."""
+    """Our `--help` must list every option that the `--help` of Kafka's tool lists."""
     lists = [side(tool, "--help") for side in (stage.theirs, stage.ours)]
     theirs, ours = (
         set(re.findall(r"^ {0,4}(--[a-z][\w.-]*)(?=[ \n,])", "".join(one[1:]), re.MULTILINE))
@@ -69,8 +69,8 @@ def test_each_option_of_kafkas_is_known(tool: str, stage: Stage) -> None:
 
 
 def test_what_was_produced_is_the_same(stage: Stage) -> None:
-    """The test compares keys, values, nulls and headers of the two topics that the two producers
-    have filled."""
+    """Both console producers must write the same keys, values, nulls and headers into their
+    topics."""
     shown = []
     for side in (THEIRS, OURS):
         options = [f"print.{part}=true" for part in ("partition", "key", "headers")]

@@ -1,5 +1,5 @@
-"""`config check` asks a real database whether a metric still matches the data counted under its
-name."""
+"""`config check` asks a real MySQL if the data counted under a metric's name still match the
+metric's definition."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def store(settings: MySqlSettings, definitions: dict[str, bytes]) -> None:
 def test_another_meaning_of_a_counted_metric_is_a_fault(
     mysql_server: MySqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Spark judges expressions; here the database alone is asked.
+    # Spark would check the expressions. Leave it out, because this test is about the database.
     monkeypatch.setattr("appliance.checks.stream_check._ask_spark", lambda *_: [])
     settings = mysql_server.new_database()
     (tmp_path / "password").write_text(settings.password)

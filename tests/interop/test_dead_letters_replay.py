@@ -1,5 +1,5 @@
-"""Dead letters are replayed with a real broker: each is sent once, whatever happens to the
-command."""
+"""Dead letters are replayed with a real broker. Each is sent once, even if the command is
+interrupted."""
 
 import json
 import signal
@@ -35,7 +35,8 @@ Collect = Callable[..., None]
 
 @pytest.fixture
 def collect(broker: BrokerProcess, tmp_path: Path) -> Collect:
-    """Let a collector read a file of these bytes. Invalid text becomes dead letters."""
+    """Return a function that lets a collector read these bytes. Invalid text becomes dead
+    letters."""
 
     def once(data: bytes, topic: str, **keys: object) -> None:
         section = {
@@ -63,7 +64,7 @@ def command(broker: BrokerProcess, *arguments: str) -> list[str]:
 def ask(
     broker: BrokerProcess, *arguments: str, stdin: str = "", expected: int = 0
 ) -> tuple[Any, str]:
-    """Return the command's data, and its messages."""
+    """Run the command. Return the data that it prints, and its messages."""
     done = subprocess.run(
         command(broker, *arguments),
         cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=60, check=False,
@@ -86,7 +87,7 @@ def test_a_line_put_back_has_the_headers_of_its_input(
 
 
 def values(broker: BrokerProcess, topic: str, count: int) -> list[tuple[bytes | None, bytes]]:
-    """Return key and value of all records of a topic, once it has this number."""
+    """Return key and value of all records of a topic, after waiting for this number of records."""
     reader = TopicReader(broker.bootstrap, topic)
     try:
         reader.values(count)
@@ -199,8 +200,8 @@ def test_of_two_at_the_same_time_the_first_is_fenced(
 def test_a_replay_waits_for_what_a_collector_has_open(
     broker: BrokerProcess, collect: Collect
 ) -> None:
-    """If the replay missed a note behind an open transaction of a collector, it would send the
-    letter twice."""
+    """A collector's open transaction hides the replay's own notes from a read_committed reader. The
+    replay must read them all the same, or it would send the letter twice."""
     from protocol.client.cluster import Cluster
     from protocol.client.producer import Producer
 

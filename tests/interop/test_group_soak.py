@@ -1,9 +1,9 @@
 """Fifty consumers of three client libraries in one group join, leave and die.
 
 Every record must be read at least once. The offsets topic, which is never compacted here, must show
-that no partition had two owners in one generation and no committed offset went back. The members
-must report the assignments that the topic contains. Processes of five members end by SIGTERM (the
-members leave) or SIGKILL (they expire). Once the broker itself is killed.
+that no partition had two owners in one generation and that no committed offset went back. The
+members must report the same assignments as that topic. Processes with five members each end by
+SIGTERM (the members leave) or by SIGKILL (their sessions expire). Once the broker itself is killed.
 """
 
 import os
@@ -36,7 +36,7 @@ ROUNDS = int(os.environ.get("MILLRACE_SOAK_ROUNDS", "12"))
 ROUND_RECORDS = 3_000
 DEADLINE_S = 180.0
 
-# The log is the witness, so nothing of it may go.
+# The checks need the whole history of the group, so never compact the offsets topic.
 SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 1_000,
     "log.cleaner.enable": False,
@@ -44,10 +44,10 @@ SETTINGS: dict[str, object] = {
 
 
 def shared_by(bootstrap: str) -> frozenset[str]:
-    """Return the ids of the members if fifty of them own all partitions, otherwise none.
+    """Return the ids of the members if fifty members own all partitions, otherwise an empty set.
 
-    The test sends the request itself, because librdkafka's administration client loses its only
-    broker for good when that restarts between two requests.
+    This sends DescribeGroups itself. librdkafka's administration client forgets its only broker
+    for good if the broker restarts between two requests.
     """
     with WireClient(bootstrap) as client:
         (group,) = client.ask(DescribeGroupsRequest(groups=["soak"]), 5).groups
@@ -58,7 +58,8 @@ def shared_by(bootstrap: str) -> frozenset[str]:
 
 
 def others_than(bootstrap: str, known: frozenset[str]) -> frozenset[str]:
-    """Return the same, once as many members as one process has were not there before."""
+    """Return the ids as `shared_by` does, but only after the members of a new process have
+    joined."""
     found = shared_by(bootstrap)
     return found if len(found - known) >= PER_PROCESS else frozenset()
 

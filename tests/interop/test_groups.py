@@ -27,7 +27,7 @@ from tests.harness.wait import wait_until
 from tests.interop.group_plays import Stage, beat, prepare, settle
 
 REBALANCES = "because it is rebalancing"
-"""aiokafka warns of each rebalance, which tests bring about."""
+"""aiokafka warns of each rebalance, and these tests cause rebalances."""
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
@@ -80,7 +80,7 @@ class Reading:
                 self.read.append((message.topic(), message.partition(), message.offset()))
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Poll all consumers until the condition holds."""
+        """Poll all consumers in turn until the condition holds."""
 
         def polled() -> object:
             self.poll()
@@ -92,7 +92,8 @@ class Reading:
         return sorted(len(one.assignment()) for one in self.consumers)
 
     def positions(self) -> list[int]:
-        """Return the owners' positions, by partition of the only topic."""
+        """Return the position of each partition's owner, by partition. There must be only one
+        topic."""
         found = [position for one in self.consumers for position in one.position(one.assignment())]
         return [one.offset for one in sorted(found, key=lambda one: one.partition)]
 
@@ -103,8 +104,8 @@ class Reading:
 
 @pytest.mark.parametrize("assignor", ["range,roundrobin", "cooperative-sticky"])
 def test_librdkafka_shares_out_and_takes_over(broker: BrokerProcess, assignor: str) -> None:
-    """Eager and cooperative: two members share the topic, one leaves, and the other continues at
-    its committed offsets."""
+    """With eager and with cooperative rebalances: two members share the topic, one leaves, and the
+    other continues at the committed offsets."""
     topic = f"shared-{assignor.split(',')[0]}"
     create(broker, topic)
     produce(broker, topic, 600)
@@ -139,7 +140,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: BrokerProcess) -
     readers.until(lambda: readers.shares() == [3, 3], "both have their share")
     log = group_log(broker.bootstrap, "static")
     owned = readers.consumers[0].assignment()
-    # A static member does not leave when it is closed.
+    # A static member sends no LeaveGroup when it is closed, so the group keeps its partitions.
     readers.consumers[0].close()
     again = consumer(broker, "static", group_instance_id="i1")
     again.subscribe(["static"])
@@ -149,7 +150,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: BrokerProcess) -
     added = group_log(broker.bootstrap, "static")[len(log) :]
     generations = {one.generation for one in added if not isinstance(one, tuple)}
     assert generations == {log[-1].generation}, "its new id alone is noted"  # type: ignore[union-attr]  # a generation
-    # Another one of its name fences it.
+    # A second consumer with the same group.instance.id fences the first one.
     twin = consumer(broker, "static", group_instance_id="i1")
     twin.subscribe(["static"])
 
@@ -176,7 +177,7 @@ def test_a_pattern_takes_in_topics_that_come_later(broker: BrokerProcess) -> Non
 
 @pytest.mark.provokes(r"\|FAIL\|", r"\|ERROR\|.* brokers are down")
 def test_pitfall_36_and_the_broker_may_die_in_the_middle(tmp_path: Path) -> None:
-    """After kill -9 the members continue in their generation without a rebalance."""
+    """After kill -9 of the broker the members stay in their generation, without a rebalance."""
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         create(broker, "killed")
         produce(broker, "killed", 300)
@@ -255,7 +256,7 @@ def test_members_of_a_family_or_of_several_share_a_topic(
     assignor: str,
     ending: signal.Signals,
 ) -> None:
-    """One member leaves, or dies and expires. The others take over its partitions."""
+    """One member leaves, or dies and expires. The other members take over its partitions."""
     name = "-".join(families)
     create(broker, name)
     produce(broker, name, 600)
@@ -271,8 +272,8 @@ def test_members_of_a_family_or_of_several_share_a_topic(
             return group.state.name == "STABLE" and len(shares) == len(families) and all(shares)
 
         wait_until(is_shared, DEADLINE_S, "every member has a share")
-        # The broker knows of a share before its member has noted it: a kill between the two would
-        # leave one out of the count below.
+        # The broker knows an assignment before the member has written it down. If the member died
+        # in between, the count at the end of this test would be too small.
         wait_until(
             lambda: {one.member_id for one in members.given()} >= member_ids(admin, name),
             DEADLINE_S,
@@ -301,8 +302,8 @@ def test_members_of_a_family_or_of_several_share_a_topic(
 
 
 def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess) -> None:
-    """As in Kafka, requests of a connection are served in order, so the heartbeat is answered in
-    the next generation."""
+    """As in Kafka, the broker handles the requests of a connection in order. So a Heartbeat behind
+    a parked JoinGroup is handled in the next generation."""
     prepare(broker.bootstrap, "in-order")
     stage = Stage(broker.bootstrap, "in-order")
     first, second = stage.player("first"), stage.player("second")
@@ -314,7 +315,7 @@ def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess
         group_id="in-order", generation_id=first.generation + 1, member_id=second.member_id
     )
     second.client.send(behind, 4)
-    # Heartbeats of others are answered meanwhile: they come on connections of their own.
+    # The first member's heartbeat is answered in the meantime, because it uses another connection.
     wait_until(lambda: beat(first) == ErrorCode.REBALANCE_IN_PROGRESS, DEADLINE_S, "a rebalance")
     first.join()
     second.hear()

@@ -1,8 +1,8 @@
-"""The same requests to our broker and to Apache Kafka: equal responses and equal error codes.
+"""Our broker and Apache Kafka must give the same responses to the same requests about groups.
 
-Each play is a list of requests by named members. The responses are recorded without what must
-differ: member ids are replaced by the names of their clients, and times are removed. Parked
-requests are reported when they are answered.
+Each play is a list of requests by named members. The play records the responses without what must
+differ: the clients' names replace member ids, and times are removed. A parked request is recorded
+when its response comes.
 """
 
 from collections.abc import Callable, Iterator
@@ -176,14 +176,14 @@ def static_members(stage: Stage) -> None:
 
 
 def full_groups(stage: Stage) -> None:
-    """The play with `group.max.size` 3."""
+    """Fill a group to the limit of `group.max.size` 3, and let a fourth member try to join."""
     a, b, c, d = (stage.player(name) for name in "abcd")
     settle(stage, a, b, c)
     d.join()
     d.hear()
     d.join(3)
     d.hear()
-    # Not the leader: Kafka gives the lead to whichever comes first in a hash table.
+    # A follower leaves, because after its leader left Kafka chooses the next one by hash order.
     b.leave()
     wait_until(lambda: beat(a) == ErrorCode.REBALANCE_IN_PROGRESS, 10, "a rebalance")
     a.join()
@@ -198,7 +198,8 @@ def full_groups(stage: Stage) -> None:
 
 
 def time_passes(stage: Stage) -> None:
-    """One member becomes silent, another misses a rebalance, and a third never sends a request."""
+    """One member sends nothing, another one misses a rebalance, and a third never sends
+    SyncGroup."""
     a, b = stage.player("a"), stage.player("b")
     settle(stage, a, b)
     stage.describe()

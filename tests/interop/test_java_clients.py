@@ -1,4 +1,4 @@
-"""Java's unmodified kafka-clients: the release that Spark contains, and the newest one."""
+"""Java's unmodified kafka-clients in two releases: the one in Spark, and the newest one."""
 
 from __future__ import annotations
 

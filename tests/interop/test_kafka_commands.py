@@ -1,6 +1,7 @@
-"""The messages of our `kafka-*` commands about refusals, on one broker and within seconds.
+"""The messages of our `kafka-*` commands about rejected calls, on one broker and within seconds.
 
-`test_commands_beside_kafka.py` compares them with Kafka's own, and does not run for each change.
+`test_commands_beside_kafka.py` compares them with those of Kafka's tools, but is too slow to run
+for each change.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 AT_ONCE_S = 5.0
-"""Less than a client keeps asking for a topic or a broker that may yet come."""
+"""Less than the time for which a client retries while a topic or broker is missing."""
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -34,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def ask(broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> Ask:
-    """Call a tool. Return its exit code and its output on either stream."""
+    """Return a function that calls a tool. It returns the exit code, the output and the errors."""
 
     def asked(tool: str, *options: str) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -62,8 +63,8 @@ def live_group(broker: BrokerProcess) -> Iterator[str]:
 
 
 def test_a_group_with_members_does_not_keep_others_from_a_reset(ask: Ask, live_group: str) -> None:
-    """Otherwise it would depend on the order whether the other groups were reset, without a
-    message."""
+    """One group of the call has members, so it cannot be reset. All other groups must be reset,
+    whatever their order in the call."""
     groups = ("--group", "before", "--group", live_group, "--group", "behind")
     code, out, _ = ask(
         "consumer-groups",

@@ -1,7 +1,7 @@
-"""The newest kafka-clients decode the requests between brokers and encode the same bytes again.
+"""The newest kafka-clients decode requests between brokers, and encode them to the same bytes.
 
 `tests/unit/protocol` compares the field tables with Kafka's definitions. Here Kafka's generated
-code decodes random messages of every version and must return each byte.
+code decodes random messages of every version, and must encode each one to the same bytes again.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def tools(broker: BrokerProcess, tmp_path: Path) -> KafkaTools:
 
 @pytest.fixture
 def topic(tools: KafkaTools) -> str:
-    """Create a topic of two partitions with Kafka's own tool."""
+    """Create a topic of two partitions with Kafka's own tool. Return its name."""
     name = f"topic-{next(_numbers)}"
     said = tools.run(
         kafka.TOPICS,
@@ -210,7 +210,8 @@ def test_configs_of_brokers(tools: KafkaTools, topic: str) -> None:
 
 
 def test_configs_of_a_topic_as_scripts_for_kafka_set_them(tools: KafkaTools) -> None:
-    """The broker stores and returns records in the codec of the topic."""
+    """The broker stores and returns records in the topic's codec, which differs from the
+    producer's."""
     topic = f"scripted-{next(_numbers)}"
     settings = {
         "compression.type": "zstd",

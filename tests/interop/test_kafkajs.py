@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 MAKING = "The group coordinator is not available"
-"""Errors that Kafka returns too while the first group, or transaction, has its topic created."""
+"""Kafka returns this error too, while the topic of the first group or transaction is created."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,14 +34,15 @@ def test_records(servers: ClusterProcesses) -> None:
 
 
 def test_groups(servers: ClusterProcesses) -> None:
-    # It calls every rebalance an error.
+    # kafkajs logs every rebalance as an error.
     assert "done" in run_kafkajs(
         servers.bootstrap, "groups", "groups", provoked="group is rebalancing"
     )
 
 
 def test_transactions(servers: ClusterProcesses) -> None:
-    # So it does with a transaction begun while the markers of the last are being written.
+    # kafkajs also logs an error if it begins a transaction while the markers of the last one are
+    # still being written.
     wanted = ("transactions", "input", "output")
     making = f"|{MAKING}" if servers.size > 1 else ""
     assert "done" in run_kafkajs(
@@ -50,6 +51,6 @@ def test_transactions(servers: ClusterProcesses) -> None:
 
 
 def test_administration(servers: ClusterProcesses) -> None:
-    # A topic is made twice, to see that the second is refused.
+    # The program creates a topic twice, because the second CreateTopics must be rejected.
     wanted = ("administration", "administered", str(servers.size))
     assert "done" in run_kafkajs(servers.bootstrap, *wanted, provoked="Topic creation errors")

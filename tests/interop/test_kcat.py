@@ -1,5 +1,5 @@
-"""kcat as packaged by a distribution: an old librdkafka that compresses only if the versions
-allow it."""
+"""kcat as packaged by a distribution. Its old librdkafka compresses only if the broker's versions
+suit it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 
 def kcat(servers: ClusterProcesses, *arguments: str, stdin: str = "", says: str = "") -> str:
-    """Return kcat's output; its error stream may contain only lines that match `says`."""
+    """Run kcat and return its output. Each line on standard error must match `says`."""
     ended = subprocess.run(
         ["kcat", "-b", servers.bootstrap, *arguments],
         input=stdin,
@@ -44,8 +44,8 @@ def kcat(servers: ClusterProcesses, *arguments: str, stdin: str = "", says: str 
 
 
 def codecs_on_disk(broker: BrokerProcess, topic: str) -> set[int]:
-    """Return the codecs of the batches in the log. The file may be longer than its content
-    (decision 0012)."""
+    """Return the codecs of the batches in the log. Walk the batches, because the file can have
+    preallocated zeros at its end (decision 0012)."""
     files = [OsDisk().open(str(path)) for path in (broker.log_dir / f"{topic}-0").glob("*.log")]
     return {
         header.attributes & 7 for file in files for header in BatchWalk(file, 0, file.size_bytes())

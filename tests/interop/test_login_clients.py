@@ -1,5 +1,5 @@
-"""Clients of other libraries log in with SCRAM over TLS, and their messages when the login
-fails."""
+"""Clients of other libraries log in with SCRAM over TLS. If the login fails, they show a clear
+error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 ADMIN: Any = confluent_admin
-"""Its types do not know its functions for users."""
+"""Its types lack the functions for users."""
 
 USER, PASSWORD = "shop", "correct, horse = battery"
 MECHANISMS = [one.sasl_name for one in Mechanism]
@@ -152,8 +152,8 @@ def test_kafkas_console_tools(
 
 
 def test_pitfall_11_kcat(broker: BrokerProcess, authority: TestAuthority) -> None:
-    """The kcat of distributions has an old librdkafka: it needs SaslHandshake 0 in the range and
-    sends its nonce twice."""
+    """kcat of a distribution has an old librdkafka. It works only if the broker offers
+    SaslHandshake 0, and it sends its nonce twice."""
     settings = confluent(broker, authority)
     del settings["bootstrap.servers"], settings["log_level"]
     kcat_writes_and_reads(
@@ -164,8 +164,8 @@ def test_pitfall_11_kcat(broker: BrokerProcess, authority: TestAuthority) -> Non
 def reached(
     broker: BrokerProcess, authority: TestAuthority, password: str = PASSWORD, user: str = USER
 ) -> int:
-    """Return the number of brokers that our client finds. It retries a wrong password for two
-    seconds."""
+    """Return the number of brokers that our client finds. The client retries for two seconds, also
+    after a wrong password."""
     trusting = TlsSettings(ca=str(authority.file))
     login = LoginSettings(user, password)
     return brokers_found(broker.net_bootstrap, trusting, login, timeout_ms=2_000)
@@ -183,7 +183,8 @@ def test_our_client(broker: BrokerProcess, authority: TestAuthority) -> None:
 def test_a_wrong_password_is_kafkas_error_in_other_clients(
     broker: BrokerProcess, authority: TestAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """kafka-python retries until its timeout and logs the error of each attempt."""
+    """The error must reach the application. kafka-python retries until its timeout, and logs the
+    error of each attempt."""
     errors: list[KafkaError] = []
     admin = client({**confluent(broker, authority, password="wrong"), "error_cb": errors.append})
     with pytest.raises(KafkaException):
@@ -229,7 +230,7 @@ def test_a_client_with_tls_but_without_a_login_is_told_in_the_log(
 def test_users_are_administered_by_librdkafka(
     broker: BrokerProcess, authority: TestAuthority
 ) -> None:
-    """KIP-554 with another client, through the listener with login."""
+    """The requests of KIP-554, sent by librdkafka through the listener that requires a login."""
     admin = client(confluent(broker, authority))
     info = ADMIN.ScramCredentialInfo(ADMIN.ScramMechanism.SCRAM_SHA_256, 8_192)
     made = ADMIN.UserScramCredentialUpsertion("web", info, b"a new password")
@@ -296,8 +297,8 @@ def test_a_changed_password_ends_the_connections_of_the_user(
 def test_pitfall_12_clients_that_never_log_in_again_work_on(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """aiokafka does not log in again, so its connection ends and it connects again. librdkafka
-    does. Each record arrives once."""
+    """aiokafka does not log in again in time, so the broker ends its connection and aiokafka
+    connects again. librdkafka logs in again. With both each record arrives once."""
     reauth = {"connections.max.reauth.ms": 3_000}
     files = authority.write("reauth")
     with BrokerProcess(tmp_path, reauth, tls=files, needs_login=True) as broker:
@@ -342,7 +343,8 @@ def test_pitfall_12_clients_that_never_log_in_again_work_on(
 def test_connections_that_never_log_in_are_closed_and_their_memory_returns(
     broker: BrokerProcess, authority: TestAuthority
 ) -> None:
-    """The client sends nothing after the TLS handshake. The limit is ten seconds in total."""
+    """After the TLS handshake the clients send nothing. The broker must close their connections ten
+    seconds after they connected."""
     context = ssl.create_default_context(cafile=str(authority.file))
     with contextlib.ExitStack() as stack:
         for _ in range(50):

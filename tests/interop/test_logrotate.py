@@ -1,8 +1,8 @@
 """logrotate itself, as packaged by Debian, with a writer that never pauses.
 
-Lines that a copytruncate removes between its copy and its truncation are in no file any more. The
-collector may have sent any of them, but none twice. All other rotations lose nothing, so every
-written line arrives once.
+A line that the writer appends between a copy by copytruncate and the truncation is in no file
+afterwards. The collector may have sent such a line, but not twice. All other rotations lose no
+line, so every written line must arrive once.
 """
 
 import gzip
@@ -29,7 +29,7 @@ GAP_S = 0.3
 RATE = 5_000
 LINE_BYTES = 100
 
-# A program that appends numbered lines; on SIGHUP it opens its file again, as daemons do.
+# A program that appends numbered lines. After SIGHUP it opens the file's path again, as daemons do.
 WRITER = """
 import os, signal, sys, time
 path, rate = sys.argv[1], int(sys.argv[2])
@@ -80,7 +80,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def configuration(log: Path, directives: str, writer_pid: int) -> str:
     words = "\n    ".join(one.replace("_", " ") for one in directives.split())
-    # A writer that keeps its file open gets no signal about a copy.
+    # With copytruncate the writer keeps its file open, so it needs no signal.
     tell = (
         ""
         if "copytruncate" in directives
@@ -98,7 +98,7 @@ def held_lines(folder: Path) -> list[int]:
     for path in folder.iterdir():
         data = path.read_bytes()
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")[:-1]
-        # A writer that was cut off by a truncation leaves no hole: it appends.
+        # The writer opens its file for appending, so a truncation never leaves a hole of NULs.
         found += [int(line) for line in lines if len(line) == LINE_BYTES - 1]
     return found
 
@@ -112,7 +112,7 @@ def rotate(conf: Path, state: Path) -> None:
 
 @contextmanager
 def written(log: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Run a writer that appends to a file."""
+    """Yield a process that appends lines to a file until the block ends."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(log), str(RATE)], stdout=subprocess.PIPE, text=True
     )
@@ -126,7 +126,7 @@ def written(log: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def end(writer: "subprocess.Popen[str]") -> int:
-    """Stop a writer. Return the number of lines that it has written."""
+    """Stop the writer. Return the number of lines that it has written."""
     writer.send_signal(signal.SIGTERM)
     assert writer.stdout is not None
     count = int(writer.stdout.readline())
@@ -137,12 +137,12 @@ def end(writer: "subprocess.Popen[str]") -> int:
 def run(broker: BrokerProcess, tmp_path: Path, variant: str, rotations: int) -> None:
     topic = f"t.{variant}.{rotations}"
     section = {"inputs": [{"paths": ["watched/**"], "topic": topic}], "scan_interval": "1s"}
-    # Of two rotations in one second the second would find its name taken.
+    # Rotated names have the second in them, so two rotations in one second would clash.
     gap_s = 1.05 if "dateext" in variant else GAP_S
     with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
         reader = TopicReader(broker.bootstrap, topic)
         folder = collector.home / "watched/text"
-        folder.chmod(0o755)  # logrotate works in no folder that others may write to
+        folder.chmod(0o755)  # logrotate refuses a folder that other users may write to
         try:
             with written(folder / "app.log") as writer:
                 conf = tmp_path / "logrotate.conf"
@@ -163,7 +163,7 @@ def run(broker: BrokerProcess, tmp_path: Path, variant: str, rotations: int) -> 
 
 
 def check(reader: TopicReader, collector: CollectorProcess, count: int, expected: set[int]) -> None:
-    """Check that every expected line arrives, and none twice."""
+    """Check that every expected line arrives, and that no line arrives twice."""
 
     def arrived() -> set[int]:
         return {int(value) for _, _, value in reader.poll()}

@@ -1,4 +1,4 @@
-"""The monitor's process with a real broker: its readings, and its page when the broker dies."""
+"""The monitor's process with a real broker: its samples, and its page after the broker has died."""
 
 import asyncio
 import urllib.request

@@ -1,4 +1,4 @@
-"""Orders from the page, executed by a real broker: each is planned, confirmed and checked."""
+"""Orders from the page that a real broker executes. Each is planned, confirmed and checked."""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +51,8 @@ class Page:
         return found[1]
 
     def order(self, operation: str, words: dict[str, str], name: str) -> tuple[str, str]:
-        """Send an order. Return the plan and the outcome."""
+        """Post an order and confirm it with this name. Return the page of the plan and the page of
+        the outcome."""
         plan = self.post(operation, words)
         ticket = self.hidden(plan, "ticket")
         return plan, self.post(f"{operation}/confirm", {"ticket": ticket, "name": name})
@@ -64,7 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         made[TOPIC].result(30)
         fill(running)
         yield running
-        # Clients that outlived the broker would complain of it.
+        # Drop the cached clients now, because they would log warnings after the broker has ended.
         admin.cache_clear()
 
 

@@ -1,4 +1,5 @@
-"""A monitor's process with a webhook: one message when a broker dies, and one when it is back."""
+"""A monitor's process sends one message to a webhook when a broker dies, and one when it is
+back."""
 
 import urllib.error
 from pathlib import Path
@@ -17,12 +18,12 @@ WAIT_S = 30.0
 
 
 def told(other: Hook) -> list[tuple[str, str]]:
-    """Return state and subject of every alert posted so far, in order."""
+    """Return state and subject of every alert that the webhook got, in order."""
     return [(one["state"], one["subject"]) for post in other.posts for one in post["alerts"]]
 
 
 def looks(monitor: MonitorProcess) -> int:
-    """Return the number of the monitor's snapshots; 0 before it answers."""
+    """Return the number of the monitor's last snapshot, or 0 before the monitor responds."""
     try:
         found: Any = monitor.get("/status")["details"]["snapshot"]
     except (OSError, urllib.error.URLError):

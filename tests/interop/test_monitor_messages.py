@@ -1,5 +1,5 @@
-"""Messages of a real broker: read by offset, by time and from the end, without changes on the
-broker."""
+"""The monitor reads records of a real broker by offset, by time and from the end. It changes
+nothing on the broker."""
 
 import asyncio
 import urllib.error
@@ -38,8 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def fill(broker: BrokerProcess) -> None:
-    """Write 100 records, one per second, to partition 0, and a committed and an aborted
-    transaction to partition 1."""
+    """Write 100 records to partition 0, with timestamps one second apart. Write a committed and an
+    aborted transaction to partition 1."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
     for number in range(100):
         producer.produce(

@@ -1,4 +1,4 @@
-"""The time lag of readers without progress, with a real broker and another library's client."""
+"""The time lag of groups that make no progress, with a real broker and librdkafka as the client."""
 
 import time
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def test_the_age_is_that_of_the_record_that_waits(broker: BrokerProcess, tmp_pat
 
 
 def looked_at(monitor: MonitorProcess) -> dict[str, Any] | None:
-    """Return the rows by topic, once a record was read for each reader."""
+    """Return the lag rows by topic, or None until the monitor has read a record for each group."""
     rows = {row["topic"]: row for row in monitor.rows("lag")}
     bounds = {topic: row["time_lag_bound"] for topic, row in rows.items()}
     wanted = {**dict.fromkeys(TOPICS, "exact"), "future": "unknown", "past": "unknown"}

@@ -1,4 +1,4 @@
-"""Spark plans the code of the pages: every expression, pattern and metric of their YAML."""
+"""Spark plans the YAML on the pages: every expression, pattern and metric is valid."""
 
 from pathlib import Path
 

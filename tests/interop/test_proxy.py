@@ -1,5 +1,5 @@
-"""nginx in front of the page, configured as in docs/proxy.md: passwords, the right Host, live
-events."""
+"""nginx in front of the page, configured as in docs/proxy.md. It asks for a password, passes the
+right Host header, and forwards events at once."""
 
 import base64
 import re
@@ -29,7 +29,8 @@ START_S = 30.0
 
 
 class Proxy:
-    """The server block of the page with the ports, certificate and passwords of a test."""
+    """An nginx with the server block of docs/proxy.md, on a test's ports, with a test's certificate
+    and password."""
 
     def __init__(self, folder: Path, monitor_port: int) -> None:
         self.port = free_port()
@@ -60,14 +61,15 @@ class Proxy:
         )
         (folder / "nginx.conf").write_text(
             f"daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;\n"
-            # As root, nginx would run its workers as a user without access to this folder.
+            # nginx started by root would otherwise run its workers as a user without access to this
+            # folder.
             "user root;\nevents {}\n"
             f"http {{ access_log off; {places}\n{server} }}\n"
         )
         self.process = subprocess.Popen(["nginx", "-c", folder / "nginx.conf", "-p", folder])
 
     def get(self, path: str, password: str | None = PASSWORD) -> tuple[int, str]:
-        """Return the status code and the first line of the answer."""
+        """Return the status code and the first line of the response body."""
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}")
         request.add_header("Host", "mill.example.org")
         if password is not None:
@@ -109,7 +111,7 @@ def test_the_page_is_behind_a_password_and_alive(proxy: Proxy) -> None:
     assert proxy.get("/", "mill:wrong")[0] == 401
     assert proxy.get("/") == (200, "<!doctype html>")
     assert proxy.get("/api/v1/lag")[0] == 200
-    # The first event comes while the stream goes on: nothing on the way holds it back.
+    # The first event arrives although the response never ends, so nginx does not buffer it.
     code, event = proxy.get("/events")
     assert code == 200
     assert re.fullmatch(r'data: \{"seq":\d+\}', event), event

@@ -1,5 +1,5 @@
-"""`stream purge` and `doctor` report and delete windows that wait for deletion in a real
-database."""
+"""`doctor` reports windows that wait for deletion in a real database, and `stream purge` deletes
+them."""
 
 import json
 import time
@@ -25,7 +25,8 @@ DAY_S = 86_400
 
 
 def text(settings: MySqlSettings, keep: str) -> str:
-    """Return a configuration with one metric by minute, by hour and in total, with this `keep`."""
+    """Return a configuration with a metric that counts by minute, by hour and in total. `keep` is
+    its default for `keep`."""
     return (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: combined}}\n"
@@ -38,7 +39,7 @@ def text(settings: MySqlSettings, keep: str) -> str:
 
 
 def opened(settings: MySqlSettings, given: str, home: Path) -> MySqlSink:
-    """Open the database as the stream does, with the settings of the file."""
+    """Open the database as the stream does with this configuration."""
     section = load_text(given, "m", home, {}).config.stream
     sink = MySqlSink(settings, patience_s=2)
     sink.open("query", [one.definition for one in resolve_metrics(section)], int(time.time()))
@@ -85,7 +86,7 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
 
 
 def windows(sink: MySqlSink) -> list[int]:
-    """Return the sizes of the existing windows that contain a minute."""
+    """Return the sizes of the stored windows of one minute, so one 60 per window."""
 
     def ask(cursor: Any) -> list[int]:
         cursor.execute("SELECT size_s FROM window_keys WHERE size_s = 60")

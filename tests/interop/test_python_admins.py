@@ -1,4 +1,4 @@
-"""Administration with the unmodified Python clients: results without a single warning."""
+"""Administration with unmodified Python clients. It gives the right results, without a warning."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def alter_configs_of(admin: AdminClient, topic: str) -> None:
         (found,) = done(admin.describe_configs([resource]))
         return str(found[key].value)
 
-    # Whichever broker answers learns of a change a moment later than the controller.
+    # Any broker can respond, and it learns of the change a moment later than the controller.
     wait_until(lambda: value_of("cleanup.policy") == "compact", 10, "the newest policy")
     assert value_of("retention.ms") == "9000"
-    # The older call resets every setting that it does not name.
+    # AlterConfigs, the older request, resets every setting that it does not name.
     done(
         admin.alter_configs(
             [ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "7000"})]
@@ -164,8 +164,8 @@ def test_aiokafka(servers: ClusterProcesses) -> None:
             (altered,) = await admin.alter_configs([resource])
             assert altered.resources[0][0] == 0, altered
             async with asyncio.timeout(10):
-                # Whichever broker answers, here and below, learns of a change a moment later than
-                # the controller, with which Kafka lets that be.
+                # Any broker can respond here and below, and it learns of the change a moment later
+                # than the controller. Kafka's brokers do the same.
                 while await retention(admin, resource) != "7000":
                     await asyncio.sleep(0.02)
             first = AioPartition("aio", 0)

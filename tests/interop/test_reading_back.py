@@ -1,4 +1,4 @@
-"""The helpers with which crash tests read topics, while a log's start moves."""
+"""The harness reads topics correctly even while a log start offset moves."""
 
 from pathlib import Path
 

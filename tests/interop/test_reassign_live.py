@@ -1,4 +1,4 @@
-"""Four real brokers: one of our plans is executed, and no acknowledged record is lost."""
+"""Four real brokers execute a plan of `millrace reassign`, and no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(cluster: ClusterProcesses, *arguments: str) -> tuple[int, Any, str]:
 
 
 def replicas(cluster: ClusterProcesses, topic: str) -> list[list[int]]:
-    """Return the replicas of each partition, as soon as the broker knows the topic."""
+    """Return the replicas of each partition. Wait until the broker knows the topic."""
 
     def described() -> Any:
         code, rows, said = command(cluster, "topic", "describe", topic)
@@ -110,7 +110,7 @@ def test_a_plan_empties_a_broker_and_the_way_back_fills_it(
     assert read(cluster, TOPIC) == list(range(RECORDS))
     back = plan.with_suffix(".rollback.json")
     assert command(cluster, "reassign", "execute", "--plan", str(back), "--yes")[0] == 0
-    # Any broker answers, and it can be behind.
+    # Any broker can respond, and it learns of the change a moment later than the controller.
     wait_until(lambda: replicas(cluster, TOPIC) == before, 10, "all brokers know the way back")
 
 
@@ -161,7 +161,8 @@ def test_a_cordoned_broker_gets_no_topic(cluster: ClusterProcesses) -> None:
 def test_a_rate_slows_copies_and_is_gone_afterwards(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
-    """Four megabytes at half a megabyte a second, beside writes with acks=all."""
+    """Copy four megabytes at half a megabyte per second. Meanwhile records with acks=all must be
+    acknowledged quickly."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("slowed", 1, replica_assignment=[[1, 2]])])["slowed"].result(30)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
@@ -182,7 +183,7 @@ def test_a_rate_slows_copies_and_is_gone_afterwards(
         assert producer.flush(30) == 0
         took_ms.append((time.monotonic() - sent_s) * 1_000)
     assert median(took_ms) < 1_000, took_ms
-    # The same plan with a higher rate counts at once, and the command follows it to its end.
+    # The same plan with a higher rate takes effect at once, and this command waits for the end.
     code, _, said = command(cluster, *execute, "100MB")
     assert code == 0, said
     assert time.monotonic() - began_s > 3

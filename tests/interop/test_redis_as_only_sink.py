@@ -28,7 +28,7 @@ def client(port: int, user: str | None = READER, password: str | None = READER) 
 
 @contextmanager
 def running(folder: Path, port: int, *, is_only_sink: bool) -> Iterator[None]:
-    """Run the server as the mill starts it, and kill it at the end."""
+    """Run the server with the mill's configuration, and kill it when the block ends."""
     program = find_program("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed")

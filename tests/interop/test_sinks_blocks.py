@@ -1,7 +1,8 @@
-"""Blocks in real servers give the same counts as the same batches applied as rows, cell by cell.
+"""Batches applied as blocks give the same cells in real servers as the same batches applied as
+rows.
 
-Every batch is applied twice: as rows to one mill, and as blocks (folded by the reference encoder)
-to another. Any difference except in `seq` is a fault.
+Every batch is applied twice: as rows to one mill, and as blocks (made by the reference encoder) to
+another. Any difference except in `seq` is a fault.
 """
 
 import contextlib
@@ -72,7 +73,7 @@ BY_NAME = {one.name: one for one in METRICS}
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Return a function that opens drivers, which are closed when the test ends."""
+    """Return a function that opens drivers. They are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: SinksSettings, metrics: Sequence[MetricDefinition] = METRICS) -> Sinks:
@@ -86,7 +87,7 @@ def drive() -> Iterator[Drive]:
 
 
 def random_rows(rng: random.Random, metrics: Sequence[MetricDefinition]) -> list[FoldRow]:
-    """Return one row for each slice and key, as the stream's fold does."""
+    """Return random rows, at most one for each metric, slice and key, as the stream's fold does."""
     rows = {}
     for definition in metrics:
         for _ in range(rng.randrange(1, 14)):
@@ -109,7 +110,7 @@ def _row(rng: random.Random, definition: MetricDefinition, start_s: int, key: Ke
 def as_blocks(
     rng: random.Random, batch: Batch, by_name: dict[str, MetricDefinition] = BY_NAME
 ) -> Batch:
-    """Return the batch in the form of a large one: long keys as rows, and the rest as blocks."""
+    """Return the batch as a large batch would be: long keys as rows, and the rest as blocks."""
     long = [row for row in batch.rows if any(_is_long(part) for part in row.key)]
     short = [
         row for row in batch.rows if row not in long and by_name[row.metric].measure in ADDITIVE
@@ -118,7 +119,7 @@ def as_blocks(
     cells = fold_to_windows(short, by_name, 0, left_out=set())
     pieces: dict[tuple[Any, int], list[Any]] = {}
     for cell_id, gathered in cells.items():
-        # A window comes in one block or in several, and a key may stand in each of them.
+        # Put the cells of a window into one block or into several. A key can be in several blocks.
         for number, part in enumerate(gathered.parts):
             place = (cell_id.window, rng.randrange(2) if number == 0 else 2 + number)
             if rng.random() < 0.5 or number == 0:
@@ -148,7 +149,7 @@ def batch(batch_id: int, rows: Sequence[FoldRow] = (), **more: Any) -> Batch:
 
 
 def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[str, Any]]]:
-    """Return all rows without the number of the merge and the internal number of each window."""
+    """Return all rows of the tables, without `seq` and window numbers, which may differ."""
     assert settings.mysql is not None
     found = {}
     with server.connect(settings.mysql) as connection, connection.cursor() as cursor:
@@ -165,8 +166,8 @@ def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[
 
 
 def redis_keys(server: RedisServer) -> dict[str, Any]:
-    """Return everything in Redis with expiries. A ranking has its scores, because ties have no
-    order."""
+    """Return all values in Redis, with their expiry times. Of a ranking return only the scores,
+    because members with the same score have no fixed order."""
     client: Any = server.client()
 
     def scores(key: str) -> list[float]:
@@ -196,7 +197,8 @@ def test_blocks_count_what_rows_count(
         for table, lines in expected.items():
             assert found[table] == lines, f"{table} after batch {batch_id}"
     assert any(line["k1"] == "(other)" for line in expected["windows"])
-    # The view of the one is what the other's truth makes of an empty Redis.
+    # Redis of the mill with blocks must equal an empty Redis after it is filled from the MySQL of
+    # the mill with rows.
     shown = redis_keys(redis_server)
     redis_server.client().flushall()
     again = drive(SinksSettings(mysql=by_rows.mysql, redis=redis_server.settings))
@@ -213,7 +215,7 @@ def test_quotients_round_as_python_rounds_them(mysql_server: MySqlServer, drive:
     rows = []
     for number in range(400):
         count = rng.choice((2, 3, 7, 10**4 + 1, 10**9 + 7, rng.randrange(1, 10**12)))
-        # Halves of the last place shown, and what lies next to them.
+        # Make quotients that lie exactly between two shown values, or directly beside that point.
         half = (Decimal(2 * rng.randrange(10**6) + 1) * count).scaleb(-6) / 2
         near = rng.choice((Decimal(0), Decimal("1E-12"), Decimal("-1E-12")))
         total = (half + near) * rng.choice((1, -1))
@@ -386,8 +388,8 @@ def test_a_redis_that_missed_blocks_is_caught_up(
 def test_what_a_driver_remembers_is_what_stands_there(
     mysql_server: MySqlServer, drive: Drive
 ) -> None:
-    """The test applies blocks, rows, failures and purges in turn, and compares with a driver
-    without a cache."""
+    """A driver with a cache of window numbers must give the same tables as a driver without a
+    cache. Apply blocks, rows, failed merges and purges in turn."""
     rng = seeded("remembered cells")
     settings = [SinksSettings(mysql=mysql_server.new_database()) for _ in range(2)]
     first, other = (drive(each) for each in settings)
@@ -416,7 +418,8 @@ def test_what_a_failed_merge_saw_is_not_remembered(mysql_server: MySqlServer, dr
     sinks = drive(settings, [sums])
     sinks.open(worked.QUERY)
     sinks.apply(batch(0, blocks=[summed("1", key="a")]))
-    # The server adds two keys to the window, then the driver reads it for the sake of a third.
+    # In the merge that fails, the server adds two keys to the window. The driver then reads the
+    # window's number of keys for a third key, and must forget it after the failure.
     row = FoldRow("sums", TEN, ("z" * 600,), 1, Decimal(1), Decimal(1), Decimal(1))
     _fail_once(sinks, batch(1, [row], blocks=[summed("1", key="b"), summed("1", key="c")]))
     sinks.apply(batch(1, [row]))
@@ -457,7 +460,7 @@ def test_a_ranking_that_falls_by_blocks_is_read_again(
 
 
 def _fail_once(sinks: Sinks, one: Batch) -> None:
-    """Let a merge fail after its cells were written and before its ledger is."""
+    """Let a merge fail after its cells were written, but before its ledger is written."""
     torn = dataclasses.replace(one, ranges=[OffsetRange("x" * 300, 0, 0, 1)])
     with pytest.raises(pymysql.err.DataError):
         sinks.apply(torn)

@@ -1,4 +1,4 @@
-"""Maintenance of the sinks between batches: repair when idle, refills in steps, rankings,
+"""Maintenance of the sinks between batches: repairs without new lines, refills in steps, rankings,
 restored servers."""
 
 import contextlib
@@ -37,7 +37,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Return a function that opens drivers, which are closed when the test ends."""
+    """Return a function that opens drivers. They are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: SinksSettings, *metrics: MetricDefinition, **more: Any) -> Sinks:
@@ -51,13 +51,13 @@ def drive() -> Iterator[Drive]:
 
 
 def batch(batch_id: int, *rows: FoldRow, now_ms: int = worked.NOW_MS) -> Batch:
-    """Return the n-th batch for one partition, with one line per offset."""
+    """Return the batch with this id. It has one line, at the offset `batch_id` of one partition."""
     covered = [OffsetRange("logs.access", 0, batch_id, batch_id + 1)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, 1, now_ms)
 
 
 def metric(**changes: Any) -> MetricDefinition:
-    """Return a metric with one key."""
+    """Return a metric with one key column."""
     return dataclasses.replace(worked.DEFINITIONS[0], name="m", key_columns=("k",), **changes)
 
 
@@ -130,7 +130,8 @@ def test_a_refill_goes_on_in_steps_while_batches_are_merged(
     view.refill(sinks._guard, worked.NOW_MS // 1000, 0)
     assert view.is_refilling
     assert client.hget("mill:meta", "rebuilding") == "1"
-    # The newest window is there first, the oldest not yet; a merge touches one of each.
+    # The refill begins with the newest windows, so the oldest one is missing. The next batch
+    # changes one window of each kind.
     assert client.exists("mill:m:1m:21260801T100000Z")
     oldest = "mill:m:10s:21260801T095010Z"
     assert not client.exists(oldest)
@@ -207,7 +208,7 @@ def test_a_window_ahead_becomes_the_latest_when_its_time_comes(
     now_ms[0] += 3_700_000
     sinks.tend()
     assert client.hget("mill:m:1m", "@start") == "21260801T120000Z"
-    # A driver that begins later knows of such windows from the truth.
+    # A driver that starts later must find windows in the future in MySQL.
     sinks.apply(batch(1, FoldRow("m", TEN + 10_800, ("x",), 1), now_ms=now_ms[0]))
     sinks.close()
     later = drive(settings, many, clock_ms=lambda: now_ms[0])
@@ -363,7 +364,8 @@ def test_a_lock_held_by_another_is_waited_for_and_the_merge_repeated(
     with mysql_server.connect(settings.mysql) as other, other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT * FROM sink_guard FOR UPDATE")
-        # 1205 after the session's five seconds, which is longer than this driver's patience.
+        # 1205 is MySQL's lock timeout, after the session's five seconds. That is longer than this
+        # driver waits, so it gives up.
         with pytest.raises(SinkUnavailable, match="1205"):
             sinks.apply(worked.BATCH_7)
         cursor.execute("ROLLBACK")
@@ -383,7 +385,7 @@ def test_redis_alone_keeps_samples_and_resumes_when_it_was_emptied(
         sinks.apply(dataclasses.replace(worked.BATCH_8, unparsed=[flood]))
         client: Any = server.client()
         assert list(client.hgetall("mill:unparsed").values()) == ["10000"]
-        # A thousand lines and their number.
+        # The hash has a thousand sample lines, and one field with their number.
         assert client.hlen("mill:unparsed_lines:2126-08-01") == 1_001
         state = "mill:state:requests_by_status:10s:21260801T100010Z"
         assert client.expiretime(state) == worked.at("11:00:20") + 86_400
@@ -397,7 +399,8 @@ def test_redis_alone_keeps_samples_and_resumes_when_it_was_emptied(
 def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     mysql_server: MySqlServer, settings: SinksSettings, drive: Drive, as_rows: bool
 ) -> None:
-    """4,294,967,295 is the last number. The action that the message recommends helps."""
+    """Window numbers end at 4,294,967,295. The error names statements, and after they are run the
+    same driver can continue."""
     counts = metric(measure="count", windows_s=(10,))
     sinks = drive(settings, counts)
     sinks.open(worked.QUERY)
@@ -411,7 +414,7 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is BatchOutcome.REPLAYED
     for statement in str(refused.value).split("`")[1::2]:
         query(mysql_server, settings, statement)
-    # The same driver continues after the fault.
+    # The same driver continues after these statements.
     assert sinks.apply(third) is BatchOutcome.MERGED
     again = [FoldRow("m", TEN + 20, ("a",), 4)]
     assert sinks.apply(batch(3, *again)) is BatchOutcome.MERGED
@@ -420,7 +423,7 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
 
 
 def in_form(batch_id: int, of: MetricDefinition, start_s: int, as_rows: bool) -> Batch:
-    """Return a batch that creates one window, as a row or as a block."""
+    """Return a batch that creates one window, either by a row or by a block."""
     if as_rows:
         return batch(batch_id, FoldRow("m", start_s, ("a",), 1))
     block = encode(of, 10, start_s, [(("a",), Aggregate(1))])
@@ -430,7 +433,8 @@ def in_form(batch_id: int, of: MetricDefinition, start_s: int, as_rows: bool) ->
 def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
     mysql_server: MySqlServer, settings: SinksSettings, redis_server: RedisServer, drive: Drive
 ) -> None:
-    """Numbers of merges exceed 32 bits. Redis, which missed one merge, still gets newer cells."""
+    """`seq` can exceed 32 bits, but a cell stores only its lowest 32 bits. A Redis that has missed
+    merges must still get exactly the cells that are newer."""
     counts = metric(measure="count", windows_s=(60,))
     drive(settings, counts).open(worked.QUERY)
     query(mysql_server, settings, f"UPDATE sink_guard SET seq = {2**32 - 2}")
@@ -449,7 +453,8 @@ def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
     newer = cell_reader.cells_after(2**32 - 1, 100)
     assert newer is not None
     assert {cell.key for _, cell in newer} == {("new 1",), ("new 2",), ("new 3",)}
-    # Too far behind to tell: everything is filled again.
+    # Redis is so far behind that 32 bits cannot tell which cells are newer. None means that
+    # everything must be filled again.
     assert cell_reader.cells_after(2**32 + 2 - 2**31, 100) is None
     later = drive(settings, counts)
     later.open(worked.QUERY)

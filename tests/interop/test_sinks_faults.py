@@ -1,4 +1,5 @@
-"""Faults between a batch and its sinks: at every statement, on both servers, and a lost answer."""
+"""Faults between a batch and its sinks: connections lost at every statement, killed servers, lost
+responses."""
 
 import dataclasses
 import threading
@@ -35,7 +36,8 @@ UNPARSED = (
 
 
 class Faults:
-    """Counts the calls on a connection and breaks it at the n-th, before or after the call."""
+    """Counts the calls on connections, and breaks the connection before or after call number
+    `at`."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         self.at = at
@@ -57,7 +59,7 @@ class Faults:
 
 
 class Link:
-    """A connection whose calls all pass through `Faults`."""
+    """A connection whose calls are counted, and can be broken, by `Faults`."""
 
     def __init__(self, real: mysql_link.MySqlConnection, faults: Faults) -> None:
         self._real = real
@@ -82,7 +84,7 @@ class Link:
 
 
 class Cursor:
-    """A cursor whose statements pass through `Faults`."""
+    """A cursor whose statements are counted, and can be broken, by `Faults`."""
 
     def __init__(self, real: Any, faults: Faults) -> None:
         self._real = real
@@ -105,7 +107,8 @@ class Cursor:
 
 
 def snapshot(server: MySqlServer, database: MySqlSettings) -> list[list[dict[str, object]]]:
-    """Return every table except the epoch and the numbers of windows, which may rise."""
+    """Return the rows of the tables, without window numbers and the writer's epoch, which may
+    rise."""
     tables = ["ledger", "windows", "window_keys", "unparsed", "unparsed_lines"]
     with server.connect(database) as connection, connection.cursor() as cursor:
         rows = []
@@ -146,12 +149,13 @@ def test_a_link_lost_at_any_statement_counts_nothing_twice(
         if not faults.broken:
             break
         at += 1
-    # Two merges of a dozen exchanges each: fewer would mean that they were never reached.
+    # Two merges take about a dozen calls each. A smaller number would mean that the faults never
+    # reached the second merge.
     assert at > 25
 
 
 def clear(server: MySqlServer, database: MySqlSettings) -> None:
-    """Restore the state after the set-up."""
+    """Delete the counts, so that the database is as after its set-up."""
     with server.connect(database) as connection, connection.cursor() as cursor:
         for table in ("ledger", "window_cells", "window_keys", "unparsed", "unparsed_lines"):
             cursor.execute(f"DELETE FROM {table}")
@@ -168,7 +172,7 @@ def test_a_killed_database_loses_and_doubles_nothing(tmp_path: Any) -> None:
         for batch_id in range(40):
             if rng.random() < 0.08 and kills < 3:
                 kills += 1
-                # Killed beside a merge under way: before, within or after its commit.
+                # Kill the server while a merge runs: before, during or after its commit.
                 killer = threading.Timer(rng.random() * 0.02, server.kill9)
                 killer.start()
             else:
@@ -198,7 +202,7 @@ def test_a_killed_database_loses_and_doubles_nothing(tmp_path: Any) -> None:
 
 
 def numbered(batch_id: int) -> Batch:
-    """Return the n-th of several equal batches for one partition."""
+    """Return the batch with this id. All these batches have the same rows, but later offsets."""
     return dataclasses.replace(
         worked.BATCH_7,
         batch_id=batch_id,
@@ -228,9 +232,9 @@ def test_redis_away_makes_the_stream_wait_and_the_replay_brings_it_up(
     with pytest.raises(SinkUnavailable, match="redis is away"):
         sinks.apply(worked.BATCH_8)
     assert sinks.states["redis"].startswith("down: ")
-    own_redis.start()  # empty: it keeps nothing on disk
+    own_redis.start()  # it is empty, because it stores nothing on disk
     assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
-    # What an empty Redis lacks comes by a thread, between batches (decision 0006).
+    # A thread refills an empty Redis between batches (decision 0006).
     whole = {"mysql": "ok", "redis": "ok"}
     wait_until(lambda: sinks.states == whole, 20, "the view is filled")
     for key, fields in worked.REDIS_AFTER_8.items():
@@ -321,7 +325,8 @@ def test_old_windows_are_purged_where_the_metric_says_so(mysql_server: MySqlServ
     sink.open(worked.QUERY, short, worked.NOW_MS // 1000)
     sink.apply(worked.BATCH_7)
     assert sink.purge(worked.NOW_MS // 1000) == 0
-    # 10:01:51 is more than 100 s after 10:00:10, not after 10:01:00.
+    # At 10:01:51 the window of 10 s that ends at 10:00:10 is older than 100 s. The window of a
+    # minute that ends at 10:01:00 is not.
     sink.purge(worked.at("10:01:51"))
     with mysql_server.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT size_s FROM windows")

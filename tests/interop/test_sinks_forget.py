@@ -1,4 +1,4 @@
-"""Metrics that are added, removed, added again and deleted, on real servers."""
+"""On real servers metrics are added, removed, added again and deleted."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive() -> Iterator[Drive]:
-    """Return a function that opens drivers of one query, which are closed when the test ends."""
+    """Return a function that opens drivers of one query. They are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: SinksSettings, *metrics: MetricDefinition) -> Sinks:
@@ -53,7 +53,7 @@ def drive() -> Iterator[Drive]:
 
 
 def batch(batch_id: int, *names: str) -> Batch:
-    """Return a batch with ten offsets of one partition, and a line for each of these metrics."""
+    """Return a batch of ten offsets of one partition. Each of these metrics counts one line."""
     rows = [FoldRow(name, TEN, ("a",), 1) for name in names]
     covered = [OffsetRange("logs.access", 0, 10 * batch_id, 10 * batch_id + 10)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, 10, worked.NOW_MS)
@@ -114,8 +114,8 @@ def test_a_metric_is_forgotten_beside_the_running_stream(
 def test_no_driver_counts_a_metric_that_is_being_forgotten(
     settings: SinksSettings, mysql_server: MySqlServer, drive: Drive
 ) -> None:
-    """If the command is killed, the metric stays refused, and the next command completes the
-    deletion."""
+    """If `stream forget` is killed in the middle, the metric cannot be counted. The next run of the
+    command completes the deletion."""
     drive(settings, OLD, OTHER).apply(batch(0, "old"))
     drive(settings, OTHER)
     assert settings.mysql is not None

@@ -1,7 +1,7 @@
-"""MySQL keeps windows for a time that depends on their size, and never shortens it without a
-notice.
+"""MySQL keeps windows for a time that depends on their size. Before it deletes windows by a new,
+shorter time, it gives a notice.
 
-The test sets the clock, because the times are weeks.
+The times are weeks, so the tests set the clock.
 """
 
 import dataclasses
@@ -34,13 +34,13 @@ DAY_S = 86_400
 MONTH_S = 30 * DAY_S
 NOW_S = worked.at("10:00:00")
 OLD_S = NOW_S - 100 * DAY_S
-# A line of 100 days ago, one of 40, and one of today.
+# The minutes of three lines: 100 days ago, 40 days ago, and today.
 STARTS_S = (OLD_S, NOW_S - 40 * DAY_S, NOW_S)
 MINUTE, HOUR = 60, 3600
 
 
 def metric(keep_s: dict[int, int | None]) -> MetricDefinition:
-    """Return a metric that counts by minute, by hour and in total."""
+    """Return a metric that counts by minute, by hour and in total, with these times in MySQL."""
     return dataclasses.replace(
         worked.DEFINITIONS[0],
         name="m",
@@ -58,7 +58,7 @@ MONTH = metric({MINUTE: MONTH_S})
 
 
 def batch(batch_id: int, *starts_s: int, now_s: int = NOW_S) -> Batch:
-    """Return the n-th batch, with a line for each of these minutes."""
+    """Return the batch with this id. It has one line for each of these minutes."""
     rows = [FoldRow("m", start_s, ("a",), 1) for start_s in starts_s]
     covered = [OffsetRange("logs.access", 0, batch_id, batch_id + 1)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, len(rows), now_s * 1000)
@@ -70,32 +70,32 @@ def database(mysql_server: MySqlServer) -> MySqlSettings:
 
 
 class Stage:
-    """One database, with one driver after the other."""
+    """One database, opened by one driver after the other."""
 
     def __init__(self, settings: MySqlSettings) -> None:
         self._settings = settings
         self.sink = self._driver()
 
     def open(self, definition: MetricDefinition, now_s: int = NOW_S) -> MySqlSink:
-        """Let the next driver take over."""
+        """Close the driver, and open the database with the next one."""
         self.sink.close()
         self.sink = self._driver()
         self.sink.open(worked.QUERY, [definition], now_s)
         return self.sink
 
     def windows(self) -> dict[int, list[int]]:
-        """Return the counts of the existing windows by size, oldest first."""
+        """Return the counts of the stored windows by size, oldest window first."""
         found: dict[int, list[int]] = {}
         for size_s, count in self.ask("SELECT size_s, count FROM windows ORDER BY start_at"):
             found.setdefault(int(size_s), []).append(int(count))
         return found
 
     def ask(self, sql: str) -> Any:
-        """Return the database's answer."""
+        """Return the rows that a query returns."""
         return self.run(lambda cursor: (cursor.execute(sql), cursor.fetchall())[1])
 
     def run(self, work: Any) -> Any:
-        """Run a statement on another connection."""
+        """Call a function with a cursor of another connection. Return the function's result."""
         connection = connect(self._settings)
         try:
             return work(connection.cursor())
@@ -148,7 +148,8 @@ def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
     assert (notice.place, notice.cells, notice.from_s) == (("m", MINUTE), 1, NOW_S + NOTICE_S)
     purge_all(sink, NOW_S + NOTICE_S - 1)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # Until then late events are counted in their windows, because the user can still set `forever`.
+    # Until the notice ends, late lines still count in old windows, because the user can still set
+    # `forever`.
     assert sink.apply(batch(1, OLD_S)).left_out == 0
     assert stage.windows()[MINUTE] == [2, 1, 1]
     purge_all(sink, NOW_S + NOTICE_S)
@@ -177,7 +178,7 @@ def test_forever_set_in_time_loses_nothing(stage: Stage) -> None:
     assert sink.notices == ()
     purge_all(sink, NOW_S + 365 * DAY_S)
     assert stage.windows()[MINUTE] == [1, 1, 1]
-    # A user who reverts the change gets a new notice.
+    # If the user sets the shorter time again, the week of the notice begins again.
     (again,) = stage.open(SHIPPED, NOW_S + 8 * DAY_S).notices
     assert again.from_s == NOW_S + 8 * DAY_S + NOTICE_S
 
@@ -205,7 +206,7 @@ def test_an_administrator_who_needs_space_can_end_the_notice(stage: Stage) -> No
 
 
 def as_configured(home: Path, settings: MySqlSettings, keep: str) -> Mill:
-    """Return a mill with this database, whose metric `m` keeps minutes for this time."""
+    """Return a mill with this database and the metric `m`. `keep` is the time for its minutes."""
     text = (
         "stream:\n"
         "  from: {a: {topic: logs.access, format: raw}}\n"
@@ -232,14 +233,15 @@ def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
         " after it is applied, from "
     )
     assert stage.run(read_terms)["m", MINUTE].keep_s == 90 * DAY_S, "asking changes nothing"
-    # Once the change is accepted, its day stays the same at each later start.
+    # After the stream has applied the change, later checks name the same day of deletion.
     (notice,) = stage.open(MONTH, NOW_S - DAY_S).notices
     [said] = deletions(ours)
     assert said == f"{words(notice)}; `./millrace stream purge` deletes them at once"
 
 
 def test_a_notice_that_was_not_told_is_not_ended(stage: Stage) -> None:
-    """A consent applies to the list shown, not to a configuration saved in the meantime."""
+    """An administrator can end only the notices that the command has shown. A notice that came in
+    the meantime, by another configuration, must stay."""
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     stage.open(SHIPPED)
     [told] = stage.run(read_terms).values()

@@ -1,4 +1,4 @@
-"""Numbers are the same in Python and in the server: quotients, sums, extremes, estimates."""
+"""Quotients, sums, extremes and estimates are the same in Python and in the server."""
 
 from collections.abc import Sequence
 from dataclasses import replace

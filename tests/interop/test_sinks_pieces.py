@@ -1,5 +1,5 @@
-"""A large batch in pieces on real servers: each is applied once, even if the driver ends between
-pieces."""
+"""A large batch is applied in pieces on real servers. Each piece counts once, even if the driver
+ends between two pieces."""
 
 import contextlib
 import threading
@@ -37,7 +37,7 @@ def database(mysql_server: MySqlServer) -> MySqlSettings:
 
 @pytest.fixture
 def drive(database: MySqlSettings, redis_server: RedisServer) -> Iterator[Drive]:
-    """Return a function that opens drivers of one query, which are closed when the test ends."""
+    """Return a function that opens drivers of one query. They are closed after the test."""
     settings = SinksSettings(mysql=database, redis=redis_server.settings)
     with contextlib.ExitStack() as stack:
 
@@ -82,7 +82,7 @@ def test_pieces_of_a_batch_count_once_each_and_the_id_with_the_last(
         BatchOutcome.MERGED,
         BatchOutcome.REPLAYED,
     ]
-    # Spark gives the whole batch again to a driver that died here.
+    # After the death of a driver Spark gives the whole batch to the next driver.
     sinks = drive()
     assert [sinks.apply(one) for one in (first, second)] == [
         BatchOutcome.REPLAYED,
@@ -104,7 +104,7 @@ def test_a_batch_that_is_cut_otherwise_than_before_is_refused(
 
 
 class SlowCommit:
-    """A connection whose server is still committing when the client gives the connection up."""
+    """A connection that the client gives up during COMMIT, while the server commits later."""
 
     def __init__(self, real: mysql_link.MySqlConnection) -> None:
         self._real = real
@@ -120,7 +120,7 @@ class SlowCommit:
         raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
     def close(self) -> None:
-        """Do nothing: the server must not learn of the close before it has committed."""
+        """Do nothing, because a close before the commit would make the server roll back."""
 
     def _commit(self) -> None:
         assert self.may_commit.wait(30)
@@ -129,9 +129,10 @@ class SlowCommit:
 
 
 def waits_for_a_lock(mysql_server: MySqlServer, database: MySqlSettings) -> bool:
-    """Return True while a transaction waits for the writer row, which another one has locked.
+    """Return True while a transaction waits for the lock on the writer's row.
 
-    This does not read `innodb_trx`, which is refreshed only if it was not read for 0.1 s.
+    This does not read `innodb_trx`, because MySQL refreshes that table only if the last read is
+    at least 0.1 s ago.
     """
     with mysql_server.connect(database) as connection, connection.cursor(Cursor) as cursor:
         cursor.execute(

@@ -1,4 +1,5 @@
-"""A metric that is counted over earlier lines, on real servers: once, and visible."""
+"""On real servers a metric is recounted over earlier lines. Each line counts once, and the result
+is shown."""
 
 import contextlib
 import dataclasses
@@ -34,7 +35,7 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Drive]:
-    """Return a function that opens drivers of one query, which are closed when the test ends."""
+    """Return a function that opens drivers of one query. They are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:
@@ -49,7 +50,7 @@ def drive(settings: SinksSettings) -> Iterator[Drive]:
 
 
 def batch(batch_id: int, start: int, end: int, *names: str) -> Batch:
-    """Return a batch with a line for each offset, counted by these metrics."""
+    """Return a batch with one line per offset. Each of these metrics counts all its lines."""
     rows = [FoldRow(name, TEN, ("a",), end - start) for name in names]
     covered = [OffsetRange(*PLACE, start, end)]
     return Batch(worked.QUERY, batch_id, rows, (), covered, end - start, worked.NOW_MS)
@@ -57,8 +58,7 @@ def batch(batch_id: int, start: int, end: int, *names: str) -> Batch:
 
 @pytest.fixture
 def sinks(drive: Drive) -> Sinks:
-    """Return sinks in which `old` has counted offsets 0 to 49, and `new` only the last ten of
-    them."""
+    """Return sinks in which `old` has counted the offsets 0 to 49, and `new` only 40 to 49."""
     drive(OLD).apply(batch(0, 0, 40, "old"))
     sinks = drive(OLD, NEW)
     sinks.apply(batch(1, 40, 50, "old", "new"))

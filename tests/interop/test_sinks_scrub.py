@@ -1,5 +1,5 @@
-"""The scrub repairs a Redis that lost a part or shows another number; it writes nothing
-otherwise."""
+"""The scrub repairs a Redis that has lost values or shows wrong ones. Otherwise it writes
+nothing."""
 
 import contextlib
 import dataclasses
@@ -23,9 +23,10 @@ pytestmark = pytest.mark.live
 
 Spoil = Callable[[Any], object]
 TEN = worked.at("10:00:00")
-# Every tend makes at least one step, however slow the machine; an example needs fewer than these.
+# Each call of `tend` makes at least one step, even on a slow machine. No example needs more calls
+# than this.
 TENDS_MAX = 150
-# What is shown of totals and latest windows is looked at in every tend, and mended in the next.
+# Each call of `tend` checks the totals and the latest windows, and the next call repairs them.
 TENDS_NEWEST_MAX = 3
 COMMANDS_THAT_WRITE = (
     "copy", "del", "expireat", "hdel", "hset", "persist", "unlink", "zadd", "zremrangebyrank",
@@ -59,7 +60,8 @@ def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSetti
 
 @pytest.fixture
 def drive(settings: SinksSettings) -> Iterator[Callable[..., Sinks]]:
-    """Return a function that opens drivers whose maintenance the test runs."""
+    """Return a function that opens drivers. Their maintenance runs only when the test calls
+    `tend`."""
     with contextlib.ExitStack() as stack:
 
         def make(*metrics: MetricDefinition) -> Sinks:
@@ -94,7 +96,7 @@ def filled(drive: Callable[..., Sinks]) -> Sinks:
 
 
 def shown(client: Any) -> dict[str, object]:
-    """Return everything in Redis with expiries."""
+    """Return all values in Redis, with their expiry times."""
     found: dict[str, object] = {}
     for key in client.scan_iter("mill:*"):
         if key in ("mill:guard", "mill:meta"):
@@ -110,7 +112,7 @@ def shown(client: Any) -> dict[str, object]:
 
 
 def writes_made(client: Any) -> dict[str, int]:
-    """Return the number of calls of each write command, including calls in scripts."""
+    """Return how often each write command was called, including the calls in scripts."""
     stats = client.info("commandstats")
     return {
         name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in COMMANDS_THAT_WRITE
@@ -197,7 +199,7 @@ def test_a_loss_is_noticed_and_mended(
     with caplog.at_level(logging.WARNING, logger="sinks.redis.scrubber"):
         tends = tends_until_right(sinks, client, right)
     assert tends <= (TENDS_NEWEST_MAX if loss in NEWEST else TENDS_MAX)
-    # The window of a mended key may be compared to its end in the next tend.
+    # The comparison of the repaired window can need one more call of `tend` to end.
     sinks.tend()
     assert sinks.scrubbed_total > 0
     assert "mill:" in caplog.text
@@ -248,7 +250,7 @@ def test_what_is_right_is_not_written_and_a_strangers_key_is_left(
 def test_merges_go_on_while_a_large_window_is_compared(
     redis_server: RedisServer, drive: Callable[..., Sinks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A page a tend, and a merge between any two.
+    # Each `tend` compares only one page, so that a merge comes between any two pages.
     monkeypatch.setattr(scrubbing, "LOOKING_S", 0)
     monkeypatch.setattr(scrubbing, "MENDING_S", 0)
     chance = seeded("scrub beside merges")
@@ -284,7 +286,7 @@ def test_merges_go_on_while_a_large_window_is_compared(
 def test_a_tend_reads_a_bounded_number_of_cells(
     redis_server: RedisServer, drive: Callable[..., Sinks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However fast the machine is.
+    # Set long times, so that only the number of cells limits a `tend`, even on a fast machine.
     monkeypatch.setattr(scrubbing, "LOOKING_S", 60)
     monkeypatch.setattr(scrubbing, "MENDING_S", 60)
     sinks = drive(WIDE)

@@ -1,4 +1,5 @@
-"""A Redis that is the only sink stores its version. Counts of another version are not changed."""
+"""A Redis that is the only sink stores its version. The mill leaves counts of another version
+unchanged."""
 
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_counts_of_another_version_are_refused_and_left_as_they_are(tmp_path: An
 
 
 def test_a_redis_that_was_a_view_becomes_the_only_sink(tmp_path: Any) -> None:
-    """It has a guard but no counts, so there is no older version."""
+    """Such a Redis has a guard but no counts, so it must not be rejected as an older version."""
     with RedisServer(tmp_path / "r", durable=True) as server:
         client: Any = server.client()
         client.eval(OPEN, 0, "another query")

@@ -1,4 +1,5 @@
-"""Missing tables of the current version are created. Tables of other versions are not changed."""
+"""The stream creates missing tables of the current version, and leaves tables of other versions
+unchanged."""
 
 import contextlib
 import re
@@ -45,7 +46,7 @@ def run(server: MySqlServer, settings: MySqlSettings, *statements: str) -> None:
 
 
 def everything(server: MySqlServer, settings: MySqlSettings) -> dict[str, Any]:
-    """Return the rows of each table and view, and the statement that creates it."""
+    """Return the rows of each table and view, and the CREATE statement of each."""
     found: dict[str, Any] = {}
     with server.connect(settings) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW TABLES")
@@ -58,7 +59,7 @@ def everything(server: MySqlServer, settings: MySqlSettings) -> dict[str, Any]:
 
 
 def shapes(server: MySqlServer, settings: MySqlSettings) -> dict[str, str]:
-    """Return the statement that creates each table and view, without the database's name."""
+    """Return the CREATE statement of each table and view, without the database's name."""
     return {
         name: re.sub(rf"`{settings.database}`\.| AUTO_INCREMENT=\d+", "", str(made))
         for name, (made, _) in everything(server, settings).items()
@@ -73,7 +74,7 @@ def opened(settings: MySqlSettings, **more: Any) -> MySqlSink:
 
 @pytest.fixture
 def today(mysql_server: MySqlServer) -> MySqlSettings:
-    """Return a database of the current version with counts."""
+    """Return a database of the current version that has counts."""
     settings = mysql_server.new_database()
     sink = opened(settings)
     sink.apply(worked.BATCH_7)
@@ -84,7 +85,7 @@ def today(mysql_server: MySqlServer) -> MySqlSettings:
 def refused(
     server: MySqlServer, settings: MySqlSettings, error: type[Exception], text: str
 ) -> None:
-    """Check that the stream and `stream forget` name the version and change nothing."""
+    """Check that the stream and `stream forget` raise this error and change nothing."""
     before = everything(server, settings)
     with pytest.raises(error, match=text):
         opened(settings)
@@ -128,7 +129,8 @@ def test_tables_of_before_the_first_release_are_refused(
 def test_older_tables_among_those_of_today_are_refused(
     mysql_server: MySqlServer, today: MySqlSettings, found: str, statements: tuple[str, ...]
 ) -> None:
-    """This happens if a copy of an older database is restored over a current one."""
+    """Older tables can be among current ones after a user has restored an older backup over a
+    current database."""
     run(mysql_server, today, *(f"DROP VIEW {one.name}" for one in METRICS))
     run(mysql_server, today, *statements)
     refused(mysql_server, today, SchemaTooOld, f"MySQL has counts of {found}, ")
@@ -171,7 +173,8 @@ def test_tables_that_a_user_dropped_are_made_again(
     assert shapes(mysql_server, today) == expected
     found = everything(mysql_server, today)
     assert found["ledger"] == before["ledger"]
-    # Cells without a window would appear in a later window with the same number.
+    # If the table of cells or of windows was dropped, the other one must be emptied, too.
+    # Otherwise old cells would appear in a later window that gets the same number.
     emptied = name in ("window_cells", "window_keys")
     assert (found["window_cells"][1] == []) == emptied
     assert (found["windows"][1] == []) == emptied

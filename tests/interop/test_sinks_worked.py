@@ -1,5 +1,5 @@
-"""The eight example metrics in real servers, cell by cell: half applied, complete, replayed,
-fenced."""
+"""The eight metrics of the worked example in real servers, cell by cell: after half of the batches,
+after all, after a replay, and with a fenced driver."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 
 @dataclasses.dataclass
 class Mill:
-    """Both servers, and one way to read everything in them."""
+    """Both servers, with methods that read their contents."""
 
     mysql: MySqlServer
     redis: RedisServer
@@ -75,7 +75,7 @@ class Mill:
         return {row["topic"]: row["end_offset"] for row in self.query("SELECT * FROM ledger")}
 
     def everything(self) -> object:
-        """Return all data of both servers in which a change could show."""
+        """Return all data of both servers that a batch can change."""
         tables = ["sink_guard", "ledger", "windows", "window_keys", "metrics", "unparsed"]
         client: Any = self.redis.client()
         keys = sorted(client.scan_iter("*"))
@@ -205,7 +205,8 @@ def test_a_batch_that_does_not_continue_the_ledger_is_refused(
 
 
 def test_a_known_batch_id_with_new_offsets_is_refused(mill: Mill) -> None:
-    """After a power cut Spark can plan batch 7 again with a larger end."""
+    """After a power cut Spark can plan batch 7 again with a larger end. The sinks must reject
+    it."""
     sinks = driver_at(mill, worked.BATCH_7)
     with pytest.raises(LedgerMismatch):
         sinks.apply(dataclasses.replace(worked.BATCH_8, batch_id=7))
@@ -231,7 +232,8 @@ def test_a_wiped_redis_is_filled_from_mysql(mill: Mill) -> None:
     whole = mill.everything()
     mill.redis.client().flushall()
     assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
-    # On a busy machine the time that a batch gives to it does not suffice.
+    # The replayed batch refills Redis only for a limited time. On a busy machine that is not
+    # enough, so continue here.
     while sinks.states["redis"] == "rebuilding":
         sinks.tend()
     after = mill.everything()

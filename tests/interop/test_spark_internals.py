@@ -1,4 +1,4 @@
-"""`docs/spark-internals.md` lists every internal of Spark that we use, and each still exists."""
+"""`docs/spark-internals.md` lists exactly the internals of Spark that we use, and each exists."""
 
 import ast
 import re
@@ -36,13 +36,14 @@ CLASS = re.compile(
     r"\b(?:org\.apache\.spark|org\.apache\.datasketches|org\.codehaus|com\.fasterxml|net\.razorvine)"
     r"\.[\w.]*\b[A-Z][\w$]*"
 )
-"""A class of Spark's, or of a library that comes with it: imported, called, or named in a text."""
+"""The name of a class of Spark, or of a library that comes with it, in an import, a call or a
+text."""
 
 PRIVATE_MODULES = ("pyspark.java_gateway",)
 
 
 def sources(ending: str) -> list[Path]:
-    """Yield the files that use Spark."""
+    """Return the files with this ending that use Spark."""
     beside = [ROOT / "appliance" / "mill" / "class_data.py"] if ending == ".py" else []
     return [*sorted((ROOT / "stream").rglob(f"*{ending}")), *beside]
 
@@ -55,7 +56,8 @@ def used_classes() -> list[str]:
 
 
 def private_members(text: str) -> Iterator[str]:
-    """Return foreign members that begin with an underscore, and the internal modules of PySpark."""
+    """Yield the private members of other objects, and the internal modules of PySpark, that this
+    code uses."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
             is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -110,7 +112,7 @@ def test_all_that_is_named_is_used() -> None:
 
 
 def refused(session: SparkSession) -> Exception:
-    """Return what PySpark raises for an exception of Java's."""
+    """Return the exception that PySpark raises for an exception in Java."""
     with pytest.raises(CapturedException) as raised:
         session.sql("SELECT nothing_of_that_name")
     return raised.value
@@ -122,7 +124,7 @@ def test_this_spark_has_all_of_it() -> None:
     loader = jvm.Thread.currentThread().getContextClassLoader()
 
     def is_there(name: str) -> bool:
-        # A class within a class is imported with a point, and loaded with a dollar sign.
+        # A nested class is written with a point in an import, but loaded with a dollar sign.
         outer, _, inner = name.rpartition(".")
         for loaded in (name, f"{outer}${inner}"):
             try:

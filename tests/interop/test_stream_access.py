@@ -1,4 +1,5 @@
-"""Access logs: splitting a plain line gives the same as the pattern, and usual lines are plain."""
+"""Access logs: splitting a plain line gives the same fields as the pattern, and most lines are
+plain."""
 
 import random
 
@@ -45,7 +46,7 @@ PIECES = ["", " ", "  ", '"', '""', '" "', "[", "]", "\t", "\v", "\f", "\r", "\n
 
 
 def made_line(chance: random.Random, *, combined: bool) -> str:
-    """Return a line with mostly usual parts and sometimes a random change."""
+    """Return a line with mostly usual parts, and sometimes with a random change."""
     odd = 0.03
     (
         host,
@@ -80,8 +81,8 @@ def made_line(chance: random.Random, *, combined: bool) -> str:
 
 
 def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, object] | None]]:
-    """Return for each line `plain`: its fields by the quick way (None if that does not apply), and
-    `pattern`: its fields by the pattern (None if it does not match)."""
+    """Return two dicts for each line. `plain` has the fields by splitting, or None if the line is
+    not plain. `pattern` has the fields by the pattern, or None if it does not match."""
     pattern, groups = access_pattern(combined=combined)
     field = [f"nullif(regexp_extract(line, {quote_text(pattern)}, {n}), '')" for n in range(10)]
     found = pattern_texts(field[: groups + 1], "request", combined=combined)
@@ -110,7 +111,7 @@ def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, o
 
 
 def _struct(texts: dict[str, str]) -> str:
-    # Columns tell an empty text from none as little as they tell it from a hyphen.
+    # A column shows an empty text and a hyphen as NULL, so compare empty texts as NULL, too.
     shown = (f"'{name}', nullif(CAST({sql} AS STRING), '')" for name, sql in texts.items())
     return f"named_struct({', '.join(shown)})"
 
@@ -127,7 +128,8 @@ def test_a_plain_line_is_cut_as_the_pattern_takes_it_apart(combined: bool) -> No
 
 
 def test_usual_lines_are_plain() -> None:
-    """Otherwise the fast way would hardly be used, and no other test would notice."""
+    """If usual lines were not plain, every line would be parsed by the slow pattern, and no other
+    test would notice."""
     lines = shared_log("apache_access.log").read_text().splitlines()
     plain = [both["plain"] for both in both_ways(lines, combined=True)]
     assert sum(texts is not None for texts in plain) > 0.99 * len(lines)

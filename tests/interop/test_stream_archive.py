@@ -1,5 +1,5 @@
-"""The archive on a real Spark: it contains every line once and unchanged, whatever happened
-while it was written."""
+"""The archive with a real Spark has every line once and unchanged, even after a driver has died
+while writing."""
 
 import threading
 from pathlib import Path
@@ -35,7 +35,8 @@ TEN_MS = 1_785_578_400_000 - 1_785_578_400_000 % HOUR_MS
 
 
 class Rig:
-    """A broker with a topic of two partitions, and an archive that runs when the test says so."""
+    """A broker with a topic of two partitions, and an archive that writes when the test calls
+    `look`."""
 
     def __init__(self, folder: Path, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -48,7 +49,7 @@ class Rig:
         self.archive = self.begin()
 
     def begin(self) -> ArchiveWriter:
-        """Start another driver on the same folder."""
+        """Start the archive writer of another driver on the same folder."""
         now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
         configuration: Any = SimpleNamespace(now=now)
         self.archive = ArchiveWriter(
@@ -66,7 +67,8 @@ class Rig:
         self.archive.look(spark().newSession())
 
     def send(self, lines: int, partition: int = 0) -> None:
-        """Send lines of random bytes, sometimes without keys, over three hours and out of order."""
+        """Send lines of random bytes, some without a key. Their timestamps spread over three hours
+        and are not in order."""
         chance = seeded("archive-lines")
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
         for number in range(lines):
@@ -99,7 +101,7 @@ class Rig:
         return found
 
     def read(self, *ranges: tuple[int, int, int]) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return the same for the archive. No offset may occur twice."""
+        """Return the archived lines in the same form as `topic`. Fail if an offset occurs twice."""
         wanted = [OffsetRange(TOPIC, *one) for one in ranges]
         lines = self.archive.read(spark(), wanted)
         assert tuple(lines.columns) == COLUMNS
@@ -138,7 +140,8 @@ def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
     assert rig.read((0, 190, 210)) == {
         key: line for key, line in before.items() if key[0] == 0 and 190 <= key[1] < 210
     }
-    # Another driver finds the draft of a dead driver and continues after the last complete file.
+    # Another driver must delete the draft of a dead driver, and continue after the last complete
+    # file.
     dead = rig.folder / f"topic={TOPIC}/_drafts/00000009-dead/hour=2026-08-01T10"
     dead.mkdir(parents=True)
     (dead / "part-0.parquet").write_text("half of a file")
@@ -149,7 +152,7 @@ def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
     hours = {path.name for path in rig.folder.glob("*/hour=*")}
     assert len(hours) == 3
     assert min(hours) == "hour=2026-08-01T10"
-    # A tool that reads only the folders, like DuckDB, finds the same lines.
+    # A tool that reads only the folders, such as DuckDB, must find the same lines.
     plain = spark().read.parquet(f"{rig.root}/topic={TOPIC}/")
     assert plain.count() == 540
     assert plain.where(
@@ -224,7 +227,7 @@ def test_a_folder_here_and_one_of_hadoops_do_the_same(kind: str, tmp_path: Path)
     folder.write_new("drafts/x/part", b"lines")
     folder.settle("drafts/x")
     for _ in range(2):
-        # The second move is the one of a driver that starts after a death.
+        # A driver that restarts after a death can move the same file a second time.
         folder.move("drafts/x/part", "hours/a/1")
     assert folder.read("hours/a/1") == b"lines"
     folder.remove("drafts/x")

@@ -1,6 +1,6 @@
 """The checks of the stream's benchmark: backlogs that several tasks share, in every format.
 
-Run them for every change of how lines are judged or folded. Interference between tasks shows only
+Run them for every change to how lines are parsed or folded. Interference between tasks shows only
 in batches that are large enough for two tasks, and not every time.
 """
 

@@ -1,4 +1,4 @@
-"""Lines on which an expression would not end, would kill the JVM, or would give a wrong number."""
+"""Lines on which an expression would run for years, kill the JVM or give a wrong number."""
 
 import time
 from decimal import Decimal
@@ -16,24 +16,24 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("started")]
 
 ACCESS = '10.0.0.1 - - [01/Aug/2026:10:00:01 +0000] "GET {} HTTP/1.1" 200 {} "-" "{}"'
 SECONDS_MAX = 60.0
-"""Far more than bounded matches take on a busy machine; without a bound one takes years."""
+"""Far more than bounded matches take on a busy machine. Without a bound a match takes years."""
 
 
 @pytest.fixture(scope="module")
 def started() -> None:
-    """Start Spark before anything is timed."""
+    """Start Spark before the tests measure times."""
     spark()
 
 
 def fold(config: dict[str, Any], lines: list[str], *, in_tasks: bool, **where: Any) -> BatchCounts:
-    """Fold lines as the driver does, or as Spark's tasks do."""
+    """Fold lines either in Spark's tasks or in the driver."""
     plan = compile_plan(StreamSection.model_validate(config))
     folding = Folding(plan, as_blocks=False)
     found = frame(lines, **where)
     return folding.fold_in_tasks(found) if in_tasks else folding.fold_in_driver(found)
 
 
-# Each is true or 1 of good lines alone, and takes years on EVIL.
+# Each expression is true on other lines, but would run for years on EVIL.
 EVIL = "/" + "a" * 60 + "b"
 BACKTRACKING = {
     "m_rlike": "path rlike '^/(.*a){12}$'",
@@ -92,7 +92,8 @@ def test_formats_end_on_every_line() -> None:
     counts = fold(config, ["x" * 60 + "y", "x" * 12], in_tasks=False)
     assert keys(counts, "by") == {"x" * 12: 1}
     assert reasons(counts) == {"format:regex": 1}
-    # Its message ends before the blanks at the line's end, wherever those begin.
+    # syslog's pattern strips blanks at the end of the message. A million blanks in the middle must
+    # not make the match take quadratic time.
     syslog = one_input({"format": "syslog"}, {"name": "by", "key": "program"})
     head = "Aug  1 10:00:01 host program: "
     counts = fold(syslog, [head + " " * 1_000_000 + "x", head + "x"], in_tasks=False)
@@ -185,7 +186,7 @@ def test_what_a_number_in_a_line_makes_too_large_is_null_for_its_metric(in_tasks
 
 
 ERRORS = {
-    # A group that is repeated takes stack for each character, and a sequence memory.
+    # A repeated group uses stack for each character, and a sequence uses memory.
     "m_stack": "path rlike '^/(a|b)*$'",
     "m_memory": "size(sequence(1L, bytes * 100000000)) > 0",
 }

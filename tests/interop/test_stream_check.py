@@ -1,4 +1,4 @@
-"""The checks that need Spark, and the modes of the command that starts Spark."""
+"""The checks of a configuration that need Spark, and the modes of the command that starts Spark."""
 
 import json
 import subprocess
@@ -97,7 +97,7 @@ JSON = {"app": {"topic": "logs.app", "format": "json", "columns": {"a": "a strin
     ],
 )
 def test_whatever_columns_are_called_the_plan_can_be_run(columns: dict[str, str]) -> None:
-    """The check compiles what it accepts, as the stream does."""
+    """The check must accept these names, which includes that Spark can compile the plan."""
     section = StreamSection.model_validate(
         {
             "from": {"json": {"topic": "logs.json", "format": "json", "columns": columns}},
@@ -122,7 +122,7 @@ def test_whatever_columns_are_called_the_plan_can_be_run(columns: dict[str, str]
     ids=lambda given: given["format"],
 )
 def test_an_input_of_which_only_lines_are_counted_can_be_run(given: dict[str, str]) -> None:
-    """A pattern of which no group was used once gave invalid SQL."""
+    """No column of the input is used. With a pattern this once gave invalid SQL."""
     config = {
         "from": {"app": {"topic": "logs.app", **given}},
         "metrics": [{"name": "n_lines", "from": "app", "measure": "count"}],
@@ -149,7 +149,8 @@ def test_large_expressions_pass_and_can_be_run(where: str) -> None:
 def test_a_plan_that_spark_cannot_run_is_told_at_its_metric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other metrics are reported as valid. No earlier check finds such an expression."""
+    """Only the bad metric is reported. The test plants an expression that no earlier check
+    finds."""
     metrics = [
         {"name": f"m{at}", "from": "access", "measure": "count", "where": "status > 0"}
         for at in range(7)
@@ -184,14 +185,16 @@ def test_patterns_are_tried_before_they_run() -> None:
 
 
 def test_a_pattern_that_recurses_is_tried_at_the_length_that_it_meets() -> None:
-    """Longer lines are never matched with it (test_stream_poison tests them)."""
+    """A recursive pattern passes, because the stream never matches it against lines that are too
+    long for it (test_stream_poison tests this)."""
     assert pattern_faults(r'(?<a>(?:[^"\\]|\\.)*)$') == []
 
 
 def run_mode(
     tmp_path: Path, section: dict[str, Any], *arguments: str, given: str | None = None
 ) -> tuple[int, str]:
-    """Run one mode of the command in a separate process. `given` is its standard input."""
+    """Run one mode of the command in a separate process. `given` is its standard input. Return its
+    exit code and output."""
     stream = StreamProcess(tmp_path, section, SinksSettings(), "")
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
     process = stream.spawn(*arguments, stdin=stdin, stdout=subprocess.PIPE)

@@ -1,9 +1,9 @@
-"""Old files that two tasks share are dropped into a mill, and every cell is compared with a simple
-count.
+"""Files that are large enough for two tasks are dropped into a mill, and every cell is compared
+with a simple count.
 
 Interference between tasks showed only at this size, and not every time: for 710,400 lines of logfmt
-1,999 of 2,000 cells were wrong (decision 0026). So each file is dropped five times with other
-lines, and everything dropped so far is compared.
+1,999 of 2,000 cells were wrong (decision 0026). So five files with different lines are dropped one
+after the other. After each file the counts of all files so far are compared.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,22 +29,23 @@ COUNTED_S = 900.0
 WINDOWS = {"1h": 3_600, "all": 0}
 START_S = 1_754_006_400
 BLOCK = LINES_PER_SECOND * SECONDS_AT_ONCE
-"""Traffic is drawn in so many lines at once."""
+"""The number of lines that are made at once."""
 
 SECTION_OF_PATH = 17
 PATH_NAMES = [path_of(place) for place in range(PATHS)]
 
 
 def octets(drawn: Drawn) -> Array:
-    """Return an expression for the sum of the four numbers of each address, as
-    `traffic.address_of` writes it."""
+    """Return for each line the sum of the four numbers of its address. `traffic.address_of` makes
+    the address."""
     address = drawn.address.astype(np.int64)
     total: Array = 10 + (address >> 16) + (address >> 8 & 255) + (address & 255)
     return total
 
 
 def in_section(drawn: Drawn) -> Array:
-    """Select lines whose path has the section, present or empty; see `traffic.path_of`."""
+    """Return 0 for lines whose path has the section, and NO_VALUE for others
+    (`traffic.path_of`)."""
     return np.where(drawn.path % 23 == SECTION_OF_PATH, 0, NO_VALUE)
 
 
@@ -75,7 +76,7 @@ METRICS = [
 
 
 def config(events: EventLog) -> str:
-    """Return a configuration with one broker, and both inputs for two tasks."""
+    """Return a configuration with one broker, and with two inputs that two tasks read."""
     return yaml.safe_dump(
         {
             "cluster": {"brokers": 1, "settings": {"num.partitions": 3}},
@@ -104,7 +105,7 @@ def config(events: EventLog) -> str:
 
 
 class DroppedFiles:
-    """A mill, and the counts of the files that were dropped into it."""
+    """A mill into which files are dropped, and the number of lines dropped so far."""
 
     def __init__(self, mill: TempMill, events: EventLog) -> None:
         self.mill = mill
@@ -113,7 +114,8 @@ class DroppedFiles:
         self._lines = 0
 
     def drop(self, name: str, lines: Sequence[bytes]) -> None:
-        """Drop a complete file, and wait until every line of it is counted."""
+        """Drop a complete file, and wait until all its lines are counted. Check that two tasks read
+        most of them in parallel."""
         before, beside = self._lines, self.events.records_read_beside()
         path = self.mill.home.folder / "whole.log"
         path.write_bytes(b"\n".join([*lines, b""]))
@@ -128,7 +130,7 @@ class DroppedFiles:
         assert beside > len(lines) / 2
 
     def compare(self, metrics: Sequence[Metric], drawn: Drawn) -> None:
-        """Compare every cell of every window."""
+        """Compare every cell of every window with a simple count of the drawn lines."""
         cells = 0
         for metric in metrics:
             for size_s in WINDOWS.values():

@@ -1,4 +1,4 @@
-"""The fold in Spark: measures, faults, keys, slices, sketches, and the other counts."""
+"""The fold in Spark: measures, faults, keys, slices, sketches, and counts that are no metric's."""
 
 from decimal import Decimal
 
@@ -173,7 +173,8 @@ def test_sketches_of_the_fold_are_read_here() -> None:
     assert kll is not None
     assert (rows["people"].kll, rows["spread"].hll) == (None, None)
     assert (rows["plain"].kll, rows["plain"].hll) == (None, None)
-    # The same octets as are made of the values here, and the registers that the library makes.
+    # The sketch of distinct values equals the sketch made here in Python, byte by byte. The
+    # `datasketches` library can read the sketch of quantiles.
     assert hll == worked.hll(*(f"v{n}" for n in range(700)))
     assert distinct.number_of(hll) == 700
     quantiles = datasketches.kll_doubles_sketch.deserialize(kll)
@@ -215,7 +216,7 @@ def test_a_double_is_held_exactly_however_its_digits_are_spelled() -> None:
 
 @pytest.mark.parametrize("declared", ["bigint", "decimal(38,0)", "double"])
 def test_whole_numbers_are_exact_over_the_whole_range_of_a_bigint(declared: str) -> None:
-    """Case 30: numbers of more than 16 digits were not counted at all."""
+    """Case 30: once, numbers of more than 16 digits were not counted at all."""
     values = [1725724716113000123, 1725724716113000125, 2**63 - 1, -(2**63), 0]
     measures = ("sum", "min", "max", "mean")
     config = one_input(
@@ -238,7 +239,8 @@ HELD = {
         "1.5e-9", "123456789012345678.5", "-9223372036854775809",
     ]
 }  # fmt: skip
-# Beyond the range of values, or finer than their places; counted as faults, never rounded.
+# Numbers that are too large, or have more decimal places than a value keeps. They must count as
+# faults and never be rounded.
 NOT_HELD = [
     "1.4666666666667e-6", "1e26", "100000000000000000000000000", "1e308", "5e-324", "1e-13",
     "1234567890123456.1234567890123456e3", "12345678901234567890123456789012345678",

@@ -100,8 +100,8 @@ def access_line(chance: random.Random) -> str:
 def folded(
     plan: FoldPlan, lines: Mapping[str, list[str]], *, as_blocks: bool
 ) -> tuple[BatchCounts, BatchCounts, BatchCounts]:
-    """Return the results of the same lines in the reference, in the driver, and in Spark's
-    tasks."""
+    """Fold the same lines in three ways. Return the counts of the reference fold, of the driver,
+    and of Spark's tasks."""
     frames = [
         frame(some, topic, f"{topic}/{index}.log", partition=index)
         for topic, all_lines in lines.items()
@@ -120,16 +120,18 @@ def cells(
 ) -> dict[CellId, object]:
     """Return every cell of every window, with its sketch of distinct values.
 
-    If there `are_few` values, a sketch of ranks keeps all of them, and its median is included too.
+    With `are_few` a cell has so few values that a sketch of quantiles keeps all of them. Then the
+    sketch's median is included, too.
     """
-    # As of a time at which no window is too old to be kept: blocks were not asked that yet, either.
+    # Use time 0, so that no window is too old to be kept. The cells of blocks are not limited yet.
     folded = fold_to_windows(counts.rows, definitions, 0, left_out=set())
     gathered = {cell_id: list(more.parts) for cell_id, more in folded.items()}
     for block in counts.blocks:
         definition = definitions[block.metric]
         said = decode(block, definition)
         if definition.measure == "count" and is_clean(block):
-            # To the octet, and in the order of the table; decimals have other digits here.
+            # Such a block must equal the reference encoding byte by byte, with its cells in the
+            # order of the table. Blocks with decimals spell some digits differently.
             placed = sorted(said, key=lambda cell: key_id(cell[0]))
             assert block == encode(definition, block.size_s, block.start_s, placed)
         for key, aggregate in said:
@@ -139,7 +141,8 @@ def cells(
     found: dict[CellId, object] = {}
     for cell_id, parts in gathered.items():
         one = combined(parts)
-        # To the octet: neither the order of values nor batches change a sketch.
+        # Sketches of distinct values must be equal byte by byte, because neither the order of the
+        # values nor batches change them.
         sketch: object = one.hll
         if one.kll is not None:
             ranked = datasketches.kll_doubles_sketch.deserialize(one.kll)
@@ -210,7 +213,7 @@ def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 5_000])
 def test_distinct_values_are_exact_up_to_the_limit_in_both_folds(count: int) -> None:
-    """Case 20: 1,000 values once gave 1,003."""
+    """Case 20: once, 1,000 distinct values were counted as 1,003."""
     plan = compile_plan(StreamSection.model_validate(SECTION))
     lines = [
         json.dumps({"ts": 1_785_578_400, "who": f"u{n % count}" if n else "", "what": "x"})
@@ -263,7 +266,7 @@ def test_windows_by_the_clock_of_a_place_are_the_same_whichever_way_they_take(
 
 
 def test_days_of_lines_in_local_time_are_local_days() -> None:
-    """The input's zone applies to its metrics, unless they specify another."""
+    """Windows of a day follow the input's time zone, unless the metric has one of its own."""
     lines = ["2024-07-01 00:30:00", "2024-07-01 23:30:00", "2024-07-02 00:30:00"]
     of: dict[str, Any] = {
         "from": {"t": {"topic": "logs.t", "format": "json", "time": "t", "tz": "Europe/Berlin"}},

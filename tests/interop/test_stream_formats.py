@@ -1,4 +1,4 @@
-"""Every format on real and on difficult lines, through Spark."""
+"""Every format parses real lines and difficult lines correctly in Spark."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ GOOD = '1.2.3.4 - - [01/Aug/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
 
 
 def columns_of(input_section: dict[str, Any], line: str | bytes, *names: str) -> dict[str, Any]:
-    """Return the values of one line in some columns."""
+    """Return the values of these columns in one line."""
     metrics = [{"name": f"c_{place}", "key": name} for place, name in enumerate(names)]
     counts = count_lines(one_input(input_section, *metrics), [line])
     assert not counts.unparsed, counts.unparsed
@@ -97,7 +97,7 @@ def test_lines_that_are_not_combined(line: str | bytes | None, reason: str) -> N
     config = one_input({"format": "combined"}, {"name": "n_lines"})
     counts = count_lines(config, [GOOD, line, GOOD])
     assert reasons(counts) == {reason: 1}
-    # A line whose time is unreadable counts in the totals all the same.
+    # A line with an unreadable time still counts in the totals.
     assert keys(counts, "n_lines") == {(): 3 if reason == "time" else 2}
     (row,) = counts.unparsed
     (sample,) = row.samples
@@ -215,7 +215,7 @@ def test_lines_that_are_not_json(line: str) -> None:
 
 
 def test_json_numbers() -> None:
-    """Numbers keep the spelling of the document."""
+    """A number of JSON keeps all its digits, also in a column of strings."""
     columns = {"a": "a string", "b": "d.b decimal(28,6)", "c": "d.c string", "q": "q decimal(28,6)"}
     line = (
         '{"a": 0.020, "d": {"b": 123456789.123456, "c": 12345678901234567890},'
@@ -265,7 +265,7 @@ def test_the_ssh_log_is_syslog() -> None:
     counts = count_lines(config, lines)
     assert reasons(counts) == {}
     assert keys(counts, "programs") == {("LabSZ", "sshd"): 2_000}
-    # It arrived in August 2026, so its December is that of the year before.
+    # syslog has no year. The lines arrived in August 2026, so their December is that of 2025.
     assert "2025-12-10 06:55:46" in keys(counts, "years")
     assert keys(counts, "pids") == {}
 

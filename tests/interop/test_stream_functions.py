@@ -1,4 +1,4 @@
-"""The functions of the list, run by Spark as in the fold."""
+"""Spark runs each listed function as the fold does."""
 
 import pytest
 
@@ -24,7 +24,8 @@ def test_each_example_gives_what_the_list_says() -> None:
 
 
 def test_each_function_can_be_a_part_of_a_metric() -> None:
-    """One plan contains all of them, so the fold can run everything that the list allows."""
+    """One plan has an expression with each function, so the fold can run all functions of the
+    list."""
     wheres = [f"({one.example}) IS NOT NULL OR line <> ''" for one in known_functions().values()]
     config = one_input(
         {"format": "raw"},

@@ -1,6 +1,6 @@
-"""Lines designed to break the parser, in every format, with both folds and every measure.
+"""Lines that are designed to break a parser, in every format, with both folds and every measure.
 
-The JVM survives every line, each line counts once as parsed or as bad, and both folds agree.
+No line ends the JVM. Each line counts once, either as parsed or as bad, and both folds agree.
 """
 
 import json
@@ -99,8 +99,8 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[random.Random, Callable[[], s
 
 
 def metrics(line_format: str) -> list[dict[str, Any]]:
-    """Return every measure for the columns of a format, with expressions that fail for some
-    lines."""
+    """Return metrics with every measure for the columns of a format. Their expressions fail for
+    some of the lines."""
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
     if line_format in ("combined", "common"):
@@ -173,7 +173,7 @@ def check(line_format: str, lines: list[bytes]) -> None:
 
 
 def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """Return the exact values of every cell."""
+    """Return count, sum, minimum and maximum of every cell, which are exact."""
     return {
         (row.metric, row.slice_start_s, row.key): (row.count, row.sum, row.min, row.max)
         for row in counts.rows
@@ -181,7 +181,8 @@ def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
 
 
 def not_read(counts: BatchCounts) -> int:
-    """Return the lines that are not counted at all. A line without a time counts in the totals."""
+    """Return the number of lines that no metric counts. A line without a time is not among them,
+    because it counts in the totals."""
     return sum(u.count for u in counts.unparsed if u.reason.startswith("format:"))
 
 

@@ -1,5 +1,4 @@
-"""The stream's Java classes in a real JVM: the division of a batch, and the writing of a
-checkpoint."""
+"""The stream's Java classes in a real JVM: how they divide a batch and write a checkpoint."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A path finds the same value in a line of JSON, whichever other paths the query reads."""
+"""A path finds the same value in a line of JSON, no matter which other paths the query reads."""
 
 import json
 from itertools import permutations
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.live
 
 
 def values(columns: dict[str, Any], line: str | bytes, *names: str) -> dict[str, Any]:
-    """Return the text of each column in one line, with a separate metric for each of `names`."""
+    """Return the text of each column in one line. Each column is read by a separate metric."""
     config = one_input(
         {"format": "json", "columns": columns},
         *({"name": f"m_{name}", "key": name} for name in names or columns),
@@ -30,7 +30,7 @@ DOCKER = (
 
 @pytest.mark.parametrize("names", [("level",), ("level", "whole"), ("whole", "level")])
 def test_a_metric_counts_the_same_beside_another_one(names: tuple[str, ...]) -> None:
-    """Case 14: JSON in JSON, as Docker's json-file driver writes it (fluent-bit#617)."""
+    """Case 14: JSON within JSON, as written by Docker's json-file driver (fluent-bit#617)."""
     columns = {"level": "log.level string", "whole": "log string"}
     metrics = [{"name": f"m_{name}", "key": name} for name in names]
     given = {"format": "json", "time": "time", "columns": columns}
@@ -42,7 +42,7 @@ def test_a_metric_counts_the_same_beside_another_one(names: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("names", list(permutations(["upper", "lower"])))
 def test_keys_that_differ_only_in_case_are_distinct(names: tuple[str, ...]) -> None:
-    """Case 01: Hive-JSON-Serde#104, duckdb#13807."""
+    """Case 01: Hive-JSON-Serde#104 and duckdb#13807 mixed up keys that differ only in case."""
     columns = {"upper": "Level string", "lower": "level string"}
     line = '{"t":1725724716,"Level":"A","level":"b"}'
     assert values(columns, line, *names) == {"upper": "A", "lower": "b"}

@@ -1,4 +1,4 @@
-"""Patterns match what the user typed, and the dry run shows the matches."""
+"""Patterns match as the user typed them, and the dry run shows their matches."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ PATHS = ["/v1/a", "/v2/b", "/vd/c", "/a.js", "/axjs", r"/back\slash", "/100%", "
 
 
 def counted(where: str) -> list[str]:
-    """Return the paths that a filter accepts."""
+    """Return the paths that pass a filter."""
     config = one_input({"format": "combined"}, {"name": "m", "key": "path", "where": where})
     counts = count_lines(config, map(line_of, PATHS))
     return [path for path in PATHS if path in keys(counts, "m")]
@@ -50,7 +50,7 @@ def counted(where: str) -> list[str]:
     ],
 )
 def test_a_backslash_means_what_was_typed(where: str, expected: list[str]) -> None:
-    """Case 12: apache/spark#17736, SPARK-20399."""
+    """Case 12: Spark's SQL parser unescapes string literals (apache/spark#17736, SPARK-20399)."""
     assert counted(where) == expected
 
 
@@ -72,7 +72,8 @@ def test_literals_of_a_value_too(value: str, expected: set[str]) -> None:
 
 
 def test_the_dry_run_shows_what_each_pattern_finds() -> None:
-    """Case 13: a pattern that was meant as a glob shows that it finds something else."""
+    """Case 13: the user meant a pattern as a glob. The dry run shows that it matches other
+    texts."""
     where = (
         r"path rlike '^/v\d+/' OR path like '/100\%' OR exists(split(path, '/'), x -> x rlike 'c')"
     )

@@ -1,4 +1,4 @@
-"""Lines that once ended the stream, or were counted wrongly."""
+"""Lines that once ended the stream or were counted wrongly."""
 
 import json
 from datetime import UTC, datetime
@@ -34,7 +34,8 @@ def test_a_time_that_no_arithmetic_can_hold_is_no_time(number: str) -> None:
         JSON, {"name": "n_lines"}, {"name": "sizes", "measure": "sum", "value": "ms"}
     )
     quoted = [f'{{"ts": "{number}"}}', f'{{"ts": 1785578401, "ms": "{number}"}}']
-    # Without quotes it is a number of JSON, which its reader makes a double, or refuses.
+    # Without quotes the text is a number of JSON. The JSON reader makes a double of it, or rejects
+    # the line.
     plain = [text.replace(f'"{number}"', number) for text in quoted]
     counts = count_lines(config, [*quoted, *plain, '{"ts": 1785578401, "ms": 1}'])
     found = reasons(counts)

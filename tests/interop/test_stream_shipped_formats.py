@@ -1,7 +1,7 @@
 """Every shipped format on realistic lines, through the query that the mill runs.
 
-Each row of `tests/fixtures/formats/NAME.jsonl` has a line and its columns. The columns were written
-together with the line, from the same values.
+Each row of `tests/fixtures/formats/NAME.jsonl` has a line and its expected columns. The generator
+wrote both from the same values, so no parser was involved.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 
 
 def rows_of(name: str, lines: list[str], columns: list[str]) -> list[dict[str, Any]]:
-    """Return the judging query's rows for these lines: the reason, and the columns as text."""
+    """Return the rows of the judging query for these lines: the reason, and the columns as text."""
     metrics = [{"name": f"m{place}", "key": column} for place, column in enumerate(columns)]
     plan = compile_plan(
         StreamSection.model_validate(one_input({"format": name, **INPUTS.get(name, {})}, *metrics))

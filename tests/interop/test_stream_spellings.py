@@ -1,4 +1,4 @@
-"""Spellings of times, through Spark: those accepted, those refused, and the reason of each."""
+"""Spellings of times in Spark: which are accepted, which are rejected, and the reason of each."""
 
 import json
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ AMBIGUOUS = "time:ambiguous"
 def read(
     texts: Sequence[str], tz: str = "UTC", arrival: str | None = None, **section: Any
 ) -> list[str | None]:
-    """Return each text's time in UTC, or the reason why it is not a time. `arrival` is a time in
-    UTC."""
+    """Return each text's time in UTC, or the reason why it is not a time. `arrival` is the time in
+    UTC at which the lines arrived."""
     time = line_time(["text"], tz, TimeSection.model_validate(section))
     at = arrival or ARRIVAL.strftime("%Y-%m-%d %H:%M:%S")
     frame = spark().createDataFrame([(text,) for text in texts], "text STRING").coalesce(1)
@@ -111,7 +111,7 @@ def test_numbers_are_told_apart_by_their_size() -> None:
             "20240907161201": "2024-09-07 16:12:01",
             "20240907161201.25": "2024-09-07 16:12:01.25",
             "20240907161201123": "2024-09-07 16:12:01.123",
-            # No day of the calendar, so milliseconds since 1970.
+            # The digits give no date of the calendar, so they are milliseconds since 1970.
             "20249907161201": "2611-09-11 22:12:41.201",
             "-5": "time",
             "1e30": "time",
@@ -195,16 +195,16 @@ def test_hours_that_clocks_skip_or_repeat() -> None:
     check(
         {
             "2024-03-31 01:59:59": "2024-03-31 00:59:59",
-            # Skipped: moved forward by the hour that was left out.
+            # Clocks skip this hour, so the time moves forward by one hour.
             "2024-03-31 02:30:00": "2024-03-31 01:30:00",
             "2024-03-31 03:00:00": "2024-03-31 01:00:00",
-            # Repeated: the first of the two, unless the text says which.
+            # Clocks repeat this hour, so take the first of the two, unless the text names a zone.
             "2024-10-27 02:30:00": "2024-10-27 00:30:00",
             "2024-10-27 02:30:00 CEST": "2024-10-27 00:30:00",
             "2024-10-27 02:30:00 CET": "2024-10-27 01:30:00",
             "2024-10-27 02:30:00 +0100": "2024-10-27 01:30:00",
             "2024-10-27 03:00:00": "2024-10-27 02:00:00",
-            # A zone in the text goes over the input's.
+            # A zone in the text overrides the input's zone.
             "2024-07-01 10:00:00Z": "2024-07-01 10:00:00",
             "2024-07-01": "2024-06-30 22:00:00",
         },
@@ -225,14 +225,14 @@ def test_dates_without_a_year_around_new_year() -> None:
     assert read(texts, arrival="2027-01-01 00:00:30") == [
         "2026-12-31 23:59:58",
         "2027-01-01 00:00:01",
-        # More than a day ahead of its arrival, so a year ago.
+        # In 2027 it would be more than a day after its arrival, so it is in 2026.
         "2026-01-02 13:00:00",
         "2026-12-31 23:00:00.5",
         "2026-03-01 18:46:11.123",
         "2025-12-31 23:00:00",
         "2024-02-29 10:00:00",
     ]
-    # A clock ahead of ours, and a zone in which it is next year already.
+    # The writer's clock can be ahead of ours, and in its zone the next year can have begun.
     assert read(["Jan  1 00:10:00"], arrival="2026-12-31 23:30:00") == ["2027-01-01 00:10:00"]
     assert read(["Jan  1 08:10:00"], "Asia/Tokyo", arrival="2026-12-31 23:30:00") == [
         "2026-12-31 23:10:00"

@@ -1,5 +1,5 @@
-"""A running stream reports where its batches spend time, and how old live lines are when they
-are counted."""
+"""A running stream reports how long its batches spend in each stage, and how old live lines are
+when they are counted."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ DEADLINE_S = 60.0
 BACKLOG = 3_000
 LINES_AT_ONCE = 20
 ENOUGH_LIVE = 200
-# How long a write to Redis is held back: far less than the sinks' time-out, after which a batch
-# gives up and has waited in no stage.
+# How long the test blocks writes to Redis. It is far less than the sinks' timeout. After a timeout
+# the batch would fail, and its wait would count in no stage.
 WAITED_S = 0.75
-# Spark tells whole milliseconds of each of its times.
+# Spark reports each of its times in whole milliseconds.
 ROUNDED_MS = 5
 SECTION = {
     "from": {"access": {"topic": TOPIC, "format": "combined"}},
@@ -68,7 +68,7 @@ class Rig:
         return bool(self.stream.details()["lines_total"] == self.sent)
 
     def sends_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Send lines at the rate of the polling until a condition holds."""
+        """Send lines, a few with each poll, until a condition holds."""
 
         def comes() -> bool:
             self.send(LINES_AT_ONCE)
@@ -102,12 +102,13 @@ def test_stages_and_ages_are_those_of_what_happens(rig: Rig) -> None:
     for name in ("last", "median", "slowest"):
         batch = told[name]
         assert sum(batch["stage_ms"].values()) <= batch["ms"] + ROUNDED_MS, (name, batch)
-    # Redis takes no writes for a while: that stage has taken long, and lines were late.
+    # Block writes to Redis for a while. Then the stage `redis` must have taken long, and lines must
+    # be late.
     before_s = told["total"]["seconds"]["redis"]
 
     def has_waited() -> bool:
-        # What waits may be the view's upkeep between batches, behind which a batch waits in no
-        # stage: then another pause follows.
+        # The maintenance of Redis can be the writer that waits. A batch behind it waits in no
+        # stage, so then block writes again.
         with rig.redis.paused() as holds_back:
             rig.sends_until(holds_back, "a batch waits for Redis")
             over_s = time.monotonic() + WAITED_S

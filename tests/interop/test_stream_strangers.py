@@ -1,7 +1,7 @@
-"""Lines of programs from public bug reports, through Spark.
+"""Lines of programs from public bug reports, parsed by Spark.
 
 Each test has the lines of one report and the expected counts. The lines are written byte by byte,
-because several contain marks and control characters.
+because several have byte order marks and control characters.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ MAIN = HEAD + ' 200 612 "-" "Mozilla/5.0"'
 def counted(
     given: dict[str, Any], lines: list[str | bytes], *key: str
 ) -> tuple[dict[Any, int], dict[str, int]]:
-    """Return the number of lines by key, and the reasons of lines that are not counted."""
+    """Return the number of lines by key, and the number of lines not counted by reason."""
     config = one_input(given, {"name": "lines_by_key", "key": list(key)})
     counts = count_lines(config, lines)
     return keys(counts, "lines_by_key"), reasons(counts)
@@ -40,7 +40,8 @@ def counted(
 )
 @pytest.mark.parametrize("line_format", ["combined", "common"])
 def test_fields_behind_the_user_agent_are_passed_over(line_format: str, behind: str) -> None:
-    """Cases 05 and 06: nginx's main format, ingress-nginx, Traefik, and fields that users add."""
+    """Cases 05 and 06: further fields of nginx's main format, ingress-nginx, Traefik and users are
+    ignored."""
     found = counted({"format": line_format}, [MAIN + behind], "status", "remote_addr", "path")
     assert found == ({("200", "192.0.2.7", "/a"): 1}, {})
 
@@ -75,7 +76,8 @@ FORWARDED = "format:{}, looks like forwarded_combined"
 )
 @pytest.mark.parametrize("line_format", ["combined", "common"])
 def test_a_field_in_front_makes_another_format(line_format: str, front: str, reason: str) -> None:
-    """Cases 07 and 08: no column may hold the text of its neighbour."""
+    """Cases 07 and 08: a line with one more field in front must not parse, because each column
+    would get the text of its neighbour."""
     good = f"192.0.2.7 - - {REST}"
     found = counted({"format": line_format}, [f"{front} {REST}", good], "remote_addr", "user")
     assert found == ({("192.0.2.7", None): 1}, {reason.format(line_format): 1})
@@ -133,7 +135,7 @@ QUOTED = [
 
 
 def test_quotes_within_fields() -> None:
-    """Case 15: quotes are escaped by a backslash, or occur inside an unquoted field."""
+    """Case 15: quotes in fields that are escaped by a backslash, or are in an unquoted field."""
     given = {"format": "csv", "columns": {"state": "3 string", "note": "4 string"}}
     assert counted(given, list(QUOTED), "state", "note") == (
         {
@@ -201,7 +203,8 @@ FIELDS = [
 
 
 def test_fields_of_w3c_change_within_a_file() -> None:
-    """Case 16: lines of both kinds are parsed, whichever header precedes them."""
+    """Case 16: the fields change within a file. Lines of both kinds parse, no matter which header
+    is before them."""
     lines: list[str | bytes] = [
         "#Software: Microsoft Internet Information Services 10.0",
         "2024-07-01 00:00:01 192.0.2.1 GET /a 200",
@@ -295,7 +298,7 @@ SYSLOG = {
 
 @pytest.mark.parametrize("line", SYSLOG)
 def test_syslog_of_many_writers(line: str) -> None:
-    """Case 18: the host is found or null, and no word of a sentence becomes the program."""
+    """Case 18: the host is found or NULL. A word of the message must never become the program."""
     config = one_input({"format": "syslog"}, {"name": "c", "key": ["host", "program", "pid"]},
                        {"name": "m", "key": "message"})  # fmt: skip
     counts = count_lines(config, [line])
@@ -329,7 +332,7 @@ CEF = [
 
 
 def test_cef() -> None:
-    """Case 28, as a separate format and through the keys of csv."""
+    """Case 28: CEF by the shipped format, and by the csv reader's options."""
     assert counted({"format": "cef"}, list(CEF), "severity", "name")[0] == {
         ("10", 'worm "stopped'): 1,
         ("7", "a | b"): 1,
@@ -356,7 +359,7 @@ def test_the_extension_of_cef() -> None:
 
 
 def test_logfmt_with_colours() -> None:
-    """Case 29: colour codes are not part of keys and values."""
+    """Case 29: keys and values do not include the codes for colours."""
     lines: list[str | bytes] = [
         "\x1b[36mINFO\x1b[0m[0000] start \x1b[36mlevel\x1b[0m=info ts=2024-09-07T15:58:36Z",
         "ts=2024-09-07T15:58:36Z level=\x1b[1;31merror\x1b[0m",
@@ -371,7 +374,8 @@ def test_logfmt_with_colours() -> None:
 
 
 def test_odd_lines_of_json() -> None:
-    """Case 33: control characters within texts, nginx's escapes, byte order marks."""
+    """Case 33: JSON with control characters in texts, with nginx's escapes, or with byte order
+    marks."""
     lines: list[str | bytes] = [
         '{"t":1725724716,"req":"GET /a"}',
         r'{"t":1725724716,"req":"GET /\x22b\x5Cc\x09\xC3\xA9"}',
@@ -402,7 +406,7 @@ def test_odd_lines_of_json() -> None:
 
 
 def test_group_names_of_other_languages() -> None:
-    """Case 34: `(?P<name>`, `(?'name'` and names with an underscore."""
+    """Case 34: group names written as `(?P<name>` or `(?'name'`, and names with an underscore."""
     pattern = r"^(?P<remote_addr>\S+) (?'a_b'\S)(?P=a_b) (?<_x>\d)\k<_x> [(?P<no>]$"
     given = {"format": "regex", "pattern": pattern, "columns": {"x": "_x int"}}
     assert counted(given, ["10.0.0.1 zz 77 P"], "remote_addr", "a_b", "x") == (

@@ -1,4 +1,4 @@
-"""Tasks of one executor run in parallel, and none sees another's lines."""
+"""Tasks run in parallel in one executor, and no task's result depends on another task's lines."""
 
 import hashlib
 import re
@@ -22,12 +22,12 @@ from tests.interop.stream_spark import frame_for_tasks, keys, one_input, reasons
 
 pytestmark = pytest.mark.live
 
-# Enough for both tasks to be at work at once for most of their time.
+# Enough lines that both tasks run at the same time for most of their duration.
 LINES_OF_TASK = 15_000
 TASKS = 2
 KEYS = 50
 TIME = "2026-08-01T10:00:00Z"
-# The variables of lambdas are set once for each.
+# Further pairs of logfmt. The parser sets the variables of its lambdas once for each pair.
 MORE_PAIRS = " ".join(f"p{place}={place}" for place in range(20))
 COLUMNS = {"a": "a string", "b": "b string"}
 Form = tuple[Mapping[str, Any], Callable[[str], str]]
@@ -86,7 +86,7 @@ def test_tasks_beside_each_other_judge_their_own_lines_only(form: str) -> None:
     plan = compile_plan(StreamSection.model_validate(one_input(dict(section), metric)))
     of_task = [[f"10.0.{task}.{place}" for place in range(KEYS)] for task in range(TASKS)]
     lines = [line(some[n % KEYS]) for some in of_task for n in range(LINES_OF_TASK)]
-    # Spark runs as many tasks at once.
+    # Spark must run as many tasks at once as there are frames.
     assert spark().sparkContext.defaultParallelism == TASKS
     counts = Folding(plan, as_blocks=False).fold_in_tasks(frame_for_tasks(lines, TASKS))
     assert reasons(counts) == {}
@@ -97,7 +97,7 @@ def test_tasks_beside_each_other_judge_their_own_lines_only(form: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One access line. Lines of different tasks never have the same address."""
+    """One access line. Lines of different tasks never have the same address, so a mix-up shows."""
 
     octets: tuple[int, int, int, int]
     path: str
@@ -132,8 +132,8 @@ def digits(text: str) -> int:
     return sum(map(int, re.findall("[0-9]+", text)))
 
 
-# Of each kind of function that keeps something in its expression, or whose code calls the
-# expression: what it says of a line, and the same said straight.
+# Functions whose expression keeps state, or whose code calls the expression. Each has an SQL
+# expression, and a Python function that computes the same value of a line.
 EXPRESSIONS: Mapping[str, tuple[str, Callable[[Hit], int]]] = {
     "exists": (
         "if(exists(split(path, '/'), x -> x = 'cart'), 1, 0)",
@@ -239,7 +239,7 @@ EXPRESSIONS: Mapping[str, tuple[str, Callable[[Hit], int]]] = {
 
 
 def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
-    """Return the counts that two parallel tasks make of their hits."""
+    """Return the counts of two parallel tasks, each of which folds its own hits."""
     config = one_input({"format": "combined"}, *metrics)
     plan = compile_plan(StreamSection.model_validate(config))
     lines = [hit.line for task in range(TASKS) for hit in hits(task)]
@@ -250,7 +250,7 @@ def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
 
 
 def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
-    """Return the aggregate of all tasks for each key."""
+    """Return for each key the aggregate over all tasks."""
     parts: dict[str | None, list[Aggregate]] = defaultdict(list)
     for row in counts.rows:
         if row.metric == metric:
@@ -259,7 +259,7 @@ def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
     return {key: combined(some) for key, some in parts.items()}
 
 
-# More in one plan would make more code than the JVM compiles.
+# More expressions in one plan would generate more code than the JVM compiles.
 AT_ONCE = 7
 GROUPS = [list(EXPRESSIONS)[at : at + AT_ONCE] for at in range(0, len(EXPRESSIONS), AT_ONCE)]
 
@@ -337,6 +337,6 @@ def test_what_measures_gather_is_one_tasks() -> None:
         assert seen is not None
         number = len(addresses[key])
         assert distinct.is_estimate(seen) == (number > UNIQUE_EXACT_MAX)
-        # Three standard deviations of an estimate, and none of an exact count.
+        # An estimate may be off by three standard deviations. An exact count may not be off at all.
         error = 1.5 * UNIQUE_ERROR if number > UNIQUE_EXACT_MAX else 0
         assert abs(distinct.number_of(seen) - number) <= error * number

@@ -1,5 +1,5 @@
-"""Lines without a readable time: they count only in `all`, or at their arrival if the input says
-so."""
+"""Lines without a readable time. They count only in the window `all`, or at their arrival if the
+input says so."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def section(time: Any, *metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def cells(counts: BatchCounts, of: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return every cell for the sinks: by metric, size, start and key."""
+    """Return every cell that the sinks would get, by metric, size, start and key."""
     plan = compile_plan(StreamSection.model_validate(of))
     definitions = {metric.name: metric.definition for metric in plan.metrics}
     gathered = fold_to_windows(counts.rows, definitions, 0, left_out=set())
@@ -92,7 +92,7 @@ def test_a_line_without_a_time_counts_in_all_alone(in_tasks: bool) -> None:
         "time": 3,
         "time:ambiguous": 1,
         "expression_null:total": 1,
-        # `where` has no answer for a line whose time is unknown.
+        # For a line without a time `where` is NULL, because the expression uses the time.
         "expression_null:late": 4,
     }
     assert counts.lines == 6

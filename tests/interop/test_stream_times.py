@@ -1,4 +1,4 @@
-"""The measurements of tasks that come with the counts: record timestamps, and the time of each
+"""What tasks report beside the counts: the timestamps of records, and the duration of each
 stage."""
 
 import time
@@ -29,7 +29,7 @@ def folding() -> Folding:
 
 
 def stamped(stamps: Sequence[datetime | None], *, in_tasks: bool) -> BatchCounts:
-    """Return lines with these timestamps, all of one file and partition."""
+    """Fold lines with these timestamps, all of one file and partition. Return the counts."""
     rows = [
         (bytearray(b"t/t.log"), bytearray(b"a=b"), "logs.t", 0, offset, at)
         for offset, at in enumerate(stamps)
@@ -43,8 +43,8 @@ def micros(at: datetime) -> int:
 
 
 def check(found: Sequence[Stamped], stamps: Sequence[datetime]) -> int:
-    """Check that every timestamp is in its slot, and that no other is; return the width of a
-    slot."""
+    """Check that the slots count exactly these timestamps. Return the width of a slot in
+    microseconds."""
     (one,) = found
     assert (one.topic, one.partition) == ("logs.t", 0)
     assert len(one.lines) <= SLOTS_MAX
@@ -62,7 +62,8 @@ def test_stamps_of_a_moment_are_told_to_the_millisecond(in_tasks: bool) -> None:
 
 
 def test_stamps_far_from_each_other_make_slots_wider_and_not_more() -> None:
-    """The order does not matter: counts of narrow slots move into the wide ones."""
+    """Timestamps can come in any order: when slots become wider, the counts of the narrow slots
+    move into them."""
     near = [BEGIN + timedelta(milliseconds=n * 7 % 64) for n in range(100)]
     far = [BEGIN + timedelta(minutes=n * 37 % 50 - 20) for n in range(50)]
     assert check(stamped([*near, *far, *near], in_tasks=False).stamped, [*near, *far, *near]) > 1e6

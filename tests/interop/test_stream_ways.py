@@ -1,9 +1,9 @@
-"""Every way in which a batch can be processed gives the same cells as the second fold, for every
-format and measure.
+"""A batch can be processed in four ways, and each gives the same cells as the second fold, for
+every format and measure.
 
-The driver reads a batch of the running stream itself, and its cells come as rows or as text; or
-Spark brings the lines to the driver; or Spark's tasks fold them. The second fold uses the results
-of Spark's own plan of the judging query for the same lines (decision 0089).
+Either the driver reads the batch itself, and its cells come as rows or as text. Or Spark brings the
+lines to the driver. Or Spark's tasks fold the lines. The second fold uses the results of Spark's
+own plan of the judging query for the same lines (decision 0089).
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ pytestmark = [
 PARTITIONS = 2
 LINES_OF_PARTITION = 700
 COUNTED_S = 120.0
-# What lines are made of. Most of it can be measured, or is a time, so that every measure counts.
+# The parts of the lines. Most of them are numbers or times, so that every measure counts lines.
 TAME = [
     "0", "1", "7", "-7", "3.25", "-0.5", "1e3", "200", "404", "12345678901", "9007199254740993",
     "-", "", "true", "a", "b", "a b", "/a", "%2Fa", "x/y", "it's", "back\\slash", "é", "😀",
@@ -55,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Ways:
-    """Folds each batch of a stream in every way, one after the other."""
+    """Folds each batch of a stream once in every way, and keeps all counts."""
 
     def __init__(self, plan: FoldPlan, checkpoint: CheckpointFolder) -> None:
         self.batches: list[Mapping[str, BatchCounts]] = []
@@ -124,7 +124,7 @@ def test_every_way_gives_the_same_cells(
 
 
 def compare(plan: FoldPlan, ways: Ways) -> None:
-    """Compare every cell of every batch, and the lines that were not counted."""
+    """Compare every cell of every batch, and the lines not counted, with the reference fold."""
     definitions = {metric.name: metric.definition for metric in plan.metrics}
     measures: set[str] = set()
     for batch in ways.batches:

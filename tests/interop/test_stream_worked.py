@@ -1,4 +1,5 @@
-"""The eight example metrics from lines to cells: Spark's fold into the real sinks."""
+"""The eight metrics of the worked example: Spark folds the lines, and the real sinks store the
+cells."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -103,7 +104,7 @@ def mill(mysql_server: MySqlServer, redis_server: RedisServer) -> Iterator[Mill]
 
 
 def folded(plan: FoldPlan, like: Batch, a: list[str], b: list[str], start: int) -> Batch:
-    """Return the batch `like`, with the rows that Spark makes from these lines."""
+    """Return the batch `like` with other rows: those that Spark's fold makes from these lines."""
     lines = frame(a, "logs.access", worked.ACCESS, start).unionByName(
         frame(b, "logs.api", worked.API, start)
     )
@@ -119,12 +120,12 @@ def batch_7(plan: FoldPlan) -> Batch:
 
 @pytest.fixture(scope="module")
 def batch_8(plan: FoldPlan) -> Batch:
-    # The offset between them is the commit marker's.
+    # The lines begin at offset 4, because a commit marker uses offset 3.
     return folded(plan, worked.BATCH_8, A[3:], B[3:], 4)
 
 
 def plain(rows: Any) -> set[tuple[object, ...]]:
-    """Return rows without their sketches, because equal sketches can have different bytes."""
+    """Return rows without their sketches, because the bytes of equal sketches can differ."""
 
     def cells(row: FoldRow) -> tuple[object, ...]:
         has = (row.hll is not None, row.kll is not None)

@@ -1,9 +1,9 @@
-"""Every client library works with three brokers, one of which is killed again and again.
+"""Every client library works with three brokers, one of which is killed repeatedly.
 
-The killed broker is in turn the controller, the leader of the written partitions, and the
-coordinator of groups and transactions. It starts again 1 to 3 s later. No acknowledged record may
-be lost, duplicated or out of order. The application may get no error that Kafka would not give: the
-long form runs the same test with Apache Kafka.
+The victim is in turn the controller, the leader of the written partitions, and the coordinator of
+groups and transactions. It starts again 1 to 3 s later. No acknowledged record may be lost,
+duplicated or out of order. The application may get only errors that it would also get from Kafka,
+so the long form runs the same test with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ STEADY = 100
 """Records that every client must have acknowledged, and read, after each kill."""
 
 PROGRESS_DEADLINE_S = 60.0
-"""Within this time each client must read or write a record, and the cluster have all its
-leaders."""
+"""Within this time each client must read or write a record, and each partition must have a
+leader."""
 
 SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
 
 
 class Servers(Protocol):
-    """Three brokers, ours or Kafka's. Both keep ports and data when they are killed."""
+    """Three brokers, either ours or Kafka's. They keep ports and data when they are killed."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -76,7 +76,7 @@ def controller(servers: Servers, family: Family) -> int:
 
 
 def leader(servers: Servers, family: Family) -> int:
-    """Return the leader of the first partition that a client library writes."""
+    """Return the leader of partition 0 of the first topic that a client library writes."""
 
     def ask() -> int:
         with WireClient(servers.bootstrap.split(",")[0]) as client:
@@ -109,7 +109,7 @@ def create_topics(servers: Servers, wanted: Sequence[Family]) -> None:
 
 
 def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
-    """Wait until each client has written and read more in every topic."""
+    """Wait until each client has written and read `STEADY` more records in every topic."""
     goals = [{name: count + STEADY for name, count in one.progress().items()} for one in clients]
 
     def behind() -> list[str]:
@@ -124,8 +124,8 @@ def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
         ]
 
     try:
-        # The machine sets the pace of the clients, so only a client without progress fails the
-        # test.
+        # A slow machine makes all clients slow. So fail only if no client makes any progress for
+        # the whole deadline.
         wait_until(lambda: not behind(), PROGRESS_DEADLINE_S, what, progress=behind)
     except AssertionError as late:
         said = [f"{one.family.name}: {one.errors} {one.shown}" for one in clients]
@@ -136,7 +136,8 @@ def killed_by_turns(
     servers: Servers, clients: Sequence[Verifiable], kills: int, every_s: float,
     chance: random.Random,
 ) -> None:  # fmt: skip
-    """Kill a broker this number of times while all clients work. Each continues after each kill."""
+    """Kill brokers while all clients work. After each kill wait until every client makes progress
+    again."""
     wait_for_progress(clients, "all are at work")
     for number in range(kills):
         begin = time.monotonic()
@@ -150,7 +151,8 @@ def killed_by_turns(
 
 
 def judge(servers: Servers, clients: Sequence[Verifiable], kills: int) -> None:
-    """Print the result of each client, and fail on any violation."""
+    """Print the result of each client. Fail if a client lost records or got an error that is not
+    allowed."""
     faults = []
     for one in clients:
         report = one.judge(servers.bootstrap)
@@ -190,8 +192,8 @@ def run(
 
 
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
-    """There are three kills, one of each kind. The next one comes as soon as all clients
-    continue."""
+    """Kill each kind of broker once. Each kill comes as soon as all clients make progress after the
+    last one."""
     with ClusterProcesses(tmp_path / "cluster", SETTINGS) as cluster:
         run(cluster, tmp_path, families.IN_SHORT, KILLS, 0.0, seeded("families"))
 
@@ -206,7 +208,8 @@ def test_all_families_go_on_while_a_broker_is_killed_every_twenty_seconds(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_the_same_with_apache_kafka(tmp_path: Path) -> None:
-    """Kafka gives the client families the same errors: `Family.allowed` may contain no other."""
+    """The same kills with Kafka must cause only the errors in `Family.allowed`. This shows that our
+    broker causes no others."""
     with KafkaProcess(
         tmp_path / "kafka", nodes=3, properties={"min.insync.replicas": "2"}
     ) as kafka:

@@ -1,4 +1,5 @@
-"""Three real brokers, seen by the monitor, the commands and Kafka's own tools while one is gone."""
+"""Three real brokers in the views of the monitor, the commands and Kafka's own tools, while one
+broker is down."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.live
 
 PARTITIONS = 6
 ALL = PARTITIONS + 3
-"""The number of partitions with those of the offsets topic, whose replicas are on each broker."""
+"""The number of partitions, including those of the offsets topic. Each broker has a replica of
+each."""
 
 SETTINGS = {"offsets.topic.num.partitions": 3, "offsets.topic.replication.factor": 3}
 SHOWN_WITHIN_S = 3.0
@@ -173,7 +175,7 @@ def test_a_monitor_starts_though_its_first_bootstrap_server_is_dead(
 def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
     """Return the output of `broker describe --json` in a mill with these brokers."""
     mill = SimpleNamespace(
-        # Nothing is supervised there; brokers that listen are asked all the same.
+        # No supervisor runs here. The command must ask the brokers that listen all the same.
         home=SimpleNamespace(lock_file=Path("no such mill")),
         config=SimpleNamespace(cluster=SimpleNamespace(bootstrap_servers=None, brokers=3)),
         placement=None,
@@ -188,7 +190,7 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
 
 
 def command(code: int, *arguments: str) -> Any:
-    """Run a command that must end with this exit code. Return its data."""
+    """Run a command, check its exit code, and return the data that it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main([*arguments]) == code

@@ -1,4 +1,5 @@
-"""Clients of all libraries over TLS: three brokers that use TLS among themselves, and kills."""
+"""Clients of all libraries over TLS, with three brokers that use TLS among themselves and are
+killed."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def run(
 
 LOGIN = ("shop", "a long password")
 SHORT_SESSIONS = {"connections.max.reauth.ms": 5_000}
-"""Every session ends some times, so each family logs in again or connects again."""
+"""Every session ends several times, so each family must log in or connect again."""
 
 
 def test_families_log_in_and_go_on_while_the_controller_is_killed(tmp_path: Path) -> None:
@@ -88,8 +89,8 @@ def test_families_log_in_and_go_on_while_the_controller_is_killed(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_all_families_log_in_and_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
-    """Sessions have the usual length, because kcat 1.7.1 never logs in again and exits when all
-    connections have ended."""
+    """This test uses sessions of the usual length. kcat 1.7.1 never logs in again, and exits when
+    all its connections have ended."""
     run(tmp_path, families.ALL, 3, LOGIN)
 
 
@@ -153,7 +154,8 @@ def test_tls_on_a_plain_listener_is_named_in_the_log(
 def test_a_client_that_dials_another_name_is_refused_by_itself(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """librdkafka checks the name by default, and so does our client."""
+    """The certificate does not have the name to which the client connects. librdkafka and our
+    client check that by default."""
     leaf = authority.leaf(names=("127.0.0.1",))
     with BrokerProcess(tmp_path, tls=authority.write("by-address", leaf)) as broker:
         by_name = f"localhost:{broker.net_port}"
@@ -176,7 +178,7 @@ def test_a_client_that_dials_another_name_is_refused_by_itself(
 def test_a_certificate_is_replaced_under_a_client_that_stays(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """The old connection continues, and a new one gets the new certificate."""
+    """The old connection stays open, and a new connection gets the new certificate."""
     files = authority.write("replaced")
     with BrokerProcess(tmp_path, tls=files) as broker:
         trusting = TlsSettings(ca=str(authority.file))
@@ -211,8 +213,8 @@ def test_a_broker_does_not_start_with_a_certificate_that_it_cannot_use(
 def test_idle_connections_stay_within_their_memory(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """The test opens two hundred connections. Their share of the limit of 130 MiB for a thousand
-    applies."""
+    """A thousand idle connections may use 130 MiB. This test opens two hundred, so they may use a
+    fifth of that."""
     with BrokerProcess(tmp_path, tls=authority.write("idle")) as broker:
         process = psutil.Process(broker.pid)
         before = process.memory_info().rss

@@ -1,5 +1,5 @@
-"""Our consumers on batches that a broker did not decompress: they read them, or skip them on
-request."""
+"""Our consumers and batches whose contents the broker did not check. The consumers read them, or
+skip invalid ones on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def send(client: WireClient, topic: str, payload: bytes, codec: Codec, value: bytes = b"v") -> None:
-    """Write a batch of one record with this payload under a valid checksum."""
+    """Write a batch that claims one record, with this payload and a valid checksum."""
     header = read_header(build_batch([NewRecord(b"k", value, 1_700_000_000_000)]))
     batch = with_records(header._replace(attributes=codec), payload)
     answer = client.ask(produce_request(topic, batch), 9)

@@ -37,7 +37,7 @@ def broker(
 
 
 class Commands:
-    """Both commands and their output."""
+    """Runs both commands, and returns their output."""
 
     def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self._address = broker.bootstrap

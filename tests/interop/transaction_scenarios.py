@@ -1,4 +1,4 @@
-"""Guarantees of our transactional producer with any cluster, checked with our consumer."""
+"""Scenarios that test our transactional producer's guarantees with any cluster, by our consumer."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ async def a_producer(cluster: Cluster, transactional_id: str, **settings: Any) -
 
 
 async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> list[bytes]:
-    """Return the values that a consumer of this isolation level gets up to the end that it sees."""
+    """Return all values that a consumer of this isolation level can read."""
     settings = ConsumerSettings(
         offset_reset="earliest", isolation_level=isolation_level, fetch_max_wait_ms=100
     )
@@ -57,7 +57,8 @@ async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> 
 
 
 async def sees(cluster: Cluster, tp: TopicPartition, level: int, expected: list[bytes]) -> None:
-    """Wait for the values, because the markers are written after EndTxn is answered."""
+    """Wait until a consumer of this level reads exactly these values. The coordinator writes the
+    markers after its response to EndTxn."""
     found: list[bytes] = []
     try:
         async with asyncio.timeout(10):
@@ -233,10 +234,11 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
 
 
 def a_slow_member_is_refused(is_idle: bool) -> Scenario:
-    """A member has read; before it sends its offsets, another member gets all or some of its
-    partitions.
+    """Return a scenario in which a slow member's offsets must be rejected.
 
-    The slow member is in the next generation by then, or has left because no poll came in time.
+    The member has read records. Before it sends their offsets, another member gets all or some of
+    its partitions. By then the slow member is in an old generation, or it has left the group
+    because it did not poll in time.
     """
     name = "slow-idle" if is_idle else "slow-member"
 
@@ -274,7 +276,8 @@ def a_slow_member_is_refused(is_idle: bool) -> Scenario:
 async def _transformed(
     consumer: Consumer, count: int, producer: Producer, topic: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Read this number of records and send them on in an open transaction. Return their offsets."""
+    """Read this number of records, and produce their values in a transaction that stays open.
+    Return the offsets to commit."""
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     producer.begin_transaction()
     async with asyncio.timeout(30):
@@ -355,7 +358,7 @@ async def hooks_are_called(cluster: Cluster) -> None:
 async def exactly_once_with_kills(
     cluster: Cluster, broker: Killable, rng: random.Random, kills: int
 ) -> None:
-    """Copy records from topic to topic while the broker dies: each record is copied once."""
+    """Copy records from topic to topic while the broker is killed. Each record is copied once."""
     count = 1500
     await a_topic(cluster, "raw", 2, count // 2)
     await Admin(cluster).ensure_topics([TopicSpec("cooked", partitions=2)])
@@ -381,7 +384,8 @@ async def exactly_once_with_kills(
 
 
 class _Transformer:
-    """Consume, transform and produce: the offsets are committed together with the results."""
+    """Consumes, transforms and produces. It commits the offsets in the transaction of the
+    results."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.done = 0
@@ -442,7 +446,8 @@ class _Transformer:
 
 
 async def _until_it_works(attempt: Callable[[], Awaitable[None]]) -> None:
-    """Repeat a call after an unclear outcome, as the docstrings of transactions allow."""
+    """Repeat a call whose outcome is unknown, which the producer's methods for transactions
+    permit."""
     while True:
         try:
             await attempt()

@@ -1,9 +1,9 @@
-"""The creation of a cluster from one seed: three processes that stop and start, their disks and
-their messages.
+"""A simulated creation of a cluster, from one seed: three broker processes, their disks and their
+messages.
 
-Messages are delayed, lost and duplicated. A killed process leaves its written data on its disk. A
-power cut loses unsynced data. An emptied disk comes back with another directory id. As on real
-connections, an answer reaches only the process that sent the request.
+Processes stop and start. Messages are delayed, lost and duplicated. A killed process leaves its
+written data on its disk. A power cut loses unsynced data. An emptied disk comes back with another
+directory id. As on real connections, a response reaches only the process that sent the request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ NODES = (1, 2, 3)
 CLUSTER = "cluster"
 CHAOS_MS = 3_000
 SETTLED_MS = 3_000
-"""The time in which every birth ends if all are up: three rounds of questions, two of storing."""
+"""The time in which the creation must be complete if all processes run: three rounds of requests,
+and two rounds of writes to disk."""
 
 Voters = tuple[ReplicaKey, ...]
 
@@ -51,7 +52,7 @@ class Violated(AssertionError):
 
 @dataclass
 class Mix:
-    """Probabilities from 0 to 1, and times in ms."""
+    """The rates of faults. They are probabilities from 0 to 1, and times in ms."""
 
     fault_count_max: int = 8
     lost: float = 0.1
@@ -59,7 +60,7 @@ class Mix:
     late: float = 0.2
     late_ms_max: int = 900
     answer_ms_max: int = 1_000
-    """The time after which a question has failed."""
+    """The time after which a request has failed."""
     quick_ms_max: int = 10
     store_ms_max: int = 300
     down_ms_max: int = 500
@@ -69,7 +70,7 @@ class Mix:
 
 @dataclass
 class Disk:
-    """One data folder: its readable data, and the data that would survive a power cut."""
+    """One data folder: the data that a process can read, and the data that survive a power cut."""
 
     directory_id: Uuid
     written: Voters = ()
@@ -93,7 +94,7 @@ class Process:
 
 @dataclass
 class World:
-    """The network, the disks and the brokers' processes with one queue of events."""
+    """The network, the disks and the broker processes. One queue has all their events in order."""
 
     chance: Random
     mix: Mix = field(default_factory=Mix)
@@ -102,7 +103,7 @@ class World:
     emptied_count: int = 0
     store_count: int = 0
     is_healed: bool = False
-    """All processes stay up, and no message is lost any more."""
+    """True after the faults have ended: all processes stay up, and no message is lost."""
     is_final: bool = False
     """A refused broker stays refused."""
 
@@ -112,7 +113,7 @@ class World:
         self.disks = {node_id: self._new_disk() for node_id in NODES}
         self.running: dict[int, Process] = {}
 
-    # The one order of events.
+    # The queue of events.
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._numbers += 1
@@ -126,7 +127,8 @@ class World:
         self.now_ms = end_ms
 
     def live(self) -> None:
-        """Run starts and faults. Then keep every process running for a while."""
+        """Run random starts and faults. Then end the faults, run all processes for a while, and
+        check the result."""
         chance, mix = self.chance, self.mix
         for node_id in NODES:
             self.later(chance.randint(0, mix.down_ms_max), partial(self.start, node_id))
@@ -136,7 +138,7 @@ class World:
         self.is_healed = True
         for node_id in NODES:
             self.start(node_id)
-        # What was said before, and is late, has arrived or has failed.
+        # Wait until every delayed message of the faulty time has arrived or its request has failed.
         self.run_until(self.now_ms + mix.late_ms_max + mix.answer_ms_max)
         self.is_final = True
         self.run_until(self.now_ms + mix.down_ms_max + SETTLED_MS)
@@ -183,7 +185,7 @@ class World:
             self.kill(node_id)
         self.later(chance.randint(0, mix.down_ms_max), lambda: self.start(node_id))
 
-    # What a driver does.
+    # The driver of a process: it performs the effects of `Birth`.
 
     def step(self, node_id: int, process: Process, event: Event) -> None:
         """Pass an event to a process if it is still running."""
@@ -218,8 +220,8 @@ class World:
                 if "damaged" in text:
                     raise Violated(f"broker {node_id}: {text}")
                 if not self.is_final:
-                    # The process ends and is started again, because the reason of the refusal can
-                    # be gone.
+                    # The supervisor starts a refused process again, because the reason of the
+                    # refusal can be gone by then.
                     self.kill(node_id)
                     delay_ms = self.chance.randint(0, self.mix.down_ms_max)
                     self.later(delay_ms, lambda: self.start(node_id))
@@ -227,7 +229,8 @@ class World:
                 raise AssertionError(f"{effect} is an answer without a question")
 
     def _hear(self, node_id: int, process: Process, question_id: int, asked_id: int) -> None:
-        """Deliver a request to the process that runs on that node."""
+        """Deliver a request to the current process of the other node, and send its response
+        back."""
         asked = self.running.get(asked_id)
         answer: Event
         match [] if asked is None else asked.birth.step(ReportRequested(0, node_id), self.now_ms):
@@ -255,7 +258,7 @@ class World:
 
     def _store(self, node_id: int, process: Process, voters: Voters) -> None:
         """Write the vote file, write the voter set, and sync. Each step takes a while, and the
-        process can end between them."""
+        process can die between two steps."""
         disk = self.disks[node_id]
 
         def vote_file() -> None:
@@ -279,13 +282,13 @@ class World:
         self.later(delay_ms, lambda: go_on([vote_file, write, sync]))
 
     def _vote(self, node_id: int, voters: Voters) -> None:
-        """Record a broker's vote in its new voter set. The vote is durable immediately."""
+        """Record that a broker has voted in its new voter set. That vote is durable at once."""
         disk = self.disks[node_id]
         if disk.written != voters:
             raise Violated(f"broker {node_id} votes in a set that it has not")
         disk.has_voted = True
 
-    # What must hold.
+    # Invariants.
 
     @property
     def sets(self) -> set[Voters]:
@@ -298,8 +301,8 @@ class World:
             raise Violated(f"two voter sets: {self.sets}")
 
     def check_end(self) -> None:
-        """Check that no broker waits, that only an emptied broker is refused, and that one cluster
-        exists."""
+        """Check that no broker still waits, that a broker was refused only if a disk was emptied,
+        and that all brokers belong to one cluster."""
         for node_id, process in self.running.items():
             if not (process.done or process.refused):
                 raise Violated(f"broker {node_id} waits for {process.birth.waits_for}")

@@ -1,4 +1,5 @@
-"""Rare sequences of events while partitions are copied on the link CATCH_UP (decision 0131)."""
+"""Rare sequences of events while a follower copies partitions on the link CATCH_UP (decision
+0131)."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ COPIED, LIVE = 0, 1
 """The partition that is copied, and another one of the same leader and follower."""
 ANSWER_BYTES = 2_000
 SLOW_MS = 200
-"""How long a sync of copied records takes; one of others takes at most 6 ms."""
+"""The duration of a sync of copied records. A sync of other records takes at most 6 ms."""
 
 
 @contextmanager
 def small_answers() -> Iterator[None]:
-    """Limit the size of answers, so that a copy takes many fetches."""
+    """Limit the size of Fetch responses, so that a copy takes many of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(followers.BYTES_MAX, LinkKind.CATCH_UP, ANSWER_BYTES)
         yield
@@ -48,12 +49,12 @@ def returning(
     away_ms: int = 0,
     levels: Mapping[int, LevelRange] | None = None,
 ) -> tuple[ReplicatedCluster, ReplicatedNode]:
-    """Two partitions led by the first node. The third node comes back and lacks many records of
-    the first partition."""
+    """Return a cluster and its third node. The first node leads two partitions. The third node
+    was down, comes back, and lacks many records of the first partition."""
     cluster = ReplicatedCluster(seed, partition_count=2, leaders=(1, 1), levels=levels)
     cluster.settings |= settings or {}
     cluster.late_news = 0.0
-    # The network delays nothing, so what is slow was waited for.
+    # The network adds no delay, so a slow acknowledgement can only come from waiting.
     cluster.network.mix = Mix()
     cluster.pass_time(1_000)
     until(cluster, lambda: all(len(one.isr) == 3 for one in cluster.controller.parts.values()), 50)
@@ -94,7 +95,7 @@ def has_ended(write: Write) -> bool:
 
 
 def no_acknowledgement_waits_for_a_copy() -> None:
-    """I21: writes to in-sync partitions are acknowledged without delay while another partition
+    """I21: a write to an in-sync partition is acknowledged without delay while another partition
     is copied."""
     with small_answers():
         cluster, third = returning("copy")
@@ -112,8 +113,8 @@ def no_acknowledgement_waits_for_a_copy() -> None:
 
 
 def a_copied_partition_comes_to_data_when_it_has_caught_up() -> None:
-    """This holds even if a fetch is waiting on DATA. The leader answers it early, because writes
-    would otherwise wait for 500 ms."""
+    """A Fetch can be waiting on DATA when the partition moves to that link. The leader must answer
+    this Fetch early, because writes to the partition would otherwise wait for 500 ms."""
     with small_answers():
         cluster, third = returning("over", batches=5)
         until(cluster, lambda: not missing(cluster, third), 1)
@@ -124,7 +125,8 @@ def a_copied_partition_comes_to_data_when_it_has_caught_up() -> None:
 
 
 def what_falls_far_behind_goes_back_to_the_copies() -> None:
-    """A follower whose disk was full has left the in-sync replicas and lacks many records."""
+    """A follower whose disk was full is no longer in sync and lacks many records. It must copy the
+    partition on CATCH_UP again."""
     with small_answers(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower_lag, "FAR_BYTES", 3_000)
         patch.setitem(followers.BYTES_MAX, LinkKind.DATA, ANSWER_BYTES)
@@ -145,7 +147,7 @@ def what_falls_far_behind_goes_back_to_the_copies() -> None:
 
 
 def deaths_during_a_switch() -> None:
-    """The leader or the follower dies shortly before, during or after the switch to DATA."""
+    """The leader or the follower loses power shortly before, during or after the move to DATA."""
     chance = Random("deaths")
     with small_answers():
         for number in range(6):
@@ -162,8 +164,8 @@ def deaths_during_a_switch() -> None:
 
 
 def one_session_has_a_partition_at_a_time() -> None:
-    """Trap 36. Otherwise the former session would send the same records again, in answers on
-    DATA."""
+    """Trap 36: a partition must be in only one of a follower's two sessions. Otherwise the leader
+    would send the same records on both links."""
     with small_answers():
         cluster, third = returning("one session", batches=12)
         for _ in range(400):
@@ -173,8 +175,9 @@ def one_session_has_a_partition_at_a_time() -> None:
 
 
 def a_late_request_takes_no_partition_for_good() -> None:
-    """A late request names a partition on a link that no longer fetches it. The follower notices
-    this, and names the partition again on the right link."""
+    """A late Fetch names a partition on the link that no longer fetches it, so the leader moves the
+    partition there. The follower must notice this and name the partition on the right link
+    again."""
     cluster, third = returning("late", batches=5)
     until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
     until(cluster, lambda: len(cluster.controller.parts[COPIED].isr) == 3)
@@ -184,7 +187,7 @@ def a_late_request_takes_no_partition_for_good() -> None:
     assert replica is not None
     line = leader.fetches._lines[LineName(third.node_id, is_catch_up=False)]
     assert replica.partition_id in line.session.partitions
-    # The leader does what it does when the other link names the partition.
+    # Simulate the late Fetch: the leader takes the partition from the session on DATA.
     leader.fetches._take_from(
         LineName(third.node_id, is_catch_up=False), [(replica.partition_id, FetchPartition())]
     )
@@ -197,8 +200,9 @@ def a_late_request_takes_no_partition_for_good() -> None:
 
 
 def a_switch_reports_no_start_that_is_not_durable() -> None:
-    """Records were deleted, and the follower's new log start is not durable yet when the
-    partition moves to DATA. The leader must not treat it as durable (DeleteRecords)."""
+    """After DeleteRecords the follower's new log start offset is not durable yet, and the partition
+    moves to DATA. The leader must not count that log start offset as durable, because DeleteRecords
+    would then be answered too early."""
     with small_answers():
         cluster, third = returning("start", batches=30)
         leader = cluster.nodes[1]
@@ -218,9 +222,9 @@ def a_switch_reports_no_start_that_is_not_durable() -> None:
 
 
 def a_refused_partition_hurries_no_fetch_on_data() -> None:
-    """The leader refuses a partition on CATCH_UP for long, for example because its own log ends
-    before the follower's. The follower names the partition again every second, which must not
-    affect DATA."""
+    """The leader rejects a partition on CATCH_UP for long, for example because its own log ends
+    before the follower's. The follower retries every second. Its retries must not end waiting
+    fetches on DATA early."""
 
     def check(state: PartitionState, log: LeaderLog, asked: FetchPartition, *rest: Any) -> Any:
         if asked.partition == COPIED:
@@ -239,7 +243,8 @@ def a_refused_partition_hurries_no_fetch_on_data() -> None:
 
 
 def a_leader_of_1_0_0_rc1_has_one_session_with_a_follower() -> None:
-    """It knows a follower by its node id alone, so a second session would end the first one."""
+    """A leader of 1.0.0-rc1 identifies a follower only by its node id, so a second session would
+    end the first one. The follower must copy on DATA."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replica_fetch, "is_catch_up", lambda client_id: False)
         cluster, third = returning("older leader", levels={1: UNNAMED})

@@ -1,8 +1,8 @@
 """Clients of simulated brokers: scripts that send requests, wait and retry over faulty links.
 
-A script is a generator. It yields a request and gets the answer, or None if no answer will come. It
-yields a number of milliseconds and continues after them. Each client is a process on a separate
-host.
+A script is a generator. To send a request, it yields the request and gets the response, or None if
+no response will come. To wait, it yields a number of milliseconds. Each client is a process on a
+separate host.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from protocol.wire.schema import Message
 from tests.sim.network import Network
 
 ANSWER_MS_MAX = 2_000
-"""The time after which a client gives up a request with an unknown outcome."""
+"""The time after which a client gives up a request, whose outcome is then unknown."""
 
 GROUP, TRANSACTION = 0, 1
 """The key types of FindCoordinator."""
 
 PAUSE_MS = 20
-"""The pause before a client asks again."""
+"""The pause before a client retries."""
 
 Script = Generator[Message | int, Any, None]
 Asking = Generator[Message | int, Any, Any]
-"""A part of a script, which gives something back."""
+"""A part of a script, with a return value."""
 
 
 class Client:
-    """A running script that talks to one broker, or before each request to the broker that
-    `find` returns."""
+    """A running script. It sends each request to the broker that `find` returns, or without `find`
+    to the first broker."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class Client:
 
 
 def settled(request: Message | Callable[[], Message], code_of: Any, *expected: ErrorCode) -> Asking:
-    """Repeat the request until the error code of the answer is NONE or one of `expected`. Return
-    the answer.
+    """Repeat the request until the error code of its response is NONE or one of `expected`. Return
+    the response.
 
-    Every other code must be retriable. A request given as a function is built again for each
-    attempt.
+    Every other code must be retriable, otherwise fail. A function as `request` is called for each
+    attempt, so that it can build the request again.
     """
     wanted = (ErrorCode.NONE, *expected)
     while True:
@@ -131,7 +131,8 @@ def settled(request: Message | Callable[[], Message], code_of: Any, *expected: E
 def topic_made(
     name: str, partitions: int, *, replication_factor: int = 1, **configs: str
 ) -> Asking:
-    """Create a topic. It may already exist, because an answer can be lost."""
+    """Create a topic. TOPIC_ALREADY_EXISTS also counts as success, because an earlier attempt can
+    have worked without a response."""
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor,
         configs=[
@@ -146,7 +147,7 @@ def topic_made(
 
 
 def coordinator_found(key: str, key_type: int) -> Asking:
-    """Find the coordinator of a group or transactional id, because this creates the
+    """Send FindCoordinator for a group or transactional id. The broker then creates the
     coordinators' topics."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     yield from settled(request, lambda answer: answer.coordinators[0].error_code)
@@ -163,7 +164,7 @@ class Produced:
         self._count = count
 
     def script(self, partition: int) -> Script:
-        """Write `count` records one after the other. Repeat each until it is acknowledged."""
+        """Write `count` records one after the other. Retry each until it is acknowledged."""
         producer_id, epoch = yield from producer_of(None)
         for sequence in range(self._count):
             value = f"{self.name}-{partition}-{sequence}".encode()
@@ -174,7 +175,7 @@ class Produced:
 
 
 def producer_of(transactional_id: str | None, timeout_ms: int = 900_000) -> Asking:
-    """Return the id and the epoch of a producer."""
+    """Return the id and the epoch of a new producer, or of the producer with a transactional id."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
@@ -198,8 +199,8 @@ def batch_of(
 
 
 def written(topic: str, partition: int, batch: memoryview, transactional_id: str | None) -> Asking:
-    """Produce with acks=all until the record is acknowledged. Return its offset, or -1 if the
-    broker answered that it already had the record."""
+    """Produce with acks=all until the record is acknowledged. Return its offset. Return -1 if the
+    broker responded only that it already had the record."""
     data = [PartitionProduceData(index=partition, records=batch)]
     request = ProduceRequest(
         transactional_id=transactional_id,
@@ -216,7 +217,7 @@ def written(topic: str, partition: int, batch: memoryview, transactional_id: str
 
 
 class Transacted:
-    """The records that one transactional producer has committed and aborted."""
+    """The records that one transactional producer has committed, and those that it has aborted."""
 
     def __init__(self, name: str, topic: str, partitions: int, outcomes: list[bool]) -> None:
         self.name = name
@@ -255,14 +256,14 @@ class Transacted:
 
 
 class Transformed:
-    """The output of one worker for a partition. It writes each record and its offset in one
-    transaction, and repeats aborted transactions."""
+    """Copies a partition in transactions, each with one record and its offset. It repeats an
+    aborted transaction."""
 
     def __init__(
         self, name: str, group: str, source: TopicPartition, target: TopicPartition, count: int,
         outcomes: Iterator[bool],
     ) -> None:  # fmt: skip
-        """`outcomes` says for each transaction whether to commit it."""
+        """`outcomes` gives for each transaction True to commit it, False to abort it."""
         self.name = name
         self.group = group
         self.abort_count = 0
@@ -306,7 +307,8 @@ class Transformed:
             )
 
     def _position(self) -> Asking:
-        """Return the group's committed offset once no pending transaction can change it."""
+        """Return the group's committed offset, after waiting for pending transactions that can
+        still change it."""
         topic = OffsetFetchRequestTopics(
             name=self._source.topic, partition_indexes=[self._source.partition]
         )
@@ -333,7 +335,7 @@ class Transformed:
 
 
 def first_at(source: TopicPartition, offset: int) -> Asking:
-    """Wait for the record at an offset. Return its value."""
+    """Wait until the partition has a record at this offset. Return the record's value."""
     partition = FetchPartition(
         partition=source.partition, fetch_offset=offset, partition_max_bytes=1
     )
@@ -366,7 +368,7 @@ def added_code(answer: Any) -> int:
 
 
 class Committed:
-    """Increasing offsets that one group commits."""
+    """Commits increasing offsets for one group, and counts the acknowledged ones."""
 
     def __init__(self, group: str, topic: str, count: int) -> None:
         self.group = group
@@ -388,7 +390,7 @@ class Committed:
 
 
 class Read:
-    """The records that a consumer has read from one partition, with their offsets."""
+    """Reads one partition, and keeps the records with their offsets."""
 
     def __init__(
         self,
@@ -397,21 +399,21 @@ class Read:
         isolation: IsolationLevel,
         epoch_of_leader: Callable[[], int] = lambda: -1,
     ) -> None:
-        """`epoch_of_leader` is called before each fetch, so that no older leader answers the
-        fetch."""
+        """`epoch_of_leader` returns the leader epoch to send in each Fetch, so that an older leader
+        rejects the Fetch."""
         self.records: list[tuple[int, bytes]] = []
         self.is_to_end = False
-        """Set it, and the script ends when all there is has been read."""
+        """Set this to True to let the script end when it has read all records."""
         self.partition = partition
         self.isolation = isolation
         self._tp = TopicPartition(topic, partition)
         self._epoch_of_leader = epoch_of_leader
 
     def script(self) -> Script:
-        """Read from the start, and keep reading."""
+        """Read from offset 0 on. Keep reading until `is_to_end` is set and the end is reached."""
         offset = 0
         while True:
-            # What was asked for before may be answered with less than there is.
+            # Read this flag before the Fetch, because the response can lack records written later.
             is_to_end = self.is_to_end
             answer = yield from settled(
                 partial(self._request, offset),
@@ -427,8 +429,8 @@ class Read:
                 else found.high_watermark
             )
             assert all(one.offset < end_offset for one in found.records), "read above the mark"
-            # A transaction whose end is promised holds committed readers back until its marker is
-            # committed: their end is behind that.
+            # Compare with the high watermark also for read_committed readers. Their last stable
+            # offset stays below a transaction until its marker is committed.
             if is_to_end and offset >= found.high_watermark:
                 return
             yield 1

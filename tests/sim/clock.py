@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SimClock:
-    """Both readings start at the given values, and `advance` moves both."""
+    """A clock with two readings, wall time and monotonic time. `advance` moves both."""
 
     def __init__(self, now_ms: int = 0, monotonic_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -22,7 +22,8 @@ class SimClock:
         self._monotonic_ms += by_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Set the machine's wall clock, forward or back. Deadlines are not affected."""
+        """Set the wall clock forward or back. Deadlines use the other reading, so they do not
+        move."""
         self._now_ms = now_ms
 
 

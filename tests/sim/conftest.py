@@ -1,4 +1,4 @@
-"""Let a fault inside a simulated broker fail the test."""
+"""Makes an exception inside a simulated broker fail the test."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 SWALLOWING = ("broker.sessions.session", "broker.sessions.call")
-"""Modules that survive an unforeseen error at the cost of one connection. In a simulation the error
-can be a broken invariant, which an answer or a request of another broker has shown."""
+"""Modules that catch unexpected exceptions and close only one connection. In a simulation such an
+exception can be a broken invariant, so the test must fail."""
 
 
 class RaisingHandler(logging.Handler):

@@ -1,8 +1,9 @@
 """A disk in memory that shows all faults of a real disk: the double of `broker/storage/disk`.
 
-Unsynced data is uncertain: `crash` keeps some of it, tears some of it and loses the rest, both file
-names and contents. `fail_at` makes the n-th call fail, and `capacity_bytes` limits the space. Every
-call is counted in `calls`, so a test can let each of them fail in turn.
+Unsynced data is uncertain: `crash` keeps some of it, tears some of it and loses the rest. This
+holds for contents of files and for names. `fail_at` makes one call fail, by its number, and
+`capacity_bytes` limits the space. `calls` counts every call, so a test can let each one fail in
+turn.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from broker.storage.errors import DiskError, FolderError
 
 @dataclass(eq=False)
 class Inode:
-    """One file: its readable bytes, the bytes that would survive a power cut, and the changes in
-    between."""
+    """One file: its readable bytes, the bytes that survive a power cut, and the changes that are
+    not synced yet."""
 
     modified_ms: int
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     pending: list[tuple[int, bytes | int]] = field(default_factory=list)
-    """Position and bytes written there, or -1 and the size it was cut or stretched to."""
+    """The pending changes: a position and the bytes written there, or -1 and a new size."""
     used_bytes: int = 0
-    """The disk space that it takes; a range that was only extended takes none."""
+    """The space that the file takes on the disk. A range that was only extended takes no space."""
 
     def change(self, position: int, data: bytes | int) -> None:
         self.pending.append((position, data))
@@ -57,7 +58,7 @@ class Inode:
 
 
 def _apply(content: bytearray, position: int, data: bytes | int) -> None:
-    """Write bytes at a position, or set the size to a number."""
+    """Write bytes at a position. If `data` is a number, truncate or extend to that size instead."""
     if isinstance(data, int):
         del content[data:]
         content.extend(bytes(data - len(content)))
@@ -67,13 +68,13 @@ def _apply(content: bytearray, position: int, data: bytes | int) -> None:
 
 
 NameChange = tuple[str, str | None, "Inode | Folder | None"]
-"""(name, None, node) makes, (name, None, None) removes, (name, other, None) renames."""
+"""(name, None, node) creates, (name, None, None) removes, and (name, other, None) renames."""
 
 
 @dataclass(eq=False)
 class Folder:
-    """A folder: its visible names, the names that would survive a power cut, and the changes in
-    between."""
+    """A folder: its visible names, the names that survive a power cut, and the changes that are
+    not synced yet."""
 
     names: dict[str, Inode | Folder] = field(default_factory=dict)
     durable: dict[str, Inode | Folder] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Folder:
         self.pending.clear()
 
     def crash(self, chance: random.Random) -> None:
-        # A file system keeps the order of the changes to one folder.
+        # Unsynced changes to one folder survive in order, so keep a random number from the front.
         kept = dict(self.durable)
         for change in self.pending[: chance.randint(0, len(self.pending))]:
             _rename(kept, change)
@@ -123,7 +124,7 @@ class SimFile:
         try:
             self._disk.step(self.path, "write")
         except DiskError:
-            # A write that fails may have happened in part.
+            # A failed write can have written a part of the data.
             self._inode.change(position, data[: len(data) // 2])
             raise
         room = self._disk.room_bytes() + max(self._inode.used_bytes - position, 0)
@@ -169,7 +170,7 @@ class SimDisk:
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.now_ms = 0
-        """The time of change that written files get."""
+        """The modification time that written files get."""
         self.boots = 1
         """The number of starts of the machine."""
         self.calls = 0
@@ -178,17 +179,17 @@ class SimDisk:
         self.fails_on = False
         """True if every call from `fail_at` on fails."""
         self.refuses: Callable[[str, str], bool] | None = None
-        """Return True to fail a call, by its path and operation."""
+        """Returns True for a path and an operation if the call must fail."""
         self.refusal = errno.ENOSPC
-        """The error of a refused call."""
+        """The error number of such a call."""
         self.capacity_bytes = capacity_bytes
         self.locked: set[str] = set()
         self._root = Folder()
 
-    # What tests do.
+    # Methods for tests.
 
     def crash(self, chance: random.Random) -> None:
-        """Cut the power: unsynced data survives in part or not at all."""
+        """Cut the power. Unsynced data survives in part or not at all."""
         self._root.crash(chance)
         self.locked.clear()
         self.boots += 1
@@ -211,11 +212,11 @@ class SimDisk:
         return _total(self._root)
 
     def contents(self, path: str) -> bytearray:
-        """Return the bytes of a file, to examine or damage them without the storage layer."""
+        """Return the readable bytes of a file. A test can change them to simulate damage."""
         inode = self._file(path, "open")
         return inode.content
 
-    # What the storage floor does.
+    # The interface of `broker/storage/disk`.
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self.step(path, "open")

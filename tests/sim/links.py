@@ -1,7 +1,7 @@
-"""The two ends of a simulated link, and the two directions between them.
+"""The two ends of a simulated link, and its two directions.
 
-A link delivers bytes in order, in random pieces. Both ends read them through the frame buffer of
-real links. `network` creates links and applies the faults of real networks to them.
+A link delivers bytes in order, in random pieces. Both ends read them through the same frame buffer
+as real links. `network` creates the links and applies faults to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ WINDOW_BYTES = 256 << 10
 
 
 class Way:
-    """The bytes that one end of a link sends, and the end of the stream behind them, in order."""
+    """One direction of a link: the bytes that one end has sent, in order, and possibly the end of
+    the stream after them."""
 
     def __init__(self, network: Network, source: SimLink) -> None:
         self._network = network
@@ -56,7 +57,7 @@ class Way:
         network.timeline.later(network, due_ms - now_ms, self.pump)
 
     def pump(self) -> None:
-        """Deliver what is due, and report it to the sender."""
+        """Deliver all items that are due. Tell the sender if it may send again."""
         network, source = self._network, self._source
         target = source.other
         assert target is not None, "nothing is sent before the link stands"
@@ -78,7 +79,7 @@ class Way:
             source.world.soon(source.tell_drained)
 
     def forget(self) -> None:
-        """Stop sending it again."""
+        """Drop all items, so that none is delivered any more."""
         self._queue.clear()
         self._unacknowledged.clear()
         self.size_bytes = 0
@@ -112,13 +113,13 @@ class SimLink:
         self.is_paused = False
         self.is_closed = False
         self.is_held_up = False
-        """True if more was sent than the kernels buffer."""
+        """True if more bytes were sent than the kernels buffer."""
         self.world = world
         self.host = host
         self.other: SimLink | None = None
         self.way = Way(network, self)
         self.heard_ms = network.timeline.clock.monotonic_ms()
-        """The last time at which its kernel knew that the other end was there."""
+        """The last time at which this end's kernel knew that the other end was reachable."""
         self._network = network
         self._receiver = receiver
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
@@ -127,9 +128,9 @@ class SimLink:
         self._has_ended = False
         self._is_mute = False
         self._is_broken = False
-        """True after the kernel forgot the link: a send on it then fails."""
+        """True after the kernel has dropped the link. A send then fails."""
 
-    # The network does this.
+    # Events from the network.
 
     def stand(self) -> None:
         if not self.is_closed:
@@ -139,7 +140,7 @@ class SimLink:
             self._read()
 
     def arrived(self, sent: bytes | End) -> None:
-        """Report that the receiver's kernel has it."""
+        """Take an item into the buffer of this end's kernel."""
         if self.is_closed or self._is_broken:
             if isinstance(sent, bytes):
                 self.way.put(End.RESET)
@@ -151,7 +152,7 @@ class SimLink:
             self._read()
 
     def fail(self, end: End) -> None:
-        """Report that the kernel gave up sending."""
+        """Break the link, because the kernel has given up sending."""
         if self.is_closed or self._is_broken:
             return
         self._break()
@@ -164,7 +165,7 @@ class SimLink:
             self._tell(end)
 
     def go_on(self) -> None:
-        """Continue reading after the process was frozen."""
+        """Continue to read after the process was frozen."""
         if self._is_standing:
             self._read()
 
@@ -173,7 +174,7 @@ class SimLink:
         self.way.forget()
 
     def forget(self) -> None:
-        """Forget the link, because the process has ended."""
+        """Close this end without telling the other one, because the process has ended."""
         self.is_closed = True
         self._unread.clear()
 
@@ -207,7 +208,7 @@ class SimLink:
         if not self.is_closed:
             self._receiver.drained()
 
-    # The receiver does this.
+    # The interface of `SocketLink`.
 
     @property
     def held_bytes(self) -> int:
@@ -265,7 +266,7 @@ class SimLink:
         self.is_closed = True
         self._network.gone(self)
         if self.other is not None and not self._is_broken:
-            # A kernel that has not read everything resets, others say goodbye.
+            # Like TCP: if received bytes are still unread, a close resets the connection.
             self.way.put(End.RESET if self._unread else End.EOF)
         self._unread.clear()
         self._frames = FrameBuffer(0)

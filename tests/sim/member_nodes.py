@@ -1,8 +1,8 @@
-"""Nodes of a cluster: metadata nodes that register and send heartbeats. Their controller fences
-silent ones.
+"""Metadata nodes that also register with the controller and send heartbeats. The controller fences
+silent nodes.
 
-`MemberCluster` checks at every commit that the epochs of an id's registrations increase, and that
-an ended registration never comes back into service.
+At every commit `MemberCluster` checks that the broker epochs of an id's registrations increase, and
+that an ended registration never comes back into service.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.sim.metadata_nodes import (
 
 @dataclass
 class Life:
-    """One broker process, and its notices about its membership."""
+    """One broker process, and what the membership driver has told it."""
 
     incarnation_id: Uuid
     node: MemberNode
@@ -67,12 +67,12 @@ class Life:
     def refused(self, text: str) -> None:
         self.refusal = text
         self.node.members.refusals.append(text)
-        # The process would end.
+        # A real process ends when its registration is refused.
         self.node.world.later(0, self.node.kill)
 
 
 class Joined:
-    """A listener to the quorum's leader and to the image. It checks every image."""
+    """Passes role changes and images on to the membership driver, and checks every image."""
 
     def __init__(
         self, cluster: MemberCluster, watcher: LeaderWatcher, membership: MembershipDriver
@@ -98,7 +98,7 @@ class MemberNode(MetadataNode):
         self.members = cluster
         self.life: Life | None = None
         self.heard: list[tuple[int, str]] = []
-        """The times of its notices, and their texts, over all its lives."""
+        """The notices about its membership, with their times, over all processes of this node."""
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
         cluster, metadata = self.members, self.metadata
@@ -171,7 +171,7 @@ class MembershipCallbacks:
 
 
 class MemberCluster(MetadataCluster):
-    """Three such nodes."""
+    """Three `MemberNode`s."""
 
     def __init__(self, seed: str) -> None:
         self.incarnations = 0
@@ -181,7 +181,7 @@ class MemberCluster(MetadataCluster):
         self.refusals: list[str] = []
         self._in_service: set[tuple[int, int]] = set()
         self.fenced: set[tuple[int, int]] = set()
-        """Ids and epochs that were in service and have been fenced."""
+        """The ids and broker epochs that were in service and were then fenced."""
         super().__init__(seed)
 
     def node(self, node_id: int) -> MemberNode:
@@ -196,7 +196,8 @@ class MemberCluster(MetadataCluster):
         return self.network.timeline.clock.monotonic_ms()
 
     def check(self, image: MetadataImage) -> None:
-        """Check the invariants in every image of every node."""
+        """Check the invariants of registrations in one image. Call this for every image of every
+        node."""
         for node_id, broker in image.brokers.items():
             one = (node_id, broker.broker_epoch)
             if not broker.is_fenced:
@@ -217,14 +218,14 @@ class MemberCluster(MetadataCluster):
         return active.metadata.image
 
     def in_service(self) -> set[int]:
-        """Return the ids of the brokers in service according to the controller. It is empty
-        without a controller."""
+        """Return the ids of the brokers that the controller has in service. Without a controller
+        return an empty set."""
         if self.active() is None:
             return set()
         return {one.node_id for one in self.image().brokers.values() if not one.is_fenced}
 
     def pass_until(self, condition: Any, limit_ms: int, what: str) -> int:
-        """Let time pass until the condition holds. Return the time that this took, to 5 ms."""
+        """Let time pass until the condition holds. Return the ms that this took, in steps of 5."""
         began_ms = self.now_ms
         while not condition():
             assert self.now_ms - began_ms < limit_ms, f"not after {limit_ms} ms: {what}"
@@ -232,9 +233,10 @@ class MemberCluster(MetadataCluster):
         return self.now_ms - began_ms
 
     def is_settled(self) -> bool:
-        """Return True if all nodes are in service and know it, and no decision is pending.
+        """Return True if all nodes are in service and know it, and every decision is committed.
 
-        A controller that was cut off can have fenced a broker. This takes effect when it is back.
+        The last part matters, because a controller that was cut off can have decided to fence a
+        broker. That decision is committed later, when the controller is connected again.
         """
         if self.in_service() != {one.node_id for one in self.nodes}:
             return False
@@ -254,7 +256,7 @@ class MemberCluster(MetadataCluster):
         )
 
     def misbehave(self) -> None:
-        """Start a random fault or end one."""
+        """Start one random fault, or end one."""
         node = self.chance.choice(self.members)
         if node.metadata is not None and node.world.held is not None:
             self.network.thaw(node.host)
@@ -297,7 +299,7 @@ class Stranger:
         )
 
     def register(self) -> BrokerRegistrationResponse:
-        """Send a registration. Return the controller's answer."""
+        """Send BrokerRegistration to the controller. Return its response."""
         answers: list[BrokerRegistrationResponse] = []
         self._peers.ask(
             self._cluster.leader().node_id,

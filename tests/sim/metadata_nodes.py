@@ -1,9 +1,9 @@
-"""The metadata part of a cluster's nodes: real logs and files on simulated disks, real sessions and
-links on a simulated network, one quorum.
+"""The metadata components of a cluster's nodes, which form one quorum. Logs, files, sessions and
+links are real, on simulated disks and a simulated network.
 
-`MetadataCluster` sends orders, causes faults for a while, and checks the invariants. Committed data
-is the same everywhere and stays. An epoch has one leader. No answered order is lost or executed
-twice.
+`MetadataCluster` sends orders, causes faults for a while, and checks these invariants: committed
+batches are equal on all nodes and stay; an epoch has one leader; no answered order is lost or
+executed twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def key_of(node_id: int) -> ReplicaKey:
 
 
 class Publisher:
-    """Applies commits after a delay, as the creation of folders would, and checks their order."""
+    """Applies committed metadata, sometimes after a delay, as if it created folders."""
 
     def __init__(self, world: SimWorld) -> None:
         self._world = world
@@ -87,7 +87,7 @@ class Publisher:
 
 
 class Trimmer:
-    """Deletes segments below the log start, as housekeeping does, but immediately."""
+    """Deletes segments below the log start offset, as housekeeping does, but at once."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
@@ -100,7 +100,7 @@ class Trimmer:
 
 
 class MetadataNode:
-    """One node. Its disk survives its processes."""
+    """One node. Its disk outlives its processes."""
 
     def __init__(self, cluster: MetadataCluster, node_id: int) -> None:
         self.node_id = node_id
@@ -110,7 +110,7 @@ class MetadataNode:
         self._cluster = cluster
 
     def start(self) -> None:
-        """Start a new process with the data on the disk."""
+        """Start a new process with the data on the node's disk."""
         cluster = self._cluster
         world = cluster.network.world(self.host)
         world.job_ms = JOB_MS
@@ -183,12 +183,12 @@ class MetadataNode:
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """Return the handlers for other nodes' requests. Call this once per process, before any
-        event."""
+        """Return the handlers for requests of other nodes. Each process calls this once, before its
+        first event."""
         return dict(quorum_handlers(messenger))
 
     def kill(self) -> None:
-        """Kill the process. The page cache keeps what it has written."""
+        """Kill the process. Written data survives in the page cache."""
         self._cluster.network.kill(self.host)
         self.disk.locked.clear()
         self.metadata = None
@@ -201,7 +201,7 @@ class MetadataNode:
 
 
 class CommitWatch:
-    """A wrapper between the quorum and its listener that checks every committed batch."""
+    """Stands between the quorum and its listener, and checks every committed batch."""
 
     def __init__(self, node: MetadataNode, metadata: Metadata) -> None:
         self._node = node
@@ -233,7 +233,7 @@ class CommitWatch:
 
 
 class MetadataCluster:
-    """Three metadata nodes, and a client that sends them orders."""
+    """Three metadata nodes, to which tests send orders."""
 
     def __init__(self, seed: str, size: int = 3) -> None:
         self.chance = Random(seed)
@@ -245,7 +245,7 @@ class MetadataCluster:
         self.committed: dict[int, bytes] = {}
         """Offset -> the batch that is committed there."""
         self.leaders: dict[int, int] = {}
-        """Epoch -> node."""
+        """Epoch -> the id of its leader."""
         self.given: set[int] = set()
         """The first id of each block of producer ids that was given out."""
         self.refused_count = 0
@@ -253,7 +253,7 @@ class MetadataCluster:
             node.start()
 
     def node(self, node_id: int) -> MetadataNode:
-        """Create one of the nodes."""
+        """Return a new node. Subclasses override this."""
         return MetadataNode(self, node_id)
 
     @property
@@ -261,7 +261,7 @@ class MetadataCluster:
         return [node for node in self.nodes if node.metadata is not None]
 
     def order(self, node: MetadataNode) -> None:
-        """Order a block of producer ids from a node."""
+        """Order a block of producer ids at a node, and check that no block is given twice."""
         assert node.metadata is not None
 
         def given(block: range) -> None:
@@ -296,15 +296,15 @@ class MetadataCluster:
         raise AssertionError(f"no controller leads after {limit_ms} ms")
 
     def misbehave(self) -> None:
-        """Start a random fault or end one."""
+        """Start one random fault, or end one."""
         chance, network = self.chance, self.network
         node = chance.choice(self.nodes)
         if node.metadata is None:
             try:
                 node.start()
             except DiskError:
-                # A process that must create its log again ends on a full disk, and is started
-                # again.
+                # A process must create its log again after a power cut. On a full disk it fails and
+                # ends, and a later call starts it again.
                 assert node.disk.refuses is not None
                 node.kill()
             return
@@ -334,8 +334,8 @@ class MetadataCluster:
                 node.start()
 
     def judge(self) -> None:
-        """Check that all nodes have every committed batch, and that no allocated block is
-        missing."""
+        """Check that all nodes have the same image, and that it includes every block of producer
+        ids that was given out."""
         images = []
         for node in self.nodes:
             assert node.metadata is not None

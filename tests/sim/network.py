@@ -1,7 +1,7 @@
 """The network between simulated worlds: connections, links and their faults, from one seed.
 
 Each world is one process on a host. A link delivers bytes in order, in random pieces. Both ends
-read them through the frame buffer of real links. Bytes sent into a cut wait, as if TCP
+read them through the same frame buffer as real links. Bytes sent into a cut wait, as if TCP
 retransmitted them, until the cut is healed or the sender gives up. When a process ends, its kernel
 resets its links. A host without power sends nothing.
 """
@@ -30,7 +30,7 @@ descriptors one by one, and listeners tend to be the last."""
 
 @dataclass
 class Mix:
-    """The network without extra faults: delays in ms, probabilities from 0 to 1."""
+    """The behaviour of the network without faults: delays in ms, probabilities from 0 to 1."""
 
     delay_ms: tuple[int, int] = (0, 3)
     late_ms: tuple[int, int] = (20, 400)
@@ -49,20 +49,20 @@ class Network:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.cuts: set[tuple[str, str]] = set()
-        """(from, to): nothing sent that way arrives."""
+        """(from, to): bytes in this direction do not arrive."""
         self.no_way: set[tuple[str, str]] = set()
-        """(from, to): a router says that there is no way."""
+        """(from, to): a router reports that there is no route."""
         self.unnamed: set[str] = set()
-        """Hosts whose names no resolver knows for now."""
+        """Hosts whose names do not resolve for now."""
         self.powerless: set[str] = set()
         self._lives: dict[str, SimWorld] = {}
         self._hosts: dict[SimWorld, str] = {}
         self._links: dict[SimLink, None] = {}
         self._listen_on: dict[str, tuple[int, set[int]]] = {}
-        """For each host with a killed process: until when its kernel listens, and on which
-        ports."""
+        """For each host with a killed process: the time until which its kernel still listens, and
+        the ports."""
         self.under_way: dict[Way, None] = {}
-        """The links on which sent bytes are not acknowledged."""
+        """The links on which sent bytes are not yet acknowledged."""
         self._life_count = 0
         self._trace = hashlib.sha256()
         self._seed = seed
@@ -100,7 +100,7 @@ class Network:
         self._lives[host].freeze()
 
     def thaw(self, host: str) -> None:
-        """Let the process continue; it handles due timers first and then reads."""
+        """Let the process continue. It handles due timers first, and then reads from its links."""
         world = self._lives[host]
         world.thaw()
         for link in list(self._links):
@@ -109,7 +109,7 @@ class Network:
         world.settle()
 
     def cut_power(self, host: str) -> None:
-        """Cut the power of the machine. It is silent until a new process starts on it."""
+        """Cut the power of the machine. The host is silent until a new process starts on it."""
         self._end_life(host)
         self.powerless.add(host)
 
@@ -123,15 +123,15 @@ class Network:
             self.gone(link)
         return ended
 
-    # Faults of the way.
+    # Faults of the network.
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing arrive in this direction from now on."""
+        """Deliver nothing in this direction from now on."""
         self.cuts.add((source, target))
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Repair one direction or all of them, including those cut by a router, and all host
-        names."""
+        """Repair one direction between two hosts. Without arguments repair all directions and all
+        routes, and let all host names resolve again."""
         if source is not None and target is not None:
             self.cuts.discard((source, target))
             self.no_way.discard((source, target))
@@ -143,13 +143,13 @@ class Network:
             way.pump()
 
     def lose_links(self, one: str, two: str) -> None:
-        """Drop every link between two hosts, as a middlebox would."""
+        """Drop every link between two hosts, as a middlebox can. Both ends see a reset."""
         for link in list(self._links):
             if link.other is not None and {link.host, link.other.host} == {one, two}:
                 link.arrived(End.RESET)
 
     def is_open(self, source: str, target: str) -> bool:
-        """Return True if bytes sent that way arrive."""
+        """Return True if bytes in this direction arrive."""
         way = (source, target)
         return not (way in self.cuts or way in self.no_way or target in self.powerless)
 
@@ -165,11 +165,12 @@ class Network:
                 continue
             link.heard_ms = now_ms
             if other.world.is_over and not other.way.is_busy:
-                # The machine is back, and its kernel knows nothing of the link.
+                # The other process is gone, and its host has power again. So its kernel answers
+                # with a reset, because it does not know the link.
                 link.arrived(End.RESET)
         self.timeline.later(self, PING_MS, self._ping)
 
-    # Dials.
+    # Connection attempts.
 
     def dial(
         self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
@@ -187,7 +188,7 @@ class Network:
         return link
 
     def _call(self, link: SimLink, address: Address, began_ms: int) -> None:
-        """Send a SYN."""
+        """Try to connect once, as if by sending a SYN."""
         if link.is_closed:
             return
         source, target = link.host, address.host
@@ -208,7 +209,8 @@ class Network:
             if one.is_open and one.address.port == address.port
         ]
         if world is None and self._listens_on(address):
-            # No process will accept this link: it ends as soon as the listening socket does.
+            # The process was killed, but its kernel still listens. No process accepts this link,
+            # so it ends when the kernel closes the listening socket.
             link.mute()
             link.world.later(self.delay_ms(), link.stand)
             link.world.later(LISTENS_ON_MS, lambda: link.arrived(End.RESET))
@@ -222,7 +224,7 @@ class Network:
         )
         self._links[other] = None
         link.other, other.other = other, link
-        # The kernel accepts the link; a running process learns of it in its next turn.
+        # The kernel accepts the link. A frozen process learns of it only after it is thawed.
         if world.held is None:
             other.stand()
         else:
@@ -233,7 +235,7 @@ class Network:
         until_ms, ports = self._listen_on.get(address.host, (0, set()))
         return self.timeline.clock.monotonic_ms() < until_ms and address.port in ports
 
-    # The seed.
+    # Random delays, and the trace of the run.
 
     def delay_ms(self) -> int:
         mix = self.mix
@@ -241,12 +243,12 @@ class Network:
         return self.chance.randint(*(mix.late_ms if is_late else mix.delay_ms))
 
     def note(self, *told: object) -> None:
-        """Write one line of the trace."""
+        """Add one line to the trace."""
         self._trace.update(repr((self.timeline.clock.monotonic_ms(), *told)).encode())
 
     @property
     def trace_digest(self) -> str:
-        """Return a digest that differs between two different runs."""
+        """Return a digest of the trace. Two runs with the same digest were equal."""
         return self._trace.hexdigest()
 
     def gone(self, link: SimLink) -> None:

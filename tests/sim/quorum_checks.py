@@ -1,4 +1,4 @@
-"""Invariants of the quorum's simulation, checked after every event and under every fault."""
+"""The invariants of the simulated quorum, which must hold after every event and fault."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ class Violated(AssertionError):
 
 
 class Checks:
-    """The true state of the whole cluster, which no replica has."""
+    """The state of the whole cluster as the test sees it. No replica knows all of it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[int, ReplicaKey], ReplicaKey] = {}
         self.log: dict[int, Batch] = {}
-        """Every batch that any replica ever took for committed, by base offset."""
+        """Every batch that any replica has ever reported as committed, by base offset."""
         self.end_offset = 0
         self.images: dict[int, list[bytes]] = {0: []}
         self.voters = VoterSet(Voter(key) for key in world.voters)
         """The committed voter set."""
         self.change_count = 0
         self.reported_count = 0
-        """How many voter sets were committed, and how many were reported to who asked for them."""
+        """How many voter sets were committed, and how many changes were reported to their
+        requesters."""
 
     def role(self, node: Node, role: RoleChange) -> None:
         """Check that each epoch has one leader."""
@@ -55,8 +56,8 @@ class Checks:
                 raise Violated(f"epoch {role.epoch} is led by {leader} and {node.node_id}")
 
     def committed(self, node: Node, batches: Sequence[Batch]) -> None:
-        """Check that committed batches are equal everywhere, stay so, and are on a majority's
-        disks."""
+        """Check that newly committed batches are equal on all replicas, never change, and are on
+        the disks of a majority."""
         for batch in batches:
             known = self.log.setdefault(batch.base_offset, batch)
             if known != batch:
@@ -84,7 +85,7 @@ class Checks:
             raise Violated(f"{batch.base_offset} is committed and durable on {holding} disks")
 
     def _changes_one_voter(self, batch: Batch) -> None:
-        """Check that two adjacent voter sets differ by one voter (I18)."""
+        """Check that two successive voter sets differ by at most one voter (I18)."""
         if read_header(batch.data).is_control:
             for _, voters in voter_sets_in(batch.data):
                 if len(set(self.voters) ^ set(voters)) > 1:
@@ -93,14 +94,14 @@ class Checks:
                 self.voters = voters
 
     def appended(self, batches: Sequence[bytes]) -> None:
-        """Note the disks that vote from now on."""
+        """Record the directories in an appended voter set, because they may vote from now on."""
         for data in batches:
             if self.world.listed and read_header(data).is_control:
                 for _, voters in voter_sets_in(data):
                     self.world.listed |= set(voters)
 
     def changed(self, node: Node, result: VoterChangeResult) -> None:
-        """A change that is reported as done is committed: the newest set is no other."""
+        """Check that a voter change that is reported as done is committed."""
         assert node.quorum is not None
         voters = node.quorum.replica.voters
         if result.error is ErrorCode.NONE:
@@ -109,26 +110,29 @@ class Checks:
             self.reported_count += 1
 
     def installed(self, node: Node, snapshot_id: SnapshotId) -> None:
-        """Check that a snapshot equals the result of the log."""
+        """Check that an installed snapshot equals the state that the log gives at the same
+        offset."""
         if node.image != self.world.image_at(snapshot_id.end_offset):
             raise Violated(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
 
     def leaving(self, node: Node, request: Request) -> None:
-        """Check that a request's promises are on disk when it leaves."""
+        """Check, when a request is sent, that no other vote than the one it implies was ever
+        given."""
         if isinstance(request, Vote) and not request.is_pre_vote:
             self._voted(node, request.epoch, request.candidate)
         if isinstance(request, BeginQuorumEpoch):
             self._voted(node, request.leader_epoch, node.key)
 
     def answering(self, node: Node, request: Request, answer: Answer) -> None:
-        """Check that a vote is the only one of its epoch when it is sent."""
+        """Check, when a granted vote is sent, that it is the directory's only vote of its epoch."""
         if isinstance(answer, VoteAnswer) and answer.vote_granted:
             assert isinstance(request, Vote)
             if not request.is_pre_vote:
                 self._voted(node, request.epoch, request.candidate)
 
     def _voted(self, node: Node, epoch: int, candidate: ReplicaKey) -> None:
-        """Check for one vote per epoch and directory, by listed directories only."""
+        """Check that a directory gives one vote per epoch, and only if some voter set has listed
+        it."""
         first = self.votes.setdefault((epoch, node.key), candidate)
         if first != candidate:
             raise Violated(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")

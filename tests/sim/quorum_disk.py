@@ -1,8 +1,8 @@
 """A simulated replica's disk: readable bytes, durable bytes, and pending operations.
 
-One queue has the operations in order. A crash keeps the first pending operations, and of the
-appended unsynced batches any number from the front. Torn batches are not simulated, because
-recovery drops them.
+One queue has the pending operations in order. A crash completes a random number of operations from
+its front. It also keeps a random number of unsynced batches from their front. Torn batches are not
+simulated, because recovery drops them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Log:
 
 @dataclass
 class Duty:
-    """A disk operation that takes time. `partly` is its result after a crash in the middle."""
+    """A disk operation that takes time. `partly` applies its effect after a crash in the middle."""
 
     number: int
     done: Callable[[], None]
@@ -83,7 +83,7 @@ class Duty:
 
 
 class Disk:
-    """A disk. `log` is its readable content, and `durable` survives a crash."""
+    """A disk. `log` is what the replica reads, and `durable` is what survives a crash."""
 
     def __init__(self, snapshot: SnapshotFile | None) -> None:
         self.vote = ElectionState(0)
@@ -94,7 +94,7 @@ class Disk:
         self.given_count = 0
         self.done_count = 0
         self.vote_count = 0
-        """The number of the last duty that saves a vote."""
+        """The number of the last operation that saves a vote."""
 
     def save_vote(self, election: ElectionState, then: Callable[[], None]) -> None:
         def done() -> None:
@@ -109,7 +109,7 @@ class Disk:
         self.vote_count = self.given_count
 
     def sync(self, then: Callable[[int], None]) -> None:
-        """Make everything durable that has been appended so far."""
+        """Queue a sync of all batches that were appended so far."""
         batches = list(self.log.batches)
         end_offset = self.log.end_offset
 
@@ -141,7 +141,7 @@ class Disk:
         self._give(done, partly)
 
     def store(self, made: Callable[[], SnapshotFile | None], then: Callable[[], None]) -> None:
-        """Check a fetched snapshot, store it, and reset the log to its end."""
+        """Queue these steps: check a fetched snapshot, store it, and reset the log to its end."""
 
         def done() -> None:
             snapshot = made()
@@ -155,7 +155,7 @@ class Disk:
         self._give(done, lambda chance: None)
 
     def take_snapshot(self, snapshot: SnapshotFile, start_offset: int) -> None:
-        """Store a snapshot of this replica. The log starts at its offset from then on."""
+        """Store a snapshot that this replica has made. Start the log at `start_offset`."""
         self.snapshot = snapshot
         self.log.start_at(start_offset)
         self._drop_prefix()
@@ -174,8 +174,8 @@ class Disk:
         duty.done()
 
     def crash(self, chance: random.Random) -> None:
-        """Cut the power. The first pending operations are complete, and the next one is half
-        done."""
+        """Cut the power. A random number of the oldest operations is complete, and the next one is
+        half done."""
         count = chance.randint(0, len(self.queue)) if chance.random() < 0.5 else 0
         for duty in self.queue[count : count + 1]:
             duty.partly(chance)
@@ -184,8 +184,8 @@ class Disk:
         self.log = self.durable.copy()
 
     def recovered(self, *, is_crashed: bool = False) -> tuple[LogView, VoterHistory]:
-        """Return the state that a start reads; with `is_crashed`, after a crash that loses all that
-        is not durable."""
+        """Return the log and the voters that a start reads. With `is_crashed` return them as after
+        a crash that loses everything that is not durable."""
         log = self.durable if is_crashed else self.log
         epochs: list[tuple[int, int]] = []
         voters = VoterHistory(self.snapshot.voters if self.snapshot else VoterSet())

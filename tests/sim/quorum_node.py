@@ -1,4 +1,4 @@
-"""A replica in the quorum's simulation: the core, and a driver that performs its effects."""
+"""A replica in the simulated quorum: the core, and a driver that performs the core's effects."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ TIMING = QuorumTiming(fetch_bytes=300)
 
 
 def key_of(node_id: int, life: int = 0) -> ReplicaKey:
-    """A node with the directory of its n-th disk."""
+    """Return the key of a node, with the directory id of its disk number `life`."""
     return ReplicaKey(node_id, UUID(int=(node_id << 32) + life + 1))
 
 
 def image_of(batches: Sequence[Batch], before: Sequence[bytes] = ()) -> list[bytes]:
-    """Return the replayed state: the values of all records that are not the quorum's own."""
+    """Return the replayed state: the values of all records, without control records."""
     image = list(before)
     for batch in batches:
         if not read_header(batch.data).is_control:
@@ -63,7 +63,7 @@ def proposal(values: Sequence[bytes]) -> bytearray:
 
 
 class Asker(NamedTuple):
-    """The sender of a request: a node, the number of its process, and the id of the request."""
+    """The sender of a request: the node, the number of its process, and the request's id."""
 
     node_id: int
     incarnation: int
@@ -71,7 +71,7 @@ class Asker(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A received request without an answer."""
+    """A received request that has no response yet."""
 
     asker: Asker
     request: Request
@@ -80,7 +80,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Waiting:
-    """A message that waits for the disk: it is sent when the disk has completed this number of
+    """A message that waits for the disk. It is sent after the disk has completed `until`
     operations."""
 
     until: int
@@ -105,7 +105,7 @@ class Node:
         self.is_full = False
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
-        """Request id -> the node asked, for requests without an answer so far."""
+        """Request id -> the node to which the request was sent, for requests without a response."""
         self.open_calls: dict[int, Call] = {}
         self.pieces = bytearray()
         self.timer_ms = -1
@@ -149,7 +149,7 @@ class Node:
         self.disk.crash(chance)
 
     def reset(self, node_id: int) -> None:
-        """The links to that node were closed, so its pending requests will get no answer."""
+        """Fail all pending requests to that node, because the links to it were closed."""
         for request_id, asked in list(self.asked.items()):
             if asked == node_id:
                 self.answered(self.incarnation, request_id, None)
@@ -173,7 +173,7 @@ class Node:
         self.handle(Propose(self.quorum.replica.epoch, [proposal(values)]))
 
     def take_snapshot(self, keep: int) -> None:
-        """Take a snapshot of committed data. Keep this number of batches below it in the log."""
+        """Take a snapshot of the committed data. Keep `keep` batches before its end in the log."""
         assert self.quorum is not None
         log = self.quorum.replica.log
         if self.quorum.replica.storing or self.disk.durable.end_offset < self.committed_offset:
@@ -192,7 +192,7 @@ class Node:
         self.disk.take_snapshot(SnapshotFile(snapshot_id, content, voters), start)
         self.handle(Snapshotted(snapshot_id, start))
 
-    # What the core asks for.
+    # The core's effects.
 
     def _perform(self, ready: Ready) -> None:
         assert self.quorum is not None
@@ -227,7 +227,7 @@ class Node:
         if is_written:
             self._commit(ready.committed_offset)
         else:
-            # What waited for the disk is dropped with the write that failed.
+            # The write has failed, so requests that wait for its sync must never be sent.
             lost = [one for one in self.waiting if self._is_synced(one)]
             self.waiting = [one for one in self.waiting if one not in lost]
             self.handle(Unwritten(disk.log.end_offset))
@@ -238,7 +238,7 @@ class Node:
         return isinstance(send, Send) and send.barrier is Barrier.SYNC
 
     def _append(self, batches: Sequence[bytes]) -> bool:
-        """Write. On a full disk write only a part and return False."""
+        """Append batches. On a full disk append only some of them and return False."""
         if not batches:
             return True
         fit = self.world.chance.randrange(len(batches)) if self.is_full else len(batches)
@@ -286,7 +286,7 @@ class Node:
         self.committed_offset = committed_offset
         self.world.check.committed(self, batches)
 
-    # The disk's queue, and its waiters.
+    # Messages that wait for the disk.
 
     def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
         if barrier is Barrier.NOW:
@@ -356,7 +356,7 @@ class Node:
             size += len(batch.data)
         return found
 
-    # The network and the clock.
+    # Events from the network and the clock.
 
     def receive(self, asker: Asker, received: Received) -> None:
         call = Call(asker, received.request, self.world.now_ms)
@@ -364,7 +364,7 @@ class Node:
         self.handle(received)
 
     def answered(self, incarnation: int, request_id: int, answer: Answer | None) -> None:
-        """Process an answer. None means that no answer will come."""
+        """Process the response to a request. None means that no response will come."""
         if self.incarnation != incarnation or self.asked.pop(request_id, None) is None:
             return
         self.handle(

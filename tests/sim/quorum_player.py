@@ -1,27 +1,27 @@
-"""Plays `tests/scripts/quorum/*.txt`: what replicas of the metadata log do, line by line.
+"""Plays `tests/scripts/quorum/*.txt`: events at replicas of the metadata log, and their effects.
 
-A line without indent is something that happens, at a time in milliseconds; the indented lines under
-it are everything that comes of it, with their time where it is another. What can happen:
+A line without indent is an event, with its time in milliseconds. The indented lines below it are
+all its effects. An effect at a later time has its own time. These are the events:
 
-    cluster 3 observers=1           voters 1 to 3 and an observer 4, at the top
-    log 1 = 1 1 2 in 3              1's disk: a batch for each epoch, and the vote file's
-    0 1 starts                      0 1 2 3 start
-    0 2 hears 1                     1's oldest message to 2 arrives; `hears 1 x3`: three
-    0 2 loses 1                     it is lost, which 1 learns by its time-out only
-    0 1 saves                       its disk does all that is waiting; `saves 1`: the oldest only
-    0 1 2 3 settle                  all messages and disks among these, told in brief
+    cluster 3 observers=1           voters 1 to 3 and an observer 4; the first line of a script
+    log 1 = 1 1 2 in 3              1's disk: a batch of each of these epochs; the vote file has 3
+    0 1 starts                      or, for several replicas, 0 1 2 3 start
+    0 2 hears 1                     the oldest message from 1 to 2 arrives; `hears 1 x3`: three
+    0 2 loses 1                     that message is lost; 1 notices this only by its timeout
+    0 1 saves                       1's disk completes all operations; `saves 1`: the oldest one
+    0 1 2 3 settle                  all messages and operations among these, shown in brief
     0 1 proposes a b                0 1 resigns
-    0 1 adds 4                      0 1 removes 2: the leader is asked to change the voters
-    0 1 crashes                     what its disk has not done is lost, its links are closed
-    0 1 is wiped                    it starts on an empty disk
-    0 2 finds 1 dead                a probe's verdict
-    0 1 snapshots                   what is committed, and nothing below is kept in the log
-    0 1 runs full                   its disk takes nothing; `has room`
-    0 1 holds                       its log, as (offset epoch value) would be read
+    0 1 adds 4                      0 1 removes 2: a change of the voters is ordered at 1
+    0 1 crashes                     incomplete disk operations are lost, and 1's links are closed
+    0 1 is wiped                    1 has an empty disk with another directory id
+    0 2 finds 1 dead                a probe of 2 reports that 1 is dead
+    0 1 snapshots                   of all committed batches, which leave the log
+    0 1 runs full                   1's disk rejects writes; `has room` ends this
+    0 1 holds                       show 1's log as offset:epoch:values
     0 time passes
 
-With MILLRACE_BLESS=1 the scripts are written again with the results of today; read the difference
-as you would read prose.
+With MILLRACE_BLESS=1 the scripts are rewritten with the current effects. Read the diff before you
+commit it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def change_of(change: VoterChange) -> ChangeVoters:
 
 
 class KeepNothing(Random):
-    """A crash in a script loses everything that was not completed."""
+    """Randomness with which a crash loses every operation that is not complete."""
 
     def random(self) -> float:
         return 0.99
@@ -54,7 +54,7 @@ class QuorumPlayer:
         self.stage = Stage(3)
 
     def play(self, line: str) -> list[str]:
-        """Execute a line. Return the lines with its effects."""
+        """Execute one line of a script. Return the lines that describe its effects."""
         words = line.split()
         if words[0] == "cluster":
             observers = [int(word.removeprefix("observers=")) for word in words[2:]]

@@ -1,7 +1,8 @@
-"""The simulated quorum with its network and disk controlled by a script, and a log of its actions.
+"""The simulated quorum under the control of a script, with a log of all effects.
 
-Only commands deliver messages and complete writes. Only timeouts happen automatically. `Stage.told`
-collects lines: each replica's role, messages, answers, disk operations and commits.
+Only commands deliver messages and complete writes. Only timeouts happen without a command.
+`Stage.told` collects lines about each replica: its role, messages, responses, disk operations and
+commits.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Mail:
 
 
 class Actor(Node):
-    """A replica that logs its actions. Its disk works when the script says so."""
+    """A replica that logs its actions. Its disk works only when the script orders it."""
 
     def _work(self) -> None:
         pass
@@ -80,7 +81,7 @@ class Actor(Node):
             tell(f"committed to {self.committed_offset}")
 
     def do_duties(self, count: int | None = None) -> None:
-        """Let the disk complete its oldest operations. Without a number complete all of them."""
+        """Let the disk complete its `count` oldest operations, or without a number all of them."""
         while self.disk.queue and count != 0:
             self.disk.finish_one()
             leaving = [one for one in self.waiting if one.until <= self.disk.done_count]
@@ -95,8 +96,8 @@ def _values(data: bytes) -> str:
 
 
 class Stage(World):
-    """Replicas 1 to `voters` are voters, and those above are observers. All are stopped at
-    first."""
+    """A cluster in which all replicas are stopped at first. The replicas 1 to `voters` are voters,
+    and those above are observers."""
 
     def __init__(self, voters: int, observers: int = 0) -> None:
         super().__init__("stage", voters, observers, Mix())
@@ -125,7 +126,8 @@ class Stage(World):
         return node
 
     def preset(self, node_id: int, epochs: list[int], epoch: int) -> None:
-        """Let a disk start with one batch for each named epoch. Its value is `<epoch>.<offset>`."""
+        """Fill a disk before its start: one batch for each of `epochs`, whose value is
+        `<epoch>.<offset>`, and `epoch` in the vote file."""
         disk = self.nodes[node_id].disk
         for number, batch_epoch in enumerate(epochs):
             batch = proposal([b"%d.%d" % (batch_epoch, number)])
@@ -164,7 +166,8 @@ class Stage(World):
         self.tell(node.node_id, f"answers {asker.node_id}: {text}", is_detail=True)
 
     def take_mail(self, target: int, source: int) -> Mail | None:
-        """Take the oldest message from one replica to the other."""
+        """Remove the oldest message from `source` to `target`, and return it. Return None if there
+        is no message."""
         for mail in self.mail:
             if (mail.target, mail.source) == (target, source):
                 self.mail.remove(mail)
@@ -172,9 +175,9 @@ class Stage(World):
         return None
 
     def settle(self, node_ids: list[int]) -> None:
-        """Deliver all messages and complete all writes among these replicas until no work is left.
+        """Deliver all messages and complete all writes among these replicas, until nothing is left.
 
-        A Fetch that finds no new records stays parked, so this ends.
+        This ends, because a Fetch that finds no new records stays parked.
         """
         self.is_brief = True
         is_busy = True

@@ -1,8 +1,8 @@
-"""A metadata quorum in one process, from one seed: replicas, their disks, the network, and the
-faults.
+"""A metadata quorum in one process, from one seed: replicas, their disks, the network, and faults.
 
-A heap of (time, id, call) is the only clock. `chaos` causes all faults for a while and checks the
-invariants after every event. `heal` ends the faults and then requires a leader and progress.
+A heap of (time, id, call) has all events in order. `chaos` causes all faults for a while, and the
+invariants are checked after every event. `heal` ends the faults, and then requires a leader and
+progress.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from tests.sim.quorum_node import Asker, Node, key_of
 HEALED_MS = 30_000
 REFUSED_MS = 1
 ANSWER_MS_MAX = 2_000
-"""The time after which an unanswered call to a running replica is a fault of its own."""
+"""A running replica that takes longer than this to respond breaks an invariant."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """The faults and their rates: mean milliseconds between two faults of a kind. 0 means never."""
+    """The rates of faults: the mean ms between two faults of one kind. 0 means that it never
+    comes."""
 
     crash: int = 1_500
     all_crash: int = 0
@@ -55,13 +56,13 @@ class Mix:
     short_snapshot: bool = False
     wipe: int = 0
     change: int = 0
-    """Changes of the voters: add, remove, replace a lost disk."""
+    """The rate of voter changes: add, remove, and replace a lost disk."""
     loss: float = 0.01
     propose: int = 60
 
 
 class World:
-    """The cluster and all its events."""
+    """The replicas, their network, and the queue of all events."""
 
     def __init__(self, seed: str, voters: int = 3, observers: int = 0, mix: Mix | None = None):
         self.chance = Random(seed)
@@ -74,19 +75,20 @@ class World:
         self._trace: list[tuple[int | str, ...]] = []
         self.event_count = 0
         self.cuts: set[tuple[int, int]] = set()
-        """(from, to): what is sent that way does not arrive."""
+        """(from, to): messages in this direction do not arrive."""
         self.is_chaos = False
         self.check_snapshot: Callable[[bytes], VoterSet] = check_snapshot
         ids = range(1, voters + 1)
         self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
         self.check = Checks(self)
         self.listed: set[ReplicaKey] = set(self.voters)
-        """All disks that ever were in a voter set, committed or not; empty: not checked."""
+        """All directories that were ever in a voter set, committed or not. If it is empty, this is
+        not checked."""
         all_ids = range(1, voters + observers + 1)
         bootstrap = list(all_ids if self.mix.change else ids)
         self.nodes = {node_id: Node(self, node_id, self.voters, bootstrap) for node_id in all_ids}
         self.disks = {node.key: node.disk for node in self.nodes.values()}
-        """All disks there ever were, those that were lost as they were then."""
+        """All disks that ever existed. Lost disks keep the content that they had then."""
         for node in self.nodes.values():
             self.after(self.chance.randint(0, 300), node.start)
 
@@ -99,7 +101,7 @@ class World:
         self.at(self.now_ms + delay_ms, call)
 
     def run_until(self, end_ms: int, condition: Callable[[], bool] | None = None) -> bool:
-        """Let time pass to the end, or until the condition holds."""
+        """Let time pass until `end_ms`, or until the condition holds. Return True if it holds."""
         while self._heap and self._heap[0][0] <= end_ms:
             self.now_ms, _, call = heapq.heappop(self._heap)
             call()
@@ -157,7 +159,8 @@ class World:
             self.after(self._delay_ms(), arrive)
 
     def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
-        """Answer the process that sent the request. A later process has another connection."""
+        """Send a response to the process that sent the request. A later process of the same node
+        must not get it, because it has other connections."""
         other = self.nodes[asker.node_id]
         if not self._is_lost(node.node_id, asker.node_id):
             self.after(
@@ -166,14 +169,14 @@ class World:
             )
 
     def served(self, node: Node, content: bytes) -> bytes:
-        """Return a snapshot as read from its file. It is truncated if its writing was
-        interrupted unnoticed."""
+        """Return a snapshot as read from its file. During chaos it can be truncated, as if its
+        writing had been interrupted unnoticed."""
         if not (self.is_chaos and self.mix.short_snapshot):
             return content
         ends = [len(batch) for _, batch in iterate_batches(content)]
         return content[: sum(ends[: (len(content) + node.node_id) % len(ends) + 1])]
 
-    # The truth.
+    # The state of the whole cluster.
 
     def birth_snapshot(self, voters: VoterSet) -> SnapshotFile:
         return SnapshotFile(BOOTSTRAP, build_snapshot(BOOTSTRAP, voters, []), voters)
@@ -188,7 +191,7 @@ class World:
     # Faults.
 
     def chaos(self, duration_ms: int) -> None:
-        """Cause faults for a while, with proposals all the time."""
+        """Cause faults for a while. In the meantime leaders get proposals all the time."""
         self.is_chaos = True
         end_ms = self.now_ms + duration_ms
         mix = self.mix
@@ -229,12 +232,13 @@ class World:
         return self.chance.choice(nodes) if nodes else None
 
     def crash(self, node: Node, down_ms: int) -> None:
-        """Cut the node's power and start it again after a while. Other nodes may notice
-        immediately."""
+        """Crash a node and start it again after a while. The other nodes can learn of the crash at
+        once."""
         was_leader = node.won
         node.crash(self.chance)
         if self.chance.random() < 0.7:
-            # The process only: its kernel closes the connections. Else the whole host is silent.
+            # Only the process has died, so its kernel closes the connections. In the other case the
+            # whole host is silent.
             for other in self.nodes.values():
                 self.after(self.chance.randint(0, 3), partial(other.reset, node.node_id))
         self.after(down_ms, lambda: None if node.is_up else node.start())
@@ -257,7 +261,8 @@ class World:
                 self.crash(node, self.chance.randint(1, 500))
 
     def _cut(self) -> None:
-        """For a while, drop the messages from or to one node, with one other node or with all."""
+        """For a while drop messages from a node, to it, or both. The other end is one node or
+        all."""
         one = self.chance.choice(list(self.nodes))
         others = [node_id for node_id in self.nodes if node_id != one]
         if not others:
@@ -298,7 +303,8 @@ class World:
             node.take_snapshot(keep=self.chance.choice([0, 0, 3]))
 
     def _wipe(self) -> None:
-        """Erase a voter's disk, if the others are still a majority of every set in force."""
+        """Replace a voter's disk by an empty one. Do it only if a majority of every voter set in
+        force still has its disk afterwards."""
         sets = [*self._sets_in_force()] if self.mix.change else [self.voters]
         node = self.chance.choice([self.nodes[key.node_id] for key in sets[0]])
         named = [one for one in sets if node.key in one]
@@ -309,11 +315,12 @@ class World:
             self.disks[node.key] = node.disk
 
     def _intact(self, voters: VoterSet) -> int:
-        """The number of voters whose disks are not lost."""
+        """Return the number of voters that still have the disk with which they are listed."""
         return sum(self.nodes[key.node_id].key == key for key in voters)
 
     def _sets_in_force(self) -> Iterator[VoterSet]:
-        """The sets that any replica follows, or would follow after a crash or a truncation."""
+        """Yield each voter set that a replica follows now, or would follow after a crash or a
+        truncation."""
         for node in self.nodes.values():
             histories = [node.disk.recovered()[1], node.disk.recovered(is_crashed=True)[1]]
             if node.quorum is not None:
@@ -324,7 +331,8 @@ class World:
                         yield voters
 
     def _change(self) -> None:
-        """Ask all that lead for one change, which leaves a majority of disks that are not lost."""
+        """Order one random voter change at each leader. Choose it so that a majority of the new
+        voter set still has its disk."""
         for node in self.leaders:
             assert node.quorum is not None
             voters = node.quorum.replica.voters.latest
@@ -344,8 +352,8 @@ class World:
     # The end.
 
     def heal(self) -> None:
-        """End all faults. A leader must be elected, and the proposals made then must reach all
-        replicas."""
+        """End all faults. Then a leader must be elected, and a new proposal must be committed on
+        all replicas."""
         self.cuts.clear()
         for node in self.nodes.values():
             node.sync_ms = (1, 4)
@@ -390,14 +398,15 @@ class World:
 
 
 def changed(voters: VoterSet, change: VoterChange) -> VoterSet:
-    """The set after a change."""
+    """Return the voter set after a change."""
     if isinstance(change, RemoveVoter):
         return VoterSet(one for one in voters.voters if one.key != change.key)
     return VoterSet([*voters.voters, change.voter])
 
 
 def run(seed: str, voters: int, observers: int, mix: Mix, chaos_ms: int) -> World:
-    """Perform one run of a cluster. Raises if an invariant does not hold."""
+    """Perform one run of a cluster with faults, and end them. Raise if an invariant does not
+    hold."""
     world = World(seed, voters, observers, mix)
     world.chaos(chaos_ms)
     world.heal()

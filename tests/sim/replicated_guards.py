@@ -1,4 +1,4 @@
-"""Guards that only whole nodes have, each with a way to remove it from the tested code.
+"""Guards that only whole nodes have, each with a function that removes it from the tested code.
 `replication/guards` has the guards of the cores. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOTHING: Any = SimpleNamespace(perform=lambda: None)
 
 
 def _leader_epoch_in_fetch(patch: MonkeyPatch) -> None:
-    """Also remove the rule that hides this guard: the end of an epoch closes the connection of a
-    late fetch."""
+    """Also remove the rule that hides this guard: when an epoch ends, the leader closes
+    connections, so that a late Fetch does not arrive."""
     CORE_GUARDS["1 leader epoch in Fetch"](patch)
     patch.setattr(ReplicaFetches, "_hang_up", lambda self, replica: None)
 

@@ -1,6 +1,6 @@
-"""A node that replicates: real logs on a simulated disk, and real roles, followers, fetches and
-proposals over sessions and links of a simulated network. `replicated_nodes` runs several of
-them."""
+"""A node that replicates. It has real logs on a simulated disk. Its roles, followers, fetches and
+proposals are real, too, and use sessions and links of a simulated network. `replicated_nodes` runs
+several such nodes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def host_of(node_id: int) -> str:
 
 
 def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, bytes]]:
-    """Return a log's batches from one offset to another."""
+    """Return the offset and the bytes of each batch of a log between two offsets."""
     found: list[tuple[int, bytes]] = []
     while start_offset < end_offset:
         read = log.read(start_offset, 1 << 20, end_offset)
@@ -90,7 +90,7 @@ def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, 
 
 
 class Watermarks(BaseReplicaListener):
-    """Checks every change of a high watermark."""
+    """A listener that checks every change of a high watermark."""
 
     def __init__(self, node: ReplicatedNode) -> None:
         self._node = node
@@ -100,7 +100,7 @@ class Watermarks(BaseReplicaListener):
 
 
 class Write:
-    """A client's batch with acks=all. It completes once."""
+    """A client's batch with acks=all. Its wait must end only once."""
 
     def __init__(self, node: ReplicatedNode, replica: Replica, offset: int) -> None:
         self.end: str | None = None
@@ -124,7 +124,7 @@ class Write:
 
 
 class ReplicatedNode:
-    """One node. Its disk survives its processes."""
+    """One node. Its disk outlives its processes."""
 
     def __init__(self, cluster: ReplicatedCluster, node_id: int) -> None:
         self.cluster = cluster
@@ -133,17 +133,18 @@ class ReplicatedNode:
         self.disk = WatchedDisk(self._renames)
         self.incarnation = 0
         self.replays_from: int | None = None
-        """How much of the metadata its next life has replayed when it registers; by default any."""
+        """The number of metadata records that the next process has replayed when it registers. None
+        means a random number."""
         self.is_up = False
         self.is_cut_off = False
-        """True if the controller and it do not reach each other."""
+        """True if this node and the controller do not reach each other."""
         self.durable_ends: dict[int, int] = {}
-        """The durable ends by partition, as of the end of its last life."""
+        """The durable end of each partition when the last process ended."""
 
-    # Life and death.
+    # Start and end of a process.
 
     def start(self) -> None:
-        """Start a new process with the data on the disk."""
+        """Start a new process with the data on the node's disk."""
         self.incarnation += 1
         self.is_up = True
         world = self.world = self.cluster.network.world(self.host)
@@ -162,12 +163,12 @@ class ReplicatedNode:
         self.replicas: Replicas | None = None
         self.image = MetadataImage()
         self.seen: dict[tuple[int, int], int] = {}
-        """(partition, leader epoch) -> the highest high watermark of this life."""
+        """(partition, leader epoch) -> the highest high watermark that this process has seen."""
         self.checked: dict[int, int] = {}
         world.later(world.chance.randint(0, 30), self._register)
 
     def kill(self) -> None:
-        """Kill the process. The page cache keeps what it has written."""
+        """Kill the process. Written data survives in the page cache."""
         self._ends()
         self.cluster.network.kill(self.host)
         self.disk.locked.clear()
@@ -190,7 +191,7 @@ class ReplicatedNode:
         log = self.logs.get(TopicPartition(TOPIC, index))
         return 0 if log is None else self.logs.durable_end(log)
 
-    # Its parts.
+    # The components of the process.
 
     def _register(self) -> None:
         if self.is_cut_off:
@@ -200,7 +201,7 @@ class ReplicatedNode:
         broker_epoch = controller.register(self.node_id, self.incarnation, self.cluster.now_ms)
         self.me = FollowerIdentity(self.node_id, broker_epoch)
         self._put_together()
-        # Its metadata may be older than its registration.
+        # The metadata that it has replayed so far can be older than its registration.
         self.replayed = self.cluster.chance.randint(0, len(controller.log))
         if self.replays_from is not None:
             self.replayed, self.replays_from = self.replays_from, None
@@ -286,14 +287,14 @@ class ReplicatedNode:
         try:
             return self.fetches.start(call, request)
         except AssertionError as error:
-            # A session would log it, and close.
+            # A real session would only log this error and close, so keep it to fail the test.
             self.cluster.broken.append(error)
             raise
 
     def _trim(
         self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None
     ) -> None:
-        """Trim the log as housekeeping does."""
+        """Delete the segments below the log start offset, as housekeeping does."""
 
         def drop(_: None) -> None:
             durable()
@@ -309,7 +310,7 @@ class ReplicatedNode:
         self.files.run(self.logs.checkpoint().perform, lambda _: None, lambda error: None)
         self.world.later(CHECKPOINT_MS, self._checkpoint)
 
-    # The controller.
+    # Requests to the controller, and its metadata.
 
     def _heartbeat(self) -> None:
         if not self.is_cut_off:
@@ -346,7 +347,7 @@ class ReplicatedNode:
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
-        """Send a request to the controller. The request or its answer can be lost."""
+        """Send a request to the controller. The request or its response can be lost."""
         chance, world = self.cluster.chance, self.world
         frame = memoryview(encode_request(request, version, 1, "sim")[4:])
         _, position = decode_request_header(frame)
@@ -367,7 +368,7 @@ class ReplicatedNode:
 
         world.later(ASK_MS, partial(once, failed, End.TIMED_OUT))
         late = 700 if chance.random() < 0.05 else 10
-        # The request may arrive when its sender is no more.
+        # The request can arrive after the process that sent it has ended.
         self.cluster.later(chance.randint(0, late), decide)
 
     def _decide(self, asked: Any) -> AlterPartitionResponse:
@@ -393,7 +394,7 @@ class ReplicatedNode:
                 )
         return answer
 
-    # Clients.
+    # Requests of clients.
 
     def find(self, index: int) -> Replica | None:
         if not self.is_up or self.replicas is None:
@@ -431,19 +432,20 @@ class ReplicatedNode:
             self._trim(replica.log, start_offset)
 
     def folders_of(self, index: int) -> list[str]:
-        """Return the folders of a partition on the node's disk, under their current names.
+        """Return the names of the folders that this partition has on the node's disk.
 
-        A folder that a full disk left unfinished has no id. The next start removes it.
+        Leave out folders without a topic id. A full disk left them unfinished, and the next start
+        removes them.
         """
         names = self.disk.list_folder(FOLDER)
         found = [name for name in names if name.startswith(f"{TOPIC}-{index}")]
         return [name for name in found if read_topic_id(self.disk, f"{FOLDER}/{name}") is not None]
 
-    # What must hold.
+    # Invariants.
 
     def _renames(self, path: str, target: str) -> None:
-        """Check that a folder is deleted only after this process has seen metadata that removed
-        the replica."""
+        """When a folder is renamed for deletion, check that this process has seen metadata without
+        its replica (I17)."""
         if not target.endswith(DELETE_SUFFIX):
             return
         place = parse_folder_name(path.rpartition("/")[2])
@@ -458,7 +460,7 @@ class ReplicatedNode:
             raise Violation(f"I17: {self.node_id} deletes {place}, and is its replica")
 
     def look_at_sessions(self) -> None:
-        """Check that no partition of a follower is in two of its sessions (trap 36)."""
+        """Check that no partition is in both sessions of a follower (trap 36)."""
         lines = self.fetches._lines
         for name, line in lines.items():
             other = lines.get(name.other)
@@ -466,7 +468,7 @@ class ReplicatedNode:
                 raise Violation(f"{name} at {self.node_id}: a partition is in two sessions")
 
     def advanced(self, replica: Replica) -> None:
-        """A high watermark has moved. Check that all logs are equal below it."""
+        """Check after a move of the high watermark that all logs are equal below it."""
         index, log = replica.index, replica.log
         committed = self.cluster.committed[index]
         start_offset = max(self.checked.get(index, 0), log.log_start_offset)
@@ -481,7 +483,7 @@ class ReplicatedNode:
         self.look(replica)
 
     def look(self, replica: Replica) -> None:
-        """Check that no high watermark falls within an epoch."""
+        """Check that a high watermark never falls within a leader epoch."""
         key = replica.index, replica.leader_epoch
         mark = replica.state.high_watermark
         if mark < self.seen.get(key, NO_OFFSET):

@@ -1,9 +1,9 @@
-"""Nodes that replicate, with a controller that never fails (S2, its data).
+"""Nodes that replicate, and a controller that never fails.
 
-`ReplicatedCluster` writes to the leaders with acks=all and causes all faults for a while. Then it
-checks the invariants. Each acknowledged record is durable on every member of the committed in-sync
-replicas. Logs are equal below their high watermarks. No high watermark falls within an epoch. After
-the faults have ended all logs are equal byte for byte.
+`ReplicatedCluster` writes to the leaders with acks=all and causes all faults for a while. It checks
+these invariants: an acknowledged record is durable on every in-sync replica; logs are equal below
+their high watermarks; no high watermark falls within an epoch. After the faults have ended, all
+logs must become equal byte for byte.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ FAULTS = (
     *("fence", "trim"),
 )
 MOVES = (*FAULTS, *("move",) * 6)
-"""The same, and replicas that are taken away and come back."""
+"""The same faults, and reassignments, which remove replicas and add them again."""
 
 
 class ReplicatedCluster:
-    """The nodes, their controller, and a writer."""
+    """The nodes and their controller. Tests write to the nodes."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ReplicatedCluster:
         self.acked: list[tuple[int, int, bytes]] = []
         self.writes: list[Write] = []
         self.levels = dict(levels or {})
-        """The levels of nodes that run another version."""
+        """The feature levels of nodes that run another version."""
         self.late_news = 0.1
         """The probability that a node learns of new metadata much later than the others."""
         self.broken: list[AssertionError] = []
@@ -84,7 +84,7 @@ class ReplicatedCluster:
             "min.insync.replicas": str(self.min_isr),
             "flush.messages": "1",
         }
-        """The configuration of the topic; nodes learn of a change with the next decision."""
+        """The configuration of the topic. Nodes learn of a change with the next decision."""
         self._value = 0
         self.controller = Controller(self._decided)
         for node in self.nodes.values():
@@ -99,11 +99,11 @@ class ReplicatedCluster:
         return self.network.timeline.clock.monotonic_ms()
 
     def note(self, *told: object) -> None:
-        """Write one line of the trace."""
+        """Add one line to the trace."""
         self.network.note(*told)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> None:
-        """Schedule an event that belongs to no node."""
+        """Schedule an event that is independent of all nodes, so no end of a process drops it."""
         self.network.timeline.later(self, delay_ms, call)
 
     def _tick(self) -> None:
@@ -111,7 +111,7 @@ class ReplicatedCluster:
         self.later(TICK_MS, self._tick)
 
     def _decided(self, decided: Batch) -> None:
-        """Store the controller's commits as an image."""
+        """Make a metadata image of the controller's decision, and keep it for the nodes."""
         parts = self.controller.parts
         topics = {}
         if parts:
@@ -140,7 +140,7 @@ class ReplicatedCluster:
         )
         self.note("decides", decided.end_offset, decided.parts)
 
-    # Clients.
+    # Requests of clients.
 
     def acknowledged(self, index: int, offset: int, content: bytes) -> None:
         self.acked.append((index, offset, content))
@@ -149,7 +149,7 @@ class ReplicatedCluster:
             raise Violation(f"{offset} of {index} is acknowledged and not committed")
 
     def advanced(self, index: int, high_watermark: int) -> None:
-        """Check that all members of the ISR and the ELR have the committed records on disk."""
+        """Check that all committed records are durable on every member of the ISR and the ELR."""
         part = self.controller.parts[index]
         for member in (*part.isr, *part.elr):
             end_offset = self.nodes[member].durable_end(index)
@@ -159,7 +159,8 @@ class ReplicatedCluster:
                 )
 
     def write(self, index: int) -> Write | None:
-        """Write a batch to any node that accepts it, even to a deposed leader."""
+        """Write a batch to the first node, in random order, that accepts it. This can be a deposed
+        leader. Return None if no node accepts it."""
         nodes = list(self.nodes.values())
         self.chance.shuffle(nodes)
         for node in nodes:
@@ -172,7 +173,7 @@ class ReplicatedCluster:
         return None
 
     def run_for(self, duration_ms: int, *, write_every_ms: int = 15) -> None:
-        """Let time pass, with writes."""
+        """Let time pass, and write batches in the meantime."""
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.network.timeline.run_for(self.chance.randint(1, 2 * write_every_ms))
@@ -196,7 +197,7 @@ class ReplicatedCluster:
     # Faults.
 
     def misbehave(self) -> None:
-        """Start a random fault or end one."""
+        """Start one random fault, or end one."""
         chance, network = self.chance, self.network
         node = chance.choice(list(self.nodes.values()))
         hosts = sorted(one.host for one in self.nodes.values())
@@ -234,7 +235,8 @@ class ReplicatedCluster:
                 if node.node_id in self.controller.brokers:
                     self.controller.fence(node.node_id)
             case "move":
-                # A partition with one replica notifies no listener, so its commits are not seen.
+                # Keep two replicas, because a single replica commits without telling its listener,
+                # and the checks would miss that.
                 count = chance.randint(2, len(self.nodes))
                 self.controller.reassign(index, tuple(chance.sample(sorted(self.nodes), count)))
             case "trim":
@@ -252,10 +254,11 @@ class ReplicatedCluster:
                 node.start()
 
     def heal(self) -> None:
-        """Heal all faults: within 30 s all are in sync and all logs are equal."""
+        """End all faults. Within 30 s all replicas must be in sync and all logs equal."""
         self.mend()
         end_ms = self.now_ms + HEAL_MS
-        # What is written above the high watermark of a leader that stands commits with the next.
+        # Write once more to each partition. A leader whose high watermark could not advance commits
+        # its earlier records together with the next one.
         wanting = set(self.committed)
         while (missing := self.missing()) or wanting:
             if self.now_ms > end_ms:
@@ -263,13 +266,13 @@ class ReplicatedCluster:
             self.pass_time(LOOK_MS)
             wanting = {index for index in wanting if missing or self.write(index) is None}
         self.pass_time(WRITE_MS + LOOK_MS)
-        # A request that a killed process accepted never gets an answer.
+        # A write that a killed process has accepted never ends, so leave it out.
         waiting = [one for one in self.writes if one.end is None and not one.life.is_over]
         assert not waiting, f"{len(waiting)} waits never ended"
         self.judge()
 
     def missing(self) -> str:
-        """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
+        """Return a text about the first thing that the cluster lacks to be healthy, or ""."""
         for index, part in self.controller.parts.items():
             if part.leader == NO_NODE or len(part.isr) < len(part.replicas):
                 return f"{part} of {index}"
@@ -289,7 +292,7 @@ class ReplicatedCluster:
         return ""
 
     def judge(self) -> None:
-        """Check that all logs are equal and have every acknowledged record."""
+        """Check that all logs of a partition are equal and have every acknowledged record."""
         for index, part in self.controller.parts.items():
             leader = self.nodes[part.leader].logs.logs[TopicPartition(TOPIC, index)]
             whole = dict(batches_of(leader, leader.log_start_offset, EVERYTHING))

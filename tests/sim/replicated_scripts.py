@@ -1,4 +1,4 @@
-"""Rare sequences of events on whole nodes. Each needs a particular guard of the list."""
+"""Rare sequences of events on whole nodes. Each needs a particular guard of `docs/guards.md`."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 
 
 
 def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, list[ReplicatedNode]]:
-    """Return three nodes in sync with a few batches: the leader first, and then the others."""
+    """Return a cluster of three in-sync nodes with a few batches, its leader, and its followers."""
     cluster = ReplicatedCluster(seed, partition_count=1, leaders=(1,))
-    # All were in sync before any node was registered, too.
+    # A new partition begins with all replicas in sync, even before the nodes are registered. So
+    # let time pass before waiting for them to be in sync.
     cluster.pass_time(1_000)
     until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3, 50)
     cluster.controller.prefer(0, 1)
@@ -68,7 +69,8 @@ def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, li
 
 
 def prepared(*logs: Written) -> ReplicatedCluster:
-    """Make nodes with these logs; the first node leads from the start, in a later epoch."""
+    """Return a cluster whose nodes have these logs. The first node leads, in a later leader epoch
+    than any record."""
     cluster = ReplicatedCluster("prepared", len(logs), partition_count=1, leaders=(1,))
     for node, written in zip(cluster.nodes.values(), logs, strict=True):
         fill(node, written)
@@ -95,8 +97,8 @@ def fill(node: ReplicatedNode, written: Written) -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """After the first truncation the follower compares the rest again, with the epoch at its new
-    end."""
+    """The logs of the follower and the leader diverge in two epochs. After its first truncation the
+    follower must compare again, with the leader epoch at its new log end."""
     common = tuple((0, offset, "all") for offset in range(3))
     leader = (*common, *((2, offset, "leader") for offset in range(3, 8)), (4, 8, "leader"))
     follower = (
@@ -109,14 +111,15 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """The fetch reports offsets that its sender has truncated since."""
+    """The follower has truncated the offsets that its late Fetch reports. The leader must not count
+    them as acknowledged."""
     cluster, leader, (second, third) = settled()
     before = end_of(leader)
     cluster.network.cut(second.host, leader.host)
     cluster.network.cut(leader.host, third.host)
     cluster.network.cut(third.host, leader.host)
     assert leader.write(0, b"only the second has it too") is not None
-    # It has synced it, and says so into the cut.
+    # The second node syncs the record. Its next Fetch reports this, but is lost in the cut.
     until(cluster, lambda: second.durable_end(0) > before)
     cluster.pass_time(20)
     assert end_of(third) == before
@@ -133,8 +136,8 @@ def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
 
 
 def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
-    """Return a deposed leader whose log has segments that no other replica has, just after
-    truncation."""
+    """Return a cluster, a deposed leader, and the log end offset that all replicas share. The
+    deposed leader has just truncated segments that no other replica has."""
     cluster, leader, others = settled(seed)
     before = end_of(leader)
     for other in others:
@@ -143,7 +146,7 @@ def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
         assert leader.write(0, b"alone" * 100) is not None
         cluster.pass_time(10)
     until(cluster, lambda: leader.durable_end(0) == before + 8)
-    # The recovery point of its checkpoint is above all of it.
+    # Let the checkpoint be written, so that its recovery point is above all these records.
     cluster.pass_time(500)
     cluster.controller.prefer(0, others[0].node_id)
     until(cluster, lambda: others[0].find(0) is not None)
@@ -153,7 +156,8 @@ def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
 
 
 def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
-    """Otherwise a log in the ISR would differ at its end."""
+    """A power cut right after a truncation must not bring the truncated records back. Otherwise the
+    log of an in-sync replica would differ at its end."""
     for number in range(cuts):
         cluster, deposed, end_offset = diverged(f"cut {number}")
         deposed.cut_power()
@@ -163,14 +167,15 @@ def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 2) -> None:
 
 
 def a_kill_in_the_middle_of_a_truncation() -> None:
-    """After a kill at any step the next start continues. No record is lost, and no log goes
-    offline."""
+    """After a power cut at any step of a truncation, the next start must continue. No record is
+    lost, and no log goes offline."""
     for step in range(1, 24, 6):
         cut_short(step)
 
 
 def cut_short(step: int) -> None:
-    """Let the disk fail from one call of the truncation on, and then cut the power."""
+    """Let every call of the disk fail from step number `step` of a truncation on, and then cut the
+    power."""
     cluster, deposed, (second, third) = settled(f"kill {step}")
     before = end_of(deposed)
     for other in (second, third):
@@ -200,9 +205,9 @@ def cut_short(step: int) -> None:
 
 
 def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
-    """A pending sync would set the recovery point above the truncated log. Only with
-    `flush=interval` can a log diverge from the leader's during a sync. Otherwise the log is
-    synced before a request asks for more."""
+    """A sync that is still running would set the recovery point above the truncated log. This can
+    happen only with `flush=interval`. Otherwise a follower syncs its log before it fetches again,
+    so no sync runs when the leader reports a divergence."""
     cluster, deposed, (second, third) = settled("sync under way")
     before = end_of(deposed)
     cluster.settings["flush.messages"] = "2"
@@ -227,7 +232,8 @@ def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
 
 
 def gaps_that_were_fetched_outlive_a_power_cut() -> None:
-    """A compacted leader's log has gaps above its followers' recovery points."""
+    """A compacted leader's log has gaps. After a power cut a follower must not take a gap above its
+    recovery point for the end of its log."""
     leader = tuple((0, offset, "kept") for offset in (0, 1, 5, 9, 10, 20))
     cluster = prepared(leader, ())
     follower = cluster.nodes[2]
@@ -239,16 +245,16 @@ def gaps_that_were_fetched_outlive_a_power_cut() -> None:
 
 
 def taken_away(cluster: ReplicatedCluster, node: ReplicatedNode) -> None:
-    """Remove a node's replica, and wait until its disk has no files of the replica."""
+    """Remove a node's replica, and wait until the node's disk has no folder of it."""
     others = tuple(one for one in cluster.nodes if one != node.node_id)
     assert cluster.controller.reassign(0, others)
     until(cluster, lambda: not node.folders_of(0))
 
 
 def a_replica_that_came_back_is_not_removed_by_older_metadata() -> None:
-    """The metadata that a starting broker has replayed can be old, so that another broker had
-    the replica. In the meantime this replica can have become the only one besides the leader
-    with all records."""
+    """A starting broker has replayed old metadata, in which it has no replica. It must not delete
+    its replica because of them. By now the replica can be the only one, besides the leader, that
+    has all records."""
     cluster, leader, (second, third) = settled("came back")
     taken_away(cluster, third)
     away = len(cluster.images)
@@ -272,13 +278,15 @@ def a_replica_that_came_back_is_not_removed_by_older_metadata() -> None:
 
 
 def a_death_at_any_step_of_a_removal() -> None:
-    """A start finishes the removal. It reports no log as lost, and the replica can come back."""
+    """A power cut can come at any step of a replica's removal. The next start must finish the
+    removal and report no lost log, and the broker can get the replica again."""
     for step in range(1, 30, 4):
         dies_while_it_is_taken_away(step)
 
 
 def dies_while_it_is_taken_away(step: int) -> None:
-    """Let the disk fail from one call of the removal on, and then cut the power."""
+    """Let every call of the disk fail from step number `step` of a removal on, and then cut the
+    power."""
     cluster, _, (_, third) = settled(f"removal {step}")
     cluster.pass_time(500)
     begin, disk = third.logs.begin_removal, third.disk
@@ -306,14 +314,14 @@ def dies_while_it_is_taken_away(step: int) -> None:
 
 
 def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
-    """After a refused write a follower fetches again from the same offset."""
+    """A follower whose write fails must fetch again from the same offset."""
     cluster, leader, (second, _) = settled()
     before = end_of(second)
     second.disk.refuses = lambda path, operation: operation == "write"
     cluster.run_for(300)
     assert end_of(second) == before
     assert end_of(leader) > before
-    # All that was written waits for it, until its lag has taken it out.
+    # Acknowledgements wait for this follower until its lag has removed it from the ISR.
     cluster.run_for(7_000, write_every_ms=100)
     assert second.node_id not in cluster.controller.parts[0].isr
     acked = len(cluster.acked)
@@ -324,7 +332,8 @@ def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
 
 
 def a_follower_below_the_leaders_start_starts_again() -> None:
-    """No common offset is left: the follower drops its log and starts at the leader's start."""
+    """The leader has deleted all offsets that the follower has. So the follower must drop its log
+    and start at the leader's log start offset."""
     cluster, leader, (second, third) = settled()
     second.kill()
     cluster.controller.fence(second.node_id)
@@ -340,8 +349,8 @@ def a_follower_below_the_leaders_start_starts_again() -> None:
 
 
 def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
-    """A higher high watermark wakes no parked fetch. The fetch is answered when its wait time is
-    over."""
+    """A higher high watermark alone must not end a parked Fetch. The Fetch ends after its wait
+    time, so an idle follower sends about two per second."""
     cluster, leader, others = settled()
     cluster.pass_time(2_000)
     asked = [requests_of(node, 1) for node in others]
@@ -354,13 +363,13 @@ def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
 
 
 def requests_of(node: ReplicatedNode, leader: int) -> int:
-    """Return how often a node has fetched from a leader in this life."""
+    """Return how many Fetch requests this process of a node has sent to a leader."""
     return node.followers._sources[leader, LinkKind.DATA].fetch._last_request_id
 
 
 def followers_write_while_the_leader_still_syncs() -> None:
-    """The write wakes both followers in the same turn, once for all records, before the leader
-    syncs."""
+    """An append must wake both followers in the same turn, once for all its records, and before the
+    leader's own sync has ended."""
     cluster, leader, others = settled()
     before = end_of(leader)
     cluster.pass_time(30)
@@ -371,7 +380,7 @@ def followers_write_while_the_leader_still_syncs() -> None:
     until(cluster, lambda: all(node.durable_end(0) == before + 10 for node in others))
     assert leader.durable_end(0) == before
     assert log_of(leader).high_watermark == before
-    # By now the fetch that acknowledges the write is parked at the leader.
+    # By then the Fetch that acknowledges the write is parked at the leader.
     cluster.pass_time(20)
     assert all(
         requests_of(node, 1) - number <= 2 for node, number in zip(others, asked, strict=True)
@@ -380,8 +389,8 @@ def followers_write_while_the_leader_still_syncs() -> None:
 
 
 def a_follower_that_has_not_synced_is_waited_for() -> None:
-    """Its next fetch is the acknowledgement, so the follower fetches again only after all
-    records are synced."""
+    """A follower's next Fetch acknowledges its records. So the follower must not fetch again before
+    it has synced them."""
     cluster, leader, (second, _) = settled()
     before = end_of(leader)
     second.world.job_ms = (300, 300)
@@ -395,8 +404,8 @@ def a_follower_that_has_not_synced_is_waited_for() -> None:
 
 
 def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
-    """A waiting fetch names the partitions that the follower had when it sent the fetch. Without
-    this rule the new partition would wait for half a second."""
+    """A follower gets a new partition of a leader while a Fetch to that leader waits. That Fetch
+    does not include the partition, so the follower must not wait half a second for its end."""
     cluster = ReplicatedCluster("news of leaders 4", partition_count=2, leaders=(1, 2))
     cluster.late_news = 0.0
     cluster.pass_time(1_500)
@@ -417,7 +426,8 @@ def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
 
 
 def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
-    """A file range that is still to be sent would contain other bytes after the truncation."""
+    """A leader still has to send a range of its file to a follower when its leadership ends. It
+    must close that connection, because after a truncation the range would have other bytes."""
     cluster, leader, (second, third) = settled()
     cluster.pass_time(30)
     cluster.network.cut(leader.host, second.host)
@@ -433,8 +443,8 @@ def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
 
 
 def another_topic_of_the_same_name_is_another_topic() -> None:
-    """Brokers identify topics by id, so a log of a deleted topic is never used for a new topic
-    of the same name."""
+    """Brokers identify topics by id. So a Fetch for a deleted topic must not return records of a
+    new topic that has the same name."""
     cluster, leader, (second, _) = settled()
     asked = FetchPartition(
         partition=0,

@@ -1,6 +1,8 @@
-"""Many random creations of a cluster: there are never two voter sets, and every broker finishes.
+"""Many random creations of a cluster. There must never be two voter sets, and every broker must
+finish.
 
-The tests remove each rule of `broker/cluster/birth` in turn, and a recorded run shows its purpose.
+The tests also remove each rule of `broker/cluster/birth` in turn. A recorded seed then fails, which
+shows that the rule is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ EMPTIED = Mix(
     emptied=0.7,
     powerless=0.2,
 )
-"""Disks are emptied again and again, while answers of before are under way."""
+"""Disks are emptied again and again, while earlier responses are still under way."""
 
 
 class AsksOnce(Birth):
@@ -79,7 +81,7 @@ def test_no_life_makes_two_sets_and_every_one_ends(mix: Mix, count: int) -> None
     emptied = 0
     for _ in range(count):
         emptied += live(chance.random(), mix).emptied_count
-    # Lives without disks that are emptied would show little.
+    # The runs show little unless disks are emptied, so check that they were.
     assert emptied > count
 
 
@@ -115,7 +117,8 @@ def test_a_quiet_birth_is_quick_and_writes_each_set_once() -> None:
         world = World(Random(chance.random()), quiet)
         for node_id in NODES:
             world.start(node_id)
-        # Two rounds of two messages, two ways to store of three steps, and a last round of asking.
+        # This is enough for two rounds of two messages, two stores of three steps, and a last round
+        # of requests.
         world.run_until(200)
         assert all(process.done for process in world.running.values())
         assert (world.store_count, len(world.sets)) == (len(NODES), 1)

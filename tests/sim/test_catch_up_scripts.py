@@ -1,4 +1,4 @@
-"""Each sequence of events succeeds, and fails without its guard."""
+"""Each sequence of events succeeds. It fails if its guard is removed."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.Mon
 def test_partitions_that_change_links_all_the_time_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All faults happen at random, replicas are added and removed, and a partition soon counts
-    as far behind."""
+    """All faults happen at random, and replicas are added and removed. A follower counts as far
+    behind after few records, so that partitions change their link often."""
     monkeypatch.setattr(follower_lag, "FAR_BYTES", 300)
     monkeypatch.setattr(follower_lag, "FAR_MS", 20)
-    # Also what is not in sync begins there, and has to leave.
+    # Let a copy begin on DATA, so that it must change its link.
     _copies_on_data(monkeypatch)
     for kind in LinkKind.DATA, LinkKind.CATCH_UP:
         monkeypatch.setitem(followers.BYTES_MAX, kind, 700)

@@ -41,7 +41,7 @@ def cluster() -> WholeCluster:
 
 
 def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
-    """Let a client send its requests to one broker."""
+    """Let a client run a script against one broker."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
     client = Client(
         cluster.network, f"c{cluster.chance.random()}", brokers, script, lambda _: node_id
@@ -50,7 +50,7 @@ def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
 
 
 def answer_of(cluster: WholeCluster, node_id: int, request: Any) -> Any:
-    """Return the answer of one broker."""
+    """Send a request to one broker. Return its response."""
     answers: list[Any] = []
 
     def script() -> Script:
@@ -79,7 +79,8 @@ def led(node: WholeBroker) -> list[Any]:
 
 
 def two_left(cluster: WholeCluster) -> tuple[WholeBroker, list[WholeBroker]]:
-    """Kill a broker that is not the controller, and let the others notice."""
+    """Kill a broker that is not the controller, and wait until the others have noticed. Return it,
+    and the others."""
     killed = next(node for node in cluster.nodes if node is not cluster.active())
     killed.kill()
     cluster.run_for(8_000)
@@ -206,7 +207,8 @@ def test_followers_are_listed_of_so_many_partitions_at_most_the_worst_first(
 
 
 def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
-    """A broker cut off from the others learns that it was fenced when it reaches them again."""
+    """A broker that was cut off and fenced must report that in its status after it is connected
+    again."""
     node = next(one for one in cluster.nodes if one is not cluster.active())
     assert node.broker is not None
     status = BrokerStatus(node.broker, 0)
@@ -220,7 +222,8 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
         seen.append(tuple(problem.code for problem in told.problems))
         return told.state is PartState.DEGRADED
 
-    # Where one answer tells it of its fencing and of its return, it has nothing to say: once more.
+    # If one response tells the broker of its fencing and of its return, its status never shows
+    # the fencing. Then cut it off again.
     for _ in range(5):
         for host in others:
             cluster.network.cut(node.host, host)
@@ -237,8 +240,8 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
 
 
 def test_a_broker_that_serves_or_holds_replicas_is_not_forgotten(cluster: WholeCluster) -> None:
-    """The request goes to a broker that is not the controller. It forwards the request and
-    returns the message."""
+    """UnregisterBroker goes to a broker that is not the controller. That broker must forward it and
+    return the controller's error message."""
     other = next(node for node in cluster.nodes if node is not cluster.active())
     refused = answer_of(cluster, other.node_id, UnregisterBrokerRequest(broker_id=other.node_id))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
@@ -257,7 +260,8 @@ def test_a_broker_that_serves_or_holds_replicas_is_not_forgotten(cluster: WholeC
 def test_each_says_which_brokers_are_needed_while_one_is_away(
     cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`copies` guides the supervisor and `millrace restart`."""
+    """The status lists in `copies` which brokers are needed. The supervisor and `millrace restart`
+    rely on this list."""
     asked(cluster, 1, topic_made("two", 2, replication_factor=3, min_insync_replicas="2"))
     asked(cluster, 1, topic_made("one", 1, replication_factor=3, min_insync_replicas="1"))
     cluster.run_for(1_000)
@@ -274,7 +278,7 @@ def test_each_says_which_brokers_are_needed_while_one_is_away(
     assert shown == {"count": 2, "partitions": ["two-0"]}
     killed.start()
     cluster.run_until(lambda: killed.is_ready, 20_000, "it is back")
-    # It is in service, and does not hold everything yet.
+    # The broker is in service, but its replicas do not have all records yet.
     assert details(killed)["copies"]["not_in_sync"] > 0
     cluster.run_until(
         lambda: all(details(node)["copies"]["not_in_sync"] == 0 for node in cluster.nodes),
@@ -285,7 +289,7 @@ def test_each_says_which_brokers_are_needed_while_one_is_away(
 
 
 def filled(topic: str, count: int) -> Script:
-    """Write so many records of 200 kB."""
+    """Write `count` records of 200 kB."""
     for _ in range(count):
         yield from written(topic, 0, batch_of(b"x" * 200_000, (-1, -1, -1)), None)
 
@@ -293,7 +297,8 @@ def filled(topic: str, count: int) -> Script:
 def test_copies_that_wait_for_room_are_a_problem(
     cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker returns and lacks much, and its disk is nearly full: more than half of it."""
+    """A broker returns and lacks many records. Its disk counts as nearly full, because more than
+    half of it is used. Its status must report that copies wait."""
     monkeypatch.setattr(copies, "ROOM_MIN_SHARE", 2)
     asked(cluster, 1, topic_made("copied", 1, replication_factor=3, min_insync_replicas="1"))
     cluster.run_for(1_000)

@@ -1,4 +1,4 @@
-"""A replica in service is found to be damaged, so another in-sync replica takes over."""
+"""A replica in service is found to be damaged. Another in-sync replica takes over."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def leader_of(cluster: WholeCluster) -> WholeBroker:
 
 
 def flip_last(node: WholeBroker, path: str = LOG) -> bytes:
-    """Flip a bit near the end of the written bytes, and return them."""
+    """Flip one bit of the last written byte. Return all written bytes as they are now."""
     content = node.disk.contents(path)
     end = len(whole(node, path))
     content[end - 1] ^= 1
@@ -72,7 +72,7 @@ def settle(cluster: WholeCluster) -> None:
 
 
 def with_one_behind(replicas: int, **configs: str) -> tuple[WholeCluster, Writing, WholeBroker]:
-    """Return a cluster and the id of a stopped follower that lacks some records."""
+    """Return a cluster, its producer, and a stopped follower that lacks some records."""
     cluster, writing = cluster_with(replicas, **configs)
     leader = leader_of(cluster)
     behind = next(
@@ -121,7 +121,8 @@ def test_a_leader_that_is_alone_in_sync_goes_on_and_tells_until_another_is() -> 
     assert "no other broker is in sync" in problem
     write(cluster, writing)
     assert whole(hurt).startswith(broken)
-    # The test repairs the file, so the other broker starts; the found damage is not forgotten.
+    # Repair the file, so that the other broker can copy all records. The leader must still know
+    # that it had found damage.
     hurt.disk.contents(LOG)[len(broken) - 1] ^= 1
     cluster.run_until(lambda: leader_of(cluster) is behind, 20_000, "the other leads")
     settle(cluster)
@@ -231,7 +232,7 @@ def test_a_disk_that_damages_everything_is_not_filled_with_copies() -> None:
     assert not is_settled(cluster)
     (problem,) = problems(hurt)
     assert "3 damaged copies are kept already" in problem
-    # The operator has cleaned the disk.
+    # Remove one of the damaged copies, as an operator would.
     hurt.disk.remove_folder(f"{FOLDER}/t-0.00000002-damaged")
     settle(cluster)
     assert problems(hurt) == []
@@ -264,7 +265,8 @@ def test_a_read_of_a_batch_without_a_length_finds_the_damage() -> None:
 
 
 def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
-    """Return a cluster and a stopped broker with a record that no other broker has."""
+    """Return a cluster, and a stopped broker that must truncate its log at its next start: it has a
+    record that no other broker has."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     others = [one for one in cluster.nodes if one is not hurt]
@@ -283,8 +285,8 @@ def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
 
 @pytest.mark.parametrize("how", ["find", "cut", "read"])
 def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
-    """A leader died with a record that no other broker has. The disk fails while its log is
-    truncated."""
+    """A leader died with a record that no other broker has, so it must truncate its log. The disk
+    fails during that truncation."""
     cluster, hurt = with_one_to_be_cut()
     found: list[str] = []
 
@@ -310,7 +312,8 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
 
 
 def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
-    """A start after a clean stop does not check the log's bytes again."""
+    """The damaged folder could not be set aside before the stop. The next start must still know the
+    damage, although after a clean stop it does not check the log's bytes."""
     cluster, writing = cluster_with(3, segment_bytes="150")
     leader = leader_of(cluster)
     hurt = next(one for one in cluster.nodes if one is not leader)
@@ -369,7 +372,8 @@ def test_where_all_in_sync_are_damaged_one_leads_until_a_sound_one_is_in_sync() 
     assert LOG in problem
     for node, content in zip((leader, other), broken, strict=True):
         assert (whole(node) if node is left else kept(node)) == content
-    # The broker that was away needs none of the damaged bytes, and the others copy from it.
+    # The broker that was down needs none of the damaged bytes. After it has copied the rest, it
+    # leads, and the others copy from it.
     behind.start()
     cluster.run_until(lambda: leader_of(cluster) is behind, 20_000, "the sound one leads")
     settle(cluster)
@@ -381,8 +385,8 @@ def test_where_all_in_sync_are_damaged_one_leads_until_a_sound_one_is_in_sync() 
 
 
 def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
-    """A follower that has lost its session names all partitions again, and can lack many
-    records."""
+    """A follower without a session names all its partitions, and can lack many records of each. The
+    leader must not check batches that do not fit into this response."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     behind = next(one for one in cluster.nodes if one is not hurt)
@@ -403,7 +407,8 @@ def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
     peers = Peers(world, "asks", {hurt.node_id: Address(hurt.host, BETWEEN_PORT)})
 
     def ask(*topics: tuple[str, int]) -> list[int]:
-        """Fetch topics from these offsets on. Return the error codes of the answered partitions."""
+        """Fetch topics from these offsets. Return the error codes of the partitions in the
+        response."""
         images = hurt.metadata.image.topics
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=behind.node_id, replica_epoch=epoch),
@@ -443,8 +448,8 @@ def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
     for _ in range(3):
         assert ask(("t", RECORDS), (other, 0)) == [0]
         assert not damaged
-    # When the answer arrives, another broker can lead already, and then the log is not in `damaged`
-    # any more.
+    # Check only the error code. When the response arrives, another broker can lead already, and
+    # then the log is no longer in `damaged`.
     assert ask((other, 0)) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
@@ -480,6 +485,6 @@ def test_a_coordinator_that_cannot_believe_its_log_lets_another_load_it() -> Non
 
 
 def order(one: Any) -> list[int]:
-    """Return the replicas of a partition: the leader, and then the others in the order of
-    election."""
+    """Return the replicas of a partition in the order of election, with the current leader
+    first."""
     return [one.leader, *(other for other in one.replicas if other != one.leader)]

@@ -1,4 +1,4 @@
-"""A damaged metadata log: no broker applies the damaged records, and no leader sends them."""
+"""A damaged metadata log. No broker applies the damaged records, and no leader sends them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.unit.storage.kit import FOLDER
 
 
 def flip(node: WholeBroker, topic: str) -> str:
-    """Flip a bit of a topic's id in its record, so that the log can still be decoded. Return the
-    file."""
+    """Flip one bit of a topic's id in its record, so that the record can still be decoded. Return
+    the path of the file."""
     topic_id = node.metadata.image.topics[topic].topic_id.bytes
     folder = f"{FOLDER}/__cluster_metadata-0"
     logs = [name for name in node.disk.list_folder(folder) if name.endswith(".log")]

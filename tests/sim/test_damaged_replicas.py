@@ -1,5 +1,5 @@
-"""A replica damaged below its recovery point: it copies the log from in-sync brokers, if any
-exist."""
+"""A replica is damaged below its recovery point. Its broker copies the log from an in-sync
+replica, if there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ ASIDE = f"{FOLDER}/t-0.00000001-damaged"
 
 
 def cluster_with(replicas: int, **configs: str) -> tuple[WholeCluster, Writing]:
-    """Return three brokers and a topic `t` with one partition that has some records."""
+    """Return three brokers with the one-partition topic `t`, which has some records, and its
+    producer."""
     cluster = WholeCluster(f"damaged {replicas} {configs}", settings=SETTINGS)
     for node in cluster.nodes:
         node.start()
@@ -54,7 +55,7 @@ def partition(cluster: WholeCluster) -> Any:
 
 
 def damage(node: WholeBroker) -> bytes:
-    """Flip a bit of the first record. Return the new content of the file."""
+    """Flip one bit of the first record. Return the new content of the file."""
     content = node.disk.contents(LOG)
     content[70] ^= 1
     return bytes(content)
@@ -85,7 +86,7 @@ def test_a_damaged_replica_is_put_aside_and_fetched_again(is_leader: bool) -> No
     assert others == [first, first]
     assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
     assert problems(hurt) == []
-    # The folder set aside is no partition, and the broker reports no missing partition.
+    # After a restart the folder set aside must not count as a partition, so there is no problem.
     hurt.kill()
     hurt.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
@@ -143,8 +144,8 @@ def test_the_only_copy_is_kept_and_has_no_leader() -> None:
 
 
 def test_it_is_kept_until_a_complete_replica_leads() -> None:
-    """The other two replicas have fewer records or are away, so the damaged log is the only copy
-    for a while."""
+    """No other replica has all records, because one is down and the third broker has none. So the
+    damaged log must be kept until the complete replica leads."""
     cluster, writing = cluster_with(2, min_insync_replicas="2")
     first, second = (cluster.nodes[one - 1] for one in partition(cluster).replicas)
     for one in (second, first):
@@ -165,7 +166,7 @@ def test_it_is_kept_until_a_complete_replica_leads() -> None:
 
 
 def restarted_alone(cluster: WholeCluster, node: WholeBroker) -> tuple[int, Any]:
-    """Restart the only broker with a copy; return the partition's leader and its last known ELR."""
+    """Restart the only broker with a replica. Return the partition's leader and last known ELR."""
     node.start()
     cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
     cluster.run_for(1_000)
@@ -190,8 +191,8 @@ def test_who_is_killed_is_believed_what_the_kernel_has_and_who_loses_power_is_no
 
 
 def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
-    """The kernel can have dropped the pages that it could not write, although the process is the
-    same."""
+    """After a failed fsync the kernel can have dropped pages that it could not write. So the
+    broker's unsynced records must not be trusted, although the machine has not restarted."""
     cluster, writing, node = with_one_unsynced_copy()
     write(cluster, writing)
     node.disk.refuses = lambda path, operation: "t-0" in path and operation == "fdatasync"

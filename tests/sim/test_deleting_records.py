@@ -1,4 +1,5 @@
-"""DeleteRecords with three brokers: answered when all live replicas have the new log start."""
+"""DeleteRecords with three brokers. The response comes when all live replicas have the new log
+start offset."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ TOPIC = "t"
 RECORDS = 10
 FIRST_KEPT = 5
 FOLLOWED_MS = 1_200
-"""By then a follower knows a new start from the fetch under way and has reported its own by the
-next."""
+"""Within this time a follower learns a new log start offset from its pending Fetch, and reports its
+own with the next Fetch."""
 
 
 class Scene:
-    """A cluster with ten records in one partition, with replicas on all three brokers."""
+    """A cluster with one partition that has ten records and replicas on all three brokers."""
 
     def __init__(self, name: str, *, in_one_batch: bool = False) -> None:
         self.cluster = in_service(f"deleting {name}")
@@ -56,12 +57,12 @@ class Scene:
 
     @property
     def follower(self) -> WholeBroker:
-        """Return a broker that is not the controller, so that it can be stopped."""
+        """Return a follower that is not the controller, so that a test can stop it."""
         active = self.cluster.active()
         return next(one for one in self.cluster.nodes if one not in (self.leader, active))
 
     def delete(self, offset: int, timeout_ms: int) -> None:
-        """Send the leader a request to delete everything below an offset."""
+        """Send DeleteRecords for all records below an offset to the leader, without waiting."""
         self._asked_count += 1
         leader = self.leader
         where = {leader.node_id: Address(leader.host, HOST_PORT)}
@@ -80,7 +81,8 @@ class Scene:
         return {node.node_id: start_of(node) for node in self.cluster.running}
 
     def answered(self, limit_ms: int) -> Any:
-        """Return the next answer: error code, low watermark, and the log starts when it arrived."""
+        """Wait for the next response. Return its error code and low watermark, and the log start
+        offsets at that moment."""
         self.cluster.run_until(lambda: self.answers, limit_ms, "an answer")
         return self.answers.pop()
 
@@ -104,7 +106,7 @@ def test_records_are_called_deleted_when_all_replicas_have_deleted_them() -> Non
     code, low_watermark, starts = scene.answered(FOLLOWED_MS)
     assert (code, low_watermark) == (ErrorCode.NONE, FIRST_KEPT)
     assert set(starts.values()) == {FIRST_KEPT}
-    # What is below already is answered with where all of them begin.
+    # These offsets are already deleted. The response must have the current low watermark.
     scene.delete(2, 2_000)
     code, low_watermark, _ = scene.answered(100)
     assert (code, low_watermark) == (ErrorCode.NONE, FIRST_KEPT)
@@ -147,7 +149,7 @@ def test_a_follower_that_dies_holds_nothing_back_and_deletes_when_it_is_back() -
     scene.delete(FIRST_KEPT, 2_000)
     cluster.run_for(700)
     assert not scene.answers
-    # Its process is gone, so it is out of service within a moment.
+    # A killed process is fenced after a moment. Then DeleteRecords need not wait for it.
     follower.kill()
     assert scene.answered(500)[:2] == (ErrorCode.NONE, FIRST_KEPT)
     follower.start()

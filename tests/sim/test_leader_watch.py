@@ -1,5 +1,5 @@
-"""A voter that fetches from its leader over a faulty network: it notices a dead leader in time,
-and never gives up a living one."""
+"""A voter that fetches from its leader over a faulty network. It must notice a dead leader in time,
+and must never give up a living one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED_COUNT = 25
 
 
 class LeaderSide:
-    """The leader's side of a link. It delays each fetch a while and answers in its epoch."""
+    """The leader's end of a link. It answers each request after a random delay, with its epoch."""
 
     def __init__(self, scene: Scene, epoch: int) -> None:
         self._scene = scene
@@ -50,7 +50,7 @@ class LeaderSide:
                 self._link.world.later(delay_ms, lambda number=number: self._answer(number))
 
     def _answer(self, number: int) -> None:
-        # The epoch is said where it fits; a frozen process says nothing.
+        # The response carries the epoch in an unused field. A frozen process sends nothing.
         if not self._scene.is_frozen:
             answer = ApiVersionsResponse(throttle_time_ms=self._epoch)
             self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
@@ -63,7 +63,7 @@ class LeaderSide:
 
 
 class Scene:
-    """The voter at `voter`, its leader at `leader`."""
+    """A voter on the host `voter`, and its leader on the host `leader`."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
@@ -71,7 +71,7 @@ class Scene:
         self.is_frozen = False
         self.epoch = 0
         self.dead_ms: list[int] = []
-        """The times at which the leader was taken for dead, measured from the fault."""
+        """The times at which the voter reported the leader as dead, measured from the fault."""
         self.fault_ms = 0
         self.world = self.network.world("voter")
         self.start_leader()
@@ -99,7 +99,7 @@ class Scene:
     def run(self, duration_ms: int) -> None:
         self.network.timeline.run_for(duration_ms)
 
-    # The voter, as its drivers will do it.
+    # The voter's calls, in the same order as the real drivers make them.
 
     def _fetch(self) -> None:
         self.peers.ask(
@@ -166,11 +166,11 @@ def cut_off_one_way(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("fault", "least_ms", "most_ms"),
     [
-        # A reset and a dial, or first an answer that was under way; and another dial, where the
-        # first one met a listener that the kernel had not closed yet.
+        # The voter sees a reset, or first a response that was under way. Then its probe is
+        # refused. If the kernel of the dead process still listened, a second probe is needed.
         (killed, 0, 15 + LISTENS_ON_MS + BACKOFF_MS),
         (killed_without_a_resolver, 0, 15 + LISTENS_ON_MS + BACKOFF_MS),
-        # A fetch, the patience of the kernel, half a second.
+        # This allows for a Fetch, the kernel's timeout of the silent link, and the probe's.
         (without_power, 2_000, FETCH_TIMEOUT_MS + BACKOFF_MS + 2_000 + 510),
         (without_power_and_link, 500, 515),
         (unreachable, 500, 515),
@@ -206,7 +206,7 @@ def frozen(scene: Scene) -> None:
 
 
 def cut_for_a_moment(scene: Scene) -> None:
-    """Cut the link for less than any timeout, so that the link survives."""
+    """Cut the link for less than any timeout, so that the link survives the cut."""
     scene.network.cut("voter", "leader")
     scene.network.cut("leader", "voter")
     scene.run(scene.chance.randint(0, 1_300))
@@ -214,7 +214,8 @@ def cut_for_a_moment(scene: Scene) -> None:
 
 
 def started_anew(scene: Scene) -> None:
-    """The new process accepts the probe, and its answer tells the quorum the new epoch."""
+    """Replace the leader's process. The new process accepts the probe, and its first response shows
+    its new epoch, so the voter must not report a dead leader."""
     scene.network.kill("leader")
     scene.start_leader()
 

@@ -1,5 +1,5 @@
-"""Brokers that stop: other brokers lead before they end, and clients notice only the change of
-leaders."""
+"""Brokers that stop cleanly. Other brokers lead before a broker ends, so clients notice only a
+change of leaders."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 TOPIC = "t"
 PARTITIONS = 3
 HANDED_OVER_MS = 600
-"""By then a stop is complete if other brokers can take over, its two heartbeats and a quorum
-election included."""
+"""Within this time a clean stop is complete if other brokers can take over. It includes two
+heartbeats and an election of the quorum."""
 
 PATIENCE_MS = 4_000
-"""By then a broker ends that cannot hand its leaderships over."""
+"""Within this time a broker ends that cannot hand over its leaderships."""
 
 
 def in_service(name: str, **settings: object) -> WholeCluster:
@@ -32,7 +32,7 @@ def in_service(name: str, **settings: object) -> WholeCluster:
 
 
 def client_of(cluster: WholeCluster, host: str, script: object, partition: int = -1) -> Client:
-    """Return a client of a partition's leader, or of any running broker if there is no leader."""
+    """Return a client of a partition's leader. Without a leader it uses any running broker."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
 
     def find(request: Message) -> int:
@@ -51,7 +51,7 @@ def leaders(cluster: WholeCluster) -> list[int]:
 
 
 def stopped(cluster: WholeCluster, node: WholeBroker, limit_ms: int) -> int:
-    """Stop a broker. Return how many ms this took."""
+    """Stop a broker cleanly. Return how many ms this took."""
     clock = cluster.network.timeline.clock
     began_ms = clock.monotonic_ms()
     node.stop()
@@ -82,7 +82,7 @@ def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
         assert stopped(cluster, node, HANDED_OVER_MS)
         assert node.node_id not in leaders(cluster)
         assert NO_NODE not in leaders(cluster), "each partition kept a leader"
-        # Far from the two seconds that the quorum waits for a leader; a message may be late.
+        # Without a handover the quorum would need two seconds to notice that its leader is gone.
         cluster.run_until(lambda: cluster.active() is not None, 600, "another has the controller")
         node.start()
         cluster.run_until(lambda: is_in_service(cluster), 20_000, "it is back")
@@ -112,8 +112,8 @@ def test_a_broker_whose_others_are_dead_ends_when_it_has_waited() -> None:
 
 @pytest.mark.parametrize("are_together", [True, False])
 def test_what_was_only_written_counts_after_a_clean_stop_of_all(*, are_together: bool) -> None:
-    """With Kafka's default `flush.messages` the clean shutdown mark proves that a replica has
-    its records."""
+    """With Kafka's default for `flush.messages`, records are not synced before the stop. The clean
+    shutdown mark must prove that each replica still has all its records."""
     cluster = in_service(f"interval {are_together}", **{"log.flush.interval.messages": 2**63 - 1})
     made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
     cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")

@@ -1,4 +1,4 @@
-"""A leader dies, and its clients immediately ask the other brokers for its successor."""
+"""A leader dies, and its clients at once ask the other brokers for the new leader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def in_service(name: str) -> tuple[WholeCluster, Writing]:
 
 
 class Asker:
-    """A client that is connected to one broker and repeats its request after a pause."""
+    """A client that is connected to one broker, and repeats its request with pauses."""
 
     def __init__(
         self, cluster: WholeCluster, writing: Writing, node: WholeBroker, topic: str = "t"
@@ -81,7 +81,7 @@ def test_the_dead_leader_is_not_named(after_ms: int, kills_controller: bool) -> 
             assert one.waited_ms <= HOLD_MS
         killed.start()
         cluster.run_until(lambda: is_in_service(cluster), 15_000, "it is back")
-        # The preferred leaders lead again.
+        # Wait until the preferred leaders lead again.
         cluster.run_for(6_000)
 
 

@@ -1,4 +1,4 @@
-"""Orders whose controller dies: they are executed at most once, and no client waits for ever."""
+"""Orders whose controller dies. They are executed at most once, and no client waits for ever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.sim.test_leaving import TOPIC, in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 ELECTED_MS = 6_000
-"""Within this time a frozen controller is replaced, and its successor acts."""
+"""Within this time a frozen controller is replaced, and the new one works."""
 
 MAKING = CreateTopicsRequest(
     topics=[CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=3, configs=[])]
@@ -28,7 +28,7 @@ DELETING = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)])
 
 
 class Order:
-    """An order that a client sent to one broker, and its answers."""
+    """An order that a client has given to one broker, and all its outcomes."""
 
     def __init__(self, node: WholeBroker, order: Any) -> None:
         self.told: list[ErrorCode] = []
@@ -72,7 +72,8 @@ def test_an_order_does_not_wait_for_a_controller_that_stands_still() -> None:
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int) -> None:
-    """If the topic already exists, the next controller answers so, as Kafka's does."""
+    """The broker gives the order to the next controller again. If the topic already exists by then,
+    TOPIC_ALREADY_EXISTS is correct, as with Kafka."""
     cluster = in_service(f"dying {wait_ms}")
     controller, node = sides(cluster)
     order = Order(node, MAKING)
@@ -85,7 +86,7 @@ def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
-    """Another topic can have the name by then."""
+    """A broker must not repeat a deletion, because another topic can have the name by then."""
     cluster = in_service(f"deleting {wait_ms}")
     controller, node = sides(cluster)
     where = {node.node_id: Address(node.host, HOST_PORT)}
@@ -96,7 +97,7 @@ def test_a_deletion_is_not_given_twice(wait_ms: int) -> None:
     controller.kill()
     code = order.answered(cluster, ELECTED_MS)
     if code is ErrorCode.NONE:
-        # The deletion is committed, but this broker can learn that from the next controller only.
+        # The deletion is committed, but this broker can learn that only from the next controller.
         cluster.run_until(lambda: not is_there(node), ELECTED_MS, "the topic is gone here")
     else:
         assert code is ErrorCode.REQUEST_TIMED_OUT

@@ -1,5 +1,5 @@
-"""Guards of a broker's cluster membership: each is removed, and a run over a faulty network then
-fails. The numbers refer to `docs/guards.md`."""
+"""The guards of a broker's cluster membership. Each is removed, and a run over a faulty network
+then fails. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SOMEBODY_ELSE = Uuid(int=0xE15E)
 
 
 def _fresh_sessions(patch: Patch) -> None:
-    """Let a new controller base sessions on the heartbeats it has received, of which there are
-    none yet."""
+    """Let a new controller end all sessions at once, because it has not received a heartbeat
+    yet."""
     took_over = Liveness.took_over
 
     def overdue(
@@ -46,14 +46,14 @@ def _fresh_sessions(patch: Patch) -> None:
 
 
 class Monotonic(LivedTime):
-    """A clock that also counts the time in which the process was frozen."""
+    """A clock that also counts the time in which its process was frozen."""
 
     def at(self, monotonic_ms: int) -> int:
         return monotonic_ms
 
 
 class Unaware(LivedAlarm):
-    """An alarm that acts on expired sessions as soon as the process wakes."""
+    """An alarm that lets sessions expire as soon as the process wakes."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         super().__init__(world, on_time)
@@ -61,8 +61,9 @@ class Unaware(LivedAlarm):
 
 
 def _stall_rule(patch: Patch) -> None:
-    """Remove the rule from the sessions only. If the quorum's timer lost it too, the controller
-    would resign when it wakes, and the next controller would give every broker a new session."""
+    """Remove the rule only from the sessions. Without it in the quorum's timer, too, the controller
+    would resign when it wakes. The next controller would then give every broker a new session, and
+    hide the fault."""
     patch.setattr(liveness_driver, "LivedAlarm", Unaware)
 
 
@@ -75,13 +76,14 @@ def _stalls_unnoticed(patch: Patch) -> None:
 
 
 def _barrier(patch: Patch) -> None:
-    """Remove the lease too, because a lease ends before another broker can lead."""
+    """Also remove the lease, because it ends before another broker can lead, and so hides this
+    guard."""
     _no_lease(patch)
     _stalls_unnoticed(patch)
 
 
 def _idempotent_registration(patch: Patch) -> None:
-    """Treat a second registration as one of another process with the same id."""
+    """Treat a repeated registration as if it came from another process with the same id."""
 
     def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)
@@ -103,7 +105,8 @@ a_leader_wakes_deposed = partial(
 
 
 def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
-    """The process that owns the id is this process itself."""
+    """A broker registers again after it has lost its links. The controller must accept that,
+    because the registration is from the process that already owns the id."""
     cluster = members.settled("says again")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.lose_links(node.host, leader.host)
@@ -115,12 +118,12 @@ def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
 
 @dataclass(frozen=True)
 class MissedGuard:
-    """A guard, how to remove it, and the sequence of events that then fails."""
+    """A guard, a function that removes it, and the sequence of events that then fails."""
 
     take_out: Callable[[Patch], None]
     course: Callable[[], None]
     complaint: str
-    """The expected complaint, as a pattern."""
+    """A pattern for the message of the expected failure."""
 
 
 GUARDS = {
@@ -156,7 +159,7 @@ def test_a_guard_that_is_taken_out_is_missed(name: str, monkeypatch: Patch) -> N
 def test_lease_and_noticed_stall_hide_each_other(
     half: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
-    """Guard 44 has two parts: a noticed stall closes the read barrier, and so does the end of
-    the lease."""
+    """Guard 44 has two parts, and each alone is enough. A noticed stall closes the read barrier,
+    and so does the end of the lease."""
     half(monkeypatch)
     a_leader_wakes_deposed()

@@ -1,4 +1,4 @@
-"""Membership of the cluster: registration, heartbeats and fencing over a network with faults."""
+"""Membership of a cluster over a faulty network: registration, heartbeats and fencing."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FAULTS = 24
 
 
 def settled(seed: str) -> MemberCluster:
-    """Return a cluster with all nodes in service, on a network without delays."""
+    """Return a cluster with all nodes in service. Its network is never late."""
     cluster = MemberCluster(seed)
     cluster.network.mix.late = 0.0
     cluster.settle()
@@ -50,8 +50,8 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
 
 
 def test_a_broker_whose_links_were_lost_is_known_again_at_once() -> None:
-    """Otherwise the controller would notice the broker's death only at the next missed
-    heartbeat."""
+    """After its links were lost, a broker must connect to the controller again at once. Otherwise
+    the controller would notice its death only by the missing heartbeat."""
     cluster = settled("links lost")
     node, leader = cluster.follower(), cluster.leader()
     cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
@@ -99,7 +99,8 @@ def test_a_broker_that_is_cut_off_is_fenced_and_comes_back_when_the_cut_is_heale
     took_ms = cluster.pass_until(
         lambda: lost.node_id not in cluster.in_service(), 6_000, "it is fenced"
     )
-    # Its link is silent, and then the probe; the time to reconnect runs in parallel.
+    # Two waits follow each other: for the silent link and for the probe. The time to reconnect
+    # runs in parallel.
     assert SILENCE_MS_MAX <= took_ms <= SILENCE_MS_MAX + RECONNECT_MS + 600
     cluster.network.timeline.run_for(READ_LEASE_MS)
     assert not lost.membership.may_read
@@ -130,7 +131,8 @@ def test_a_new_controller_fences_only_the_one_that_died() -> None:
 
 
 def test_a_controller_that_was_frozen_fences_no_broker() -> None:
-    """Every session seems to have expired when it wakes."""
+    """When the controller wakes, every session seems to have expired. It must not fence the
+    brokers, because it could not receive heartbeats."""
     cluster = settled("controller stalled")
     leader = cluster.leader()
     before = [len(one.heard) for one in cluster.members]
@@ -148,8 +150,8 @@ def test_a_controller_that_was_frozen_fences_no_broker() -> None:
 
 
 def test_a_deposed_controller_that_wakes_does_not_let_itself_read() -> None:
-    """It still believes that it leads, and answers its own heartbeats. But its writes are not
-    committed."""
+    """The controller still believes that it leads, and answers its own heartbeats. It must not
+    extend its own read lease, because its writes cannot be committed."""
     cluster = settled("deposed")
     old = cluster.leader()
     others = [one for one in cluster.members if one is not old]
@@ -195,8 +197,8 @@ def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> Non
 
 
 def test_a_process_owns_its_id_from_the_answer_on() -> None:
-    """The heartbeat would be too late, because earlier requests of a killed process can still
-    arrive."""
+    """A process owns its id as soon as it gets the response to its registration. Its first
+    heartbeat would be too late, because an earlier request of a killed process can still arrive."""
     cluster = settled("given")
     gone = cluster.follower()
     first, second = (Stranger(cluster, gone.node_id, number) for number in range(2))
@@ -254,7 +256,7 @@ def test_brokers_ask_the_controller_wherever_it_is() -> None:
 
 
 def live(seed: str) -> MemberCluster:
-    """Perform one run of a cluster: all faults happen at random, and then they end."""
+    """Perform one run of a cluster. All faults happen at random, and then they end."""
     cluster = MemberCluster(seed)
     cluster.settle()
     chance = cluster.chance
@@ -262,7 +264,7 @@ def live(seed: str) -> MemberCluster:
         cluster.network.timeline.run_for(chance.choice((30, 300, 3_000, 12_000)))
         cluster.misbehave()
     cluster.mend()
-    # An election among nodes that have just woken, and what a process of before holds its id for.
+    # Wait for an election, and until ids that dead processes have registered are free again.
     cluster.settle()
     told = [len(one.heard) for one in cluster.members]
     cluster.network.timeline.run_for(SESSION_TIMEOUT_MS + HEARTBEAT_MS)
@@ -281,7 +283,7 @@ def lives(count: int, name: str) -> None:
         cluster = live(f"{name} {chance.getrandbits(32)}")
         fenced += len(cluster.fenced)
         incarnations += cluster.incarnations
-    # On average there are 4.5 and 6.9 in a life.
+    # The average run has 4.5 fenced brokers and 6.9 processes. Far fewer would prove nothing.
     assert fenced > count
     assert incarnations > 3 * count
 

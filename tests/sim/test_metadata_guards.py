@@ -1,5 +1,5 @@
-"""The tests remove each guard of the controller's decisions. A node that decides while it is cut
-off then shows the fault. The numbers refer to `docs/guards.md`."""
+"""The guards of the controller's decisions. Each is removed, and a controller that decides while it
+is cut off then causes a fault. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.sim.test_metadata_nodes import SETTLED_MS
 Patch = pytest.MonkeyPatch
 
 ELECTED_MS = 8_000
-"""By then a controller is active again."""
+"""Within this time a controller is active again."""
 
 
 class Play:
-    """Three nodes. The first controller is cut off from the other two."""
+    """Three nodes, of which the first controller is cut off from the other two."""
 
     def __init__(self) -> None:
         self.cluster = MetadataCluster("nobody hears")
@@ -37,7 +37,7 @@ class Play:
             self.cluster.network.cut(other.host, self.alone.host)
 
     def another(self) -> MetadataNode:
-        """Wait for the next controller, which is another node. Return it."""
+        """Wait until another node is the controller. Return that node."""
         for _ in range(ELECTED_MS // 10):
             self.cluster.network.timeline.run_for(10)
             for node in self.others:
@@ -46,7 +46,7 @@ class Play:
         raise AssertionError("no other node leads")
 
     def settle(self) -> None:
-        """Check that all nodes have everything, and that no allocated block is missing."""
+        """End all faults. Check that all nodes are equal and that no block of ids is missing."""
         self.cluster.mend()
         self.cluster.run_until_active(ELECTED_MS)
         self.cluster.run_for(500)
@@ -55,7 +55,8 @@ class Play:
 
 
 def an_order_is_decided_and_never_committed() -> None:
-    """The next controller makes the same decision for another client."""
+    """The controller that is cut off decides an order, and the next controller decides the same for
+    another client. Only the second client may get the block."""
     play = Play()
     play.cluster.order(play.alone)
     play.cluster.order(play.another())
@@ -63,8 +64,8 @@ def an_order_is_decided_and_never_committed() -> None:
 
 
 def who_has_decided_for_nothing_decides_again() -> None:
-    """Its uncommitted decisions were truncated, and other nodes have decided since. It must use
-    their decisions."""
+    """A controller's uncommitted decisions were truncated, and other nodes have decided since. When
+    it is the controller again, it must continue from their decisions."""
     play = Play()
     play.cluster.order(play.alone)
     another = play.another()
@@ -82,7 +83,8 @@ def who_has_decided_for_nothing_decides_again() -> None:
 
 
 def producer_ids_are_asked_of_a_node_that_is_cut_off() -> None:
-    """The cut-off node would use a block that was given to another node."""
+    """A node that is cut off orders a block of producer ids. It must not use the block before it is
+    committed, because another node can get the same block."""
     play = Play()
     taken: list[int] = []
 
@@ -111,7 +113,7 @@ def _replies_after_commit(patch: Patch) -> None:
 
 
 def _speculation_dropped(patch: Patch) -> None:
-    """Let a node that leads again continue from its uncommitted decisions of the earlier epoch."""
+    """Let a controller continue from the uncommitted decisions of an earlier epoch."""
     begin, lose = ActiveController.__init__, ActiveController.lose
     kept: dict[Any, MetadataImage] = {}
 
@@ -130,7 +132,7 @@ def _speculation_dropped(patch: Patch) -> None:
 
 
 def _block_committed_before_use(patch: Patch) -> None:
-    """Use a block from the moment of its request."""
+    """Let a node use a block of ids as soon as it has ordered it."""
 
     def take(self: ProducerIds, given: Given, refused: Refused) -> None:
         first = self._metadata.image.next_producer_id

@@ -1,4 +1,4 @@
-"""Three nodes decide together over links, disks, elections and all faults."""
+"""Three nodes make decisions together over links, disks and elections, with all faults."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_two_of_three_go_on_and_one_alone_does_not() -> None:
 
 
 def live(seed: str) -> MetadataCluster:
-    """Perform one run of a cluster: all faults happen at random, and then they end."""
+    """Perform one run of a cluster. All faults happen at random, and then they end."""
     cluster = MetadataCluster(seed)
     cluster.run_until_active(3_000)
     end_ms = cluster.network.timeline.clock.monotonic_ms() + CHAOS_MS
@@ -65,7 +65,7 @@ def lives(count: int, name: str) -> None:
         cluster = live(f"{name} {chance.getrandbits(32)}")
         given += len(cluster.given)
         leaders += len(cluster.leaders)
-    # On average there are 80 and 2.2 in a life.
+    # The average run has 80 blocks and 2.2 leaders. Far fewer would prove nothing.
     assert given > 10 * count
     assert leaders > count
 

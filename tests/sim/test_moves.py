@@ -1,6 +1,6 @@
-"""Three whole brokers between which partitions are reassigned, from one seed: random targets,
-cancellations, other targets and new minimums. In the meantime brokers and links fail, and
-clients continue."""
+"""Partitions are reassigned among three whole brokers, from one seed. Targets are random, and
+reassignments are cancelled or replaced. In the meantime `min.insync.replicas` changes, brokers and
+links fail, and clients continue."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 NODES = (1, 2, 3)
 SPARE = "spare"
 NO_LEADER = ErrorCode.INVALID_REPLICATION_FACTOR
-"""The brokers that a new partition would have are all out of service."""
+"""The error if all brokers for a new partition are out of service."""
 LIVES = 20
 LIVES_IN_ONE = 10
 REFUSALS = (
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
-    # None of the replicas that would stay is in sync.
+    # None of the replicas that would remain is in sync.
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-    # The topic is deleted.
+    # The topic was deleted in the meantime.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 
 
 def moved(partition: int, target: list[int] | None, topic: str = TOPIC) -> Asking:
-    """Reassign a partition, or cancel, until the controller has decided. An answer can be lost,
-    so the request can be executed twice. Return the error code."""
+    """Reassign a partition, or cancel a reassignment. Retry until the controller has decided. If a
+    response is lost, the controller can decide twice. Return the error code."""
     one = ReassignablePartition(partition_index=partition, replicas=target)
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=ANSWER_MS_MAX, topics=[ReassignableTopic(name=topic, partitions=[one])]
@@ -83,7 +83,7 @@ def moved(partition: int, target: list[int] | None, topic: str = TOPIC) -> Askin
 
 
 def grown(count: int) -> Asking:
-    """Add partitions to the topic until it has this number."""
+    """Add partitions to the topic until it has `count` partitions."""
     topic = CreatePartitionsTopic(name=TOPIC, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
     yield from settled(
@@ -95,7 +95,7 @@ def grown(count: int) -> Asking:
 
 
 def moved_and_deleted(target: list[int]) -> Asking:
-    """Create a topic, reassign its partitions, and delete it during the reassignment."""
+    """Create a topic, start to reassign its partition, and delete the topic."""
     topic = CreatableTopic(name=SPARE, num_partitions=1, replication_factor=2)
     made = CreateTopicsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
     yield from settled(
@@ -137,7 +137,7 @@ def preferred_elected(partition: int) -> Asking:
 
 
 def check_moving(one: PartitionImage) -> None:
-    """Check I15: the replica sets of a partition are consistent during every reassignment."""
+    """Check that the replica sets of a partition are consistent during a reassignment (I15)."""
     replicas, adding, removing = one.replicas, one.adding_replicas, one.removing_replicas
     assert len(set(replicas)) == len(replicas) == len(one.directories)
     assert set(adding) <= set(one.target_replicas)
@@ -152,7 +152,7 @@ def nothing_is_completed(*_: Any) -> ControllerDecision[None]:
 
 
 class Stage:
-    """Three brokers in service, and the answers for which clients wait."""
+    """Three brokers in service, with methods that run a client and read the state."""
 
     def __init__(self, seed: str) -> None:
         cluster = self.cluster = WholeCluster(seed)
@@ -165,8 +165,8 @@ class Stage:
         self._numbers = count()
 
     def done(self, script: Script, node_id: int | None = None) -> None:
-        """Let a client send requests to one broker, by default the controller, until its script
-        ends."""
+        """Let a client run a script against one broker, by default the controller. Wait until the
+        script ends."""
         asked = self.controller.node_id if node_id is None else node_id
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
         host = f"c{next(self._numbers)}"
@@ -174,12 +174,12 @@ class Stage:
         self.cluster.run_until(lambda: client.is_done, 60_000, "the client has its answer")
 
     def seen(self, number: int = 0) -> PartitionImage:
-        """Return a partition as the controller knows it."""
+        """Return the controller's image of a partition."""
         one: PartitionImage = self.controller.metadata.image.topics[TOPIC].partitions[number]
         return one
 
     def logs(self) -> dict[int, Any]:
-        """Return the logs of partition 0 on the brokers that are replicas."""
+        """Return the logs of partition 0 by broker, for the brokers that are its replicas."""
         return {
             node.node_id: one.log
             for node in self.cluster.running
@@ -189,9 +189,10 @@ class Stage:
 
 
 def an_election_makes_a_move_complete() -> None:
-    """The only replica of the target is elected from the eligible ones, and no record follows.
+    """The only replica of the target is elected from the ELR, and no further record follows.
 
-    The record of the election cannot complete the move, because the replica was not in sync before.
+    The record of the election cannot complete the reassignment, because the replica was not in sync
+    before. So the controller must look for complete reassignments itself.
     """
     stage = Stage("completed late")
     cluster, seen = stage.cluster, stage.seen
@@ -202,7 +203,8 @@ def an_election_makes_a_move_complete() -> None:
     leader, other = (cluster.nodes[one - 1] for one in seen(number).replicas)
     cluster.network.cut(leader.host, other.host)
     cluster.network.cut(other.host, leader.host)
-    # The leader acknowledges the record when the follower is not in sync any more.
+    # The follower is cut off, so the leader acknowledges this record only after the follower is
+    # out of the ISR.
     stage.done(written(TOPIC, number, batch_of(b"value", (-1, -1, -1)), None), leader.node_id)
     cluster.run_until(
         lambda: seen(number).in_sync_replicas == (leader.node_id,), 30_000, "the follower is out"
@@ -228,7 +230,8 @@ def test_guard_66_the_controller_looks_for_moves_that_are_complete(
 
 
 def test_trap_10_no_broker_names_fewer_partitions_or_no_leader_while_a_topic_changes() -> None:
-    """The topic gets more replicas and more partitions at the same time."""
+    """The topic gets more replicas and more partitions at the same time. No broker's metadata may
+    show fewer partitions, or one without a leader, in the meantime."""
     stage = Stage("never fewer")
     nodes = stage.cluster.nodes
     stage.done(topic_made(TOPIC, 3, replication_factor=1))
@@ -251,12 +254,13 @@ def test_trap_10_no_broker_names_fewer_partitions_or_no_leader_while_a_topic_cha
     is_grown()
     stage.done(grown(6))
     stage.cluster.run_until(is_grown, 30_000, "three replicas, six partitions")
-    # Partitions that were added in the meantime have one replica, like the others.
+    # The new partitions have one replica each, like the others.
     assert {len(stage.seen(number).replicas) for number in range(1, 6)} == {1}
 
 
 def test_trap_39_records_are_deleted_while_their_partition_moves() -> None:
-    """The new replica starts at the leader's current log start."""
+    """The new replica must start at the leader's log start offset, which moves during the
+    reassignment."""
     stage = Stage("deleted while it moves")
     stage.done(topic_made(TOPIC, 1, replication_factor=2, min_insync_replicas="1"))
     before = stage.seen().replicas
@@ -284,18 +288,18 @@ def test_trap_39_records_are_deleted_while_their_partition_moves() -> None:
 
 
 class MovingLife(Life):
-    """A run in which partitions are reassigned too."""
+    """A run in which clients also reassign partitions."""
 
     copies = 2
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.moves = 0
-        """The moves that the controller has accepted."""
+        """The number of reassignments that the controller has accepted."""
         self.orders: list[Any] = []
 
     def misbehave(self) -> None:
-        """Start a fault, end a fault, or send an order, at random."""
+        """Start a random fault, end one, or send a random order."""
         chance = self.chance
         partition = chance.randrange(PARTITIONS)
         self.check()

@@ -1,5 +1,5 @@
-"""The simulated network itself: it behaves like real networks, and the same seed gives the same
-run."""
+"""Tests of the simulated network itself. It behaves like real networks, and the same seed gives the
+same run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PORT = 9095
 
 
 class Side:
-    """One end of a link: the received bytes and its answers."""
+    """One end of a link: the frames that it has received, and its echoes."""
 
     def __init__(self) -> None:
         self.dialled: Any = None
-        """The link from the dial on, whether it ever stands or not."""
+        """The link from the connection attempt on, even if it is never established."""
         self.link: Any = None
         self.frames: list[bytes] = []
         self.ends: list[End] = []
@@ -53,7 +53,7 @@ class Side:
 
 
 class Scene:
-    """Host a connects to host b."""
+    """Two hosts. Host a connects to host b."""
 
     def __init__(self, seed: int = 1, mix: Mix | None = None) -> None:
         self.network = Network(seed, mix)
@@ -179,7 +179,8 @@ def test_a_process_that_ends_has_its_links_reset() -> None:
 
 
 def test_patience_ends_when_nothing_is_acknowledged() -> None:
-    """This holds even if everything arrives and only the reverse direction is cut."""
+    """A sender gives up if it gets no acknowledgement, even if everything arrives and only the
+    reverse direction is cut."""
     for way in (("a", "b"), ("b", "a")):
         scene = Scene()
         ours, theirs = scene.stand()
@@ -262,8 +263,8 @@ def test_nothing_of_a_life_happens_when_it_is_over() -> None:
 
 
 def course(seed: int) -> str:
-    """Simulate a hundred links in a faulty network. Return values that distinguish this run from
-    others."""
+    """Use a hundred links in a faulty network. Return a digest of the run, which differs between
+    different runs."""
     scene = Scene(seed, Mix(late=0.2))
     chance = scene.network.chance
     for _ in range(100):

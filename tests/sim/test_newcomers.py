@@ -1,4 +1,4 @@
-"""Brokers that join a cluster that exists: they observe, register, and become voters by order."""
+"""Brokers that join an existing cluster. They observe, register, and become voters by an order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THE_LOG = DescribeQuorumRequest(
 
 
 def newcomer(cluster: WholeCluster, node_id: int, ids: tuple[int, ...]) -> WholeBroker:
-    """Start one more broker, with an empty disk."""
+    """Start another broker with an empty disk, which joins the cluster."""
     node = WholeBroker(cluster.network, node_id, ids, {})
     node.joins = True
     cluster.nodes.append(node)
@@ -71,7 +71,8 @@ def voter_ids(node: WholeBroker) -> list[int]:
 
 @pytest.fixture
 def cluster() -> WholeCluster:
-    """A broker that was alone, has a topic, and is configured among three now; 2 and 3 observe."""
+    """Return a cluster of three. Broker 1 was alone and has a topic. Brokers 2 and 3 have joined,
+    and observe."""
     cluster = WholeCluster("newcomers", 1)
     (one,) = cluster.nodes
     one.start()
@@ -196,7 +197,7 @@ def test_a_voter_that_no_file_names_is_found_by_the_voters_in_the_log(
         node.start()
     cluster.run_until(lambda: one.metadata is not None, 2_000, "1 has read its disk")
     assert one.broker is not None and one.broker.joining is not None
-    # A registration can be missing in the image with which broker 1 starts.
+    # Broker 1 can start with an image that lacks broker 4's registration. Simulate this.
     one.broker.joining.peers.unregistered(4)
     assert one.broker.joining.peers.address_of(4) == Address("n4", BETWEEN_PORT)
     cluster.run_until(lambda: cluster.active() is not None, 10_000, "three of four elect")
@@ -206,7 +207,8 @@ def test_a_voter_that_no_file_names_is_found_by_the_voters_in_the_log(
 
 
 def emptied_beside_a_newcomer() -> WholeCluster:
-    """Two brokers with empty disks beside a broker that joins; all are configured among three."""
+    """Return three brokers with empty disks, all configured for three voters. The third one joins
+    an existing cluster, so it must not take part in the creation of a new one."""
     cluster = WholeCluster("no birth", 2)
     for node in cluster.nodes:
         node.configure((1, 2, 3))

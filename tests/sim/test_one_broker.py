@@ -1,9 +1,8 @@
-"""S0: one whole broker with its clients, from one seed. Acknowledged records stay, once and in
-order.
+"""One whole broker with its clients, from one seed. Acknowledged records stay, once and in order.
 
 Idempotent and transactional producers, a group and consumers work while the broker is killed or
 loses its power, its links or its disk space. Then the faults end and all clients finish. The test
-compares the partitions with the answers that each client got.
+compares the partitions with the responses that each client got.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ OPENING = ("open", "list", "sync folder")
 
 
 class Life:
-    """The broker, its clients, and their results."""
+    """One run: the broker, its clients, and what the clients have recorded."""
 
     faults: tuple[str, ...] = ("kill", "power", "power", "lose", "cut", "heal", "full", "room")
 
@@ -92,7 +91,7 @@ class Life:
         return made
 
     def misbehave(self) -> None:
-        """Start a random fault or end one."""
+        """Start one random fault, or end one."""
         chance, network, node = self.chance, self.cluster.network, self.node
         if node.broker is None:
             node.start()
@@ -125,7 +124,8 @@ class Life:
             self.node.start()
 
     def judge(self) -> None:
-        """Check that each partition contains the records whose producers got an acknowledgement."""
+        """Check that each partition has every acknowledged record, once, in order and at its
+        offset, and that read_committed readers see exactly the committed transactions."""
         for partition in range(PARTITIONS):
             everything, committed = (
                 {one.isolation: one.records for one in self.readers if one.partition == partition}[
@@ -152,7 +152,7 @@ class Life:
 
 
 class ShortLife(Life):
-    """A run in which the process sometimes has no free file descriptor."""
+    """A run in which the process sometimes cannot open a file, for lack of descriptors."""
 
     faults = ("kill", "power", "lose", "heal", "full", "room", "room", "short", "short", "short")
 
@@ -168,7 +168,7 @@ def test_nothing_is_lost_for_want_of_descriptors(first: int) -> None:
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
-    """In this run the read_committed consumers read everything else before the last marker is
+    """With this seed the read_committed consumers read everything else before the last marker is
     committed."""
     Life("0.30016072499869784").run()
 

@@ -1,5 +1,5 @@
-"""Several brokers that send each other requests over a faulty network. Every request completes
-once, and after the faults each gets its answer soon."""
+"""Several brokers send each other requests over a faulty network. Every request completes once, and
+after the faults each gets its response soon."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PORT = 9095
 VERSION = 3
 NODES = (1, 2, 3)
 HEALED_MS = 500
-"""A redial, with what chance adds, and a round trip."""
+"""The time for a new connection attempt, its random delay, and a round trip."""
 
 
 class AnsweringSide:
-    """The answering side of a process: it answers now, later or never, at random."""
+    """The side of a process that answers requests: at once, later or never, at random."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -49,7 +49,7 @@ class AnsweringSide:
                 process.world.later(delay_ms, partial(self._answer, header.correlation_id))
 
     def _answer(self, number: int) -> None:
-        # An unused field carries the node's life, so that the test knows which process answered.
+        # An unused field carries the number of the process, so that the test knows who answered.
         answer = ApiVersionsResponse(throttle_time_ms=self._process.life)
         self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
 
@@ -61,7 +61,7 @@ class AnsweringSide:
 
 
 class Process:
-    """One process of a node. Half of the processes get a new address."""
+    """One process of a node. Half of the processes get a new port."""
 
     def __init__(self, scene: Scene, node_id: int, life: int) -> None:
         self.scene = scene
@@ -115,7 +115,7 @@ class Scene:
         self.processes[node_id] = Process(self, node_id, self.lives)
 
     def tell(self, asker: Process, node_id: int) -> None:
-        """Let a node replay metadata that name the newest process of another node."""
+        """Let a node learn the address of the newest process of another node."""
         known = self.processes[node_id]
         address = Address(host(node_id), known.port)
         asker.peers.registered(node_id, known.incarnation_id, address)
@@ -153,7 +153,7 @@ class Scene:
     def heal(self) -> None:
         self.is_healed = True
         self.network.heal()
-        # Also what is longest under way: a dial, and the redial behind it.
+        # Wait for the longest pending work: a connection attempt, and the attempt after it.
         self.run(5_000)
         for process in self.processes.values():
             self.check(process)
@@ -162,7 +162,8 @@ class Scene:
                 if node_id != process.node_id:
                     self.tell(process, node_id)
         self.network.mix = Mix()
-        # A link to a host that has lost its power shows itself when something is sent.
+        # A link to a host without power fails only when something is sent on it. So send a request
+        # on every link.
         for process in self.processes.values():
             for node_id in NODES:
                 for kind in LinkKind if node_id != process.node_id else ():
@@ -170,7 +171,8 @@ class Scene:
         self.run(1_000)
 
     def ask_all(self) -> None:
-        """Check that the newest process answers every request in time."""
+        """Send a request from each node to each other node. Check that the newest process answers
+        each in time."""
         asked = {
             (process.node_id, node_id): process.ask(node_id, HEALED_MS)
             for process in self.processes.values()

@@ -1,7 +1,7 @@
 """Each guard of the quorum is removed, and a seed or a script then fails.
 
-The numbers are those of the facts on the cluster, §7. The guards have no switch: a test replaces a
-method. A run that fails without a guard succeeds with it.
+The numbers are those of `docs/guards.md`. The code has no switch for a guard, so a test replaces a
+method. With the guard the same run succeeds.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Patch = pytest.MonkeyPatch
 
 CHAOS_MS = 5_000
 LIVES_MAX = 150
-"""A guard that is missed by none of so many lives needs a play instead."""
+"""The most runs in which a removed guard must show. A guard that needs more runs gets a script
+instead."""
 
 
 def without_vote_barrier(patch: Patch) -> None:
-    """22: a granted vote is sent before it is durable."""
+    """22: send a granted vote before it is durable."""
 
     def reply(self: quorum.Quorum, call_id: int, answer: Answer) -> None:
         self.replica.out.replies.append(Reply(call_id, answer, Barrier.NOW))
@@ -44,7 +45,7 @@ def without_vote_barrier(patch: Patch) -> None:
 
 
 def without_own_vote_saved(patch: Patch) -> None:
-    """22: a candidate sends requests and counts its own vote before that vote is durable."""
+    """22: let a candidate send requests and count its own vote before that vote is durable."""
     begin, send = Candidate.begin, MetadataReplica.send
 
     def begin_at_once(self: Candidate, now_ms: int) -> Move | None:
@@ -63,12 +64,12 @@ def without_own_vote_saved(patch: Patch) -> None:
 
 
 def without_log_comparison(patch: Patch) -> None:
-    """23: a candidate with any log gets votes."""
+    """23: grant a vote to a candidate with any log."""
     patch.setattr(quorum, "is_up_to_date", lambda request, log: True)
 
 
 def without_directory(patch: Patch) -> None:
-    """24: a voter is identified by its node id, whatever disk it has."""
+    """24: identify a voter only by its node id, not by the directory of its disk."""
 
     def misaddressed(
         self: MetadataReplica, cluster_id: str, voter: ReplicaKey | None = None
@@ -80,12 +81,12 @@ def without_directory(patch: Patch) -> None:
 
 
 def without_own_epoch(patch: Patch) -> None:
-    """25: a record on a majority is committed, whatever its epoch."""
+    """25: let a leader commit records of earlier epochs that are on a majority."""
     patch.setattr(Leader, "_may_commit", lambda self, reached: True)
 
 
 def without_sync_before_fetch(patch: Patch) -> None:
-    """26: a voter fetches again before the fetched records are durable."""
+    """26: let a voter fetch again before the fetched records are durable."""
     send = MetadataReplica.send
 
     def send_at_once(
@@ -97,34 +98,35 @@ def without_sync_before_fetch(patch: Patch) -> None:
 
 
 def without_check_quorum(patch: Patch) -> None:
-    """46: a leader without reachable followers keeps leading."""
+    """46: let a leader lead on without reachable followers."""
     patch.setattr(Leader, "_check_quorum_at_ms", lambda self: NEVER_MS)
 
 
 def without_pre_vote(patch: Patch) -> None:
-    """47: a voter that misses its leader raises the epoch immediately."""
+    """47: let a voter that misses its leader raise the epoch at once."""
     patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
 
 
 def without_one_at_a_time(patch: Patch) -> None:
-    """56: the voters change again before the last change is committed."""
+    """56: let the voters change again before the last change is committed."""
     patch.setattr(VoterChanges, "_check_none_open", lambda self: None)
 
 
 def without_own_epoch_before_a_change(patch: Patch) -> None:
-    """57: a new leader changes the voters before a record of its epoch is committed."""
+    """57: let a new leader change the voters before a record of its epoch is committed."""
     patch.setattr(VoterChanges, "_check_epoch_begun", lambda self, epoch_end_offset: None)
 
 
 def without_sync_before_voters_are_served(patch: Patch) -> None:
-    """58: followers get a record of voters that the leader can still lose; with 56."""
+    """58: serve a record of voters to followers while the leader can still lose it. Remove 56,
+    too."""
     end = property(lambda self: self._replica.log.end_offset)
     patch.setattr(VoterChanges, "served_end_offset", end)
     without_one_at_a_time(patch)
 
 
 def without_votes_of_observers(patch: Patch) -> None:
-    """60: a replica votes only if its own log names it."""
+    """60: let a replica vote only if its own log lists it as a voter."""
     misaddressed = MetadataReplica.misaddressed
 
     def voters_only(
@@ -138,7 +140,7 @@ def without_votes_of_observers(patch: Patch) -> None:
 
 
 def without_voters_restored(patch: Patch) -> None:
-    """67: a truncated set stays valid."""
+    """67: let a voter set stay in force after its record was truncated."""
 
     def truncate_to(self: MetadataReplica, offset: int) -> None:
         self.log.truncate_to(offset)
@@ -148,12 +150,13 @@ def without_voters_restored(patch: Patch) -> None:
 
 
 def without_leading_while_removed(patch: Patch) -> None:
-    """A voter whose removal is open starts no election (Raft's dissertation, 4.2.2)."""
+    """Let no voter start an election while its removal is pending, although it may (Raft's
+    dissertation, 4.2.2)."""
     patch.setattr(MetadataReplica, "may_lead", property(lambda self: self.is_voter))
 
 
 def voters_of_any(content: bytes) -> VoterSet:
-    """A `check_snapshot` that does not require a footer."""
+    """Return the voters of a snapshot, without checking that the snapshot has a footer."""
     for header, batch in iterate_batches(content):
         for _, record in control_records.read_control_batch(batch) if header.is_control else ():
             if isinstance(record, control_records.Voters):
@@ -162,12 +165,12 @@ def voters_of_any(content: bytes) -> VoterSet:
 
 
 def nothing(patch: Patch) -> None:
-    """Change no code: this guard is not in the core, and the world works without it."""
+    """Change no code, because the test switches this guard off in the simulated world."""
 
 
 @dataclass(frozen=True)
 class MissedGuard:
-    """A guard, how to remove it, and the runs that then fail."""
+    """A guard, a function that removes it, and the kind of runs that then fail."""
 
     take_away: Callable[[Patch], None]
     mix: Mix
@@ -218,7 +221,7 @@ def live(name: str, number: int, missed: MissedGuard, *, is_guarded: bool) -> No
 
 
 def found_by(name: str, missed: MissedGuard) -> int | None:
-    """Return the first run that fails without the guard."""
+    """Return the number of the first run that fails without the guard, or None."""
     for number in range(LIVES_MAX):
         try:
             live(name, number, missed, is_guarded=False)

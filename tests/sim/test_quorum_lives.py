@@ -1,10 +1,11 @@
-"""Many runs of a metadata quorum, each from a seed: all faults happen for a while, and then they
+"""Many runs of a metadata quorum, each from a seed. All faults happen for a while, and then they
 end.
 
-These hold after every event: one leader per epoch; one vote per epoch and directory; committed
-records are on a majority's disks and never change; images at equal offsets are equal; every request
-is answered once, and no message is sent before its barrier (`quorum_checks`). After the faults a
-leader is elected, and all replicas make progress within 30 simulated seconds.
+`quorum_checks` checks these invariants after every event. There is one leader per epoch, and one
+vote per epoch and directory. Committed records are on a majority's disks and never change. Images
+at equal offsets are equal. Every request is answered once, and no message is sent before its
+barrier. After the faults a leader is elected, and all replicas make progress within 30 simulated
+seconds.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ CHANGING = (
     Mix(change=40, resign=400, verdict=800),
 )
 SIZES = ((1, 2), (3, 0), (2, 2), (3, 2), (5, 0), (1, 4))
-"""The voters and the observers with which a life begins whose voters change."""
+"""The numbers of voters and observers at the start of a run in which the voters change."""
 
 SHORT_MS = 3_000
 LONG_MS = 12_000
 
 
 def live(seed: str, number: int, chaos_ms: int) -> World:
-    """Perform one run of a seed. A failure is raised with the command that repeats the run."""
+    """Perform one run of a seed. If it fails, add the numbers of the run to the error."""
     voters = VOTERS[number % len(VOTERS)]
     mix = MIXES[number % len(MIXES)]
     observers = number % 3
@@ -59,7 +60,7 @@ def live(seed: str, number: int, chaos_ms: int) -> World:
 
 
 def live_with_changes(seed: str, number: int, chaos_ms: int) -> World:
-    """One of the lives of a seed in which the voters change."""
+    """Perform one run of a seed in which the voters change, too."""
     voters, observers = SIZES[number % len(SIZES)]
     mix = CHANGING[number % len(CHANGING)]
     try:
@@ -78,7 +79,7 @@ def live_many_with_changes(seed: str, numbers: range, chaos_ms: int) -> None:
 
 def live_many(seed: str, numbers: range, chaos_ms: int) -> None:
     worlds = [live(seed, number, chaos_ms) for number in numbers]
-    # A simulation in which nothing happens would find nothing.
+    # Runs in which little happens would find nothing, so check that much has happened.
     assert sum(world.check.end_offset for world in worlds) > 30 * len(worlds)
     assert 2 * sum(len(world.check.leaders) for world in worlds) > 3 * len(worlds)
 

@@ -1,4 +1,4 @@
-"""Readers get no stale data when leaders change, and no end offset goes back."""
+"""Readers get no stale data when a leader changes, and no end offset goes back."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def group_code(answer: Any) -> int:
 
 
 class Scene:
-    """A cluster with one written partition and one group, and the leaders of both."""
+    """A cluster with one partition that has a record, and one group with a committed offset."""
 
     def __init__(self, name: str) -> None:
         self.cluster = cluster = WholeCluster(name, 3, SETTINGS)
@@ -109,7 +109,7 @@ class Scene:
         self.run(Committed(GROUP, TOPIC, 1).script(), lambda _: self.leader_of(OFFSETS_TOPIC))
 
     def run(self, script: Any, find: Any = lambda request: 1) -> None:
-        """Run a client's script to its end."""
+        """Run a client's script, and wait until it ends."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
         client = Client(self.cluster.network, self._host(), brokers, script, find)
         self.cluster.run_until(lambda: client.is_done, 20_000, "the client is done")
@@ -119,8 +119,8 @@ class Scene:
         return f"c{self._host_count}"
 
     def leader_of(self, topic: str) -> int:
-        """Return the leader of the only partition in the newest image, or any broker before
-        there is one."""
+        """Return the leader of the topic's only partition by the newest image. Return broker 1 if
+        the topic does not exist yet."""
         images = [node.metadata.image for node in self.cluster.running]
         newest = max(images, key=lambda image: image.end_offset)
         known = newest.topics.get(topic)
@@ -130,7 +130,8 @@ class Scene:
         return self.cluster.nodes[node_id - 1]
 
     def ask_asleep(self, node: WholeBroker, topic: str, request: Message) -> list[Any]:
-        """Freeze a broker, send it a request, and wait until another broker leads."""
+        """Freeze a broker, send it a request, and wait until another broker leads. Return the list
+        that will get the response."""
         self.cluster.network.freeze(node.host)
         late = self.ask(node, request)
         self.cluster.run_until(
@@ -139,7 +140,8 @@ class Scene:
         return late
 
     def ask(self, node: WholeBroker, request: Message) -> list[Any]:
-        """Send a request to a broker. Its answer is added to the list, however long it takes."""
+        """Send a request to a broker without waiting. Return the list that will get the
+        response."""
         host = self._host()
         world = self.cluster.network.world(host)
         peers = Peers(world, host, {node.node_id: Address(node.host, HOST_PORT)})
@@ -170,7 +172,7 @@ def test_a_leader_that_wakes_deposed_returns_no_old_state(
     scene = Scene(f"barrier {request_.api_key}")
     cluster = scene.cluster
     old = scene.node(scene.leader_of(topic))
-    # Asked once it serves, so that the barrier is what refuses later and nothing else.
+    # The broker must accept this request now. So only the read barrier can reject it later.
     heard = scene.ask(old, request_)
     cluster.run_until(lambda: bool(heard), 5_000, "an answer")
     assert code_of(heard[0]) == ErrorCode.NONE
@@ -237,8 +239,8 @@ def test_a_leader_that_wakes_deposed_returns_no_old_state(
 def test_a_coordinator_that_wakes_deposed_refuses_no_newer_member(
     request_: Message, code_of: Any
 ) -> None:
-    """The deposed coordinator does not know the member, and would answer UNKNOWN_MEMBER_ID if it
-    still served."""
+    """The deposed coordinator does not know a member that has joined since. It must not answer
+    UNKNOWN_MEMBER_ID, because that would make the member leave."""
     scene = Scene(f"members {request_.api_key}")
     cluster = scene.cluster
     old = scene.node(scene.leader_of(OFFSETS_TOPIC))
@@ -270,7 +272,8 @@ def test_a_leader_that_only_slept_reads_again_as_soon_as_it_is_heard() -> None:
 
 
 def test_the_end_of_a_log_never_goes_back_when_its_leader_dies() -> None:
-    """A follower learns late which records its leader has committed (KIP-207)."""
+    """A follower learns late which records are committed. When it leads, it must not return an end
+    offset below theirs (KIP-207)."""
     scene = Scene("ends")
     cluster = scene.cluster
     codes = set()

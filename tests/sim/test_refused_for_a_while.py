@@ -1,4 +1,4 @@
-"""The disk refuses an operation for a while: a truncation, or the mark of a damaged log."""
+"""The disk rejects an operation for a while: a truncation, or the mark of a damaged log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.sim.test_whole_brokers import is_in_service
 
 
 def test_a_log_whose_place_to_be_cut_cannot_be_looked_for_is_cut_later() -> None:
-    """No file descriptor is free for a moment, but the log is sound."""
+    """The broker cannot find the truncation's position in the file, because it has no free file
+    descriptor. It must retry, and not treat the log as damaged."""
     cluster, short = with_one_to_be_cut()
     refused: list[str] = []
 
@@ -34,8 +35,8 @@ def test_a_log_whose_place_to_be_cut_cannot_be_looked_for_is_cut_later() -> None
 
 
 def test_a_damaged_log_is_marked_as_soon_as_the_disk_lets_us() -> None:
-    """The mark was refused when the damage was found. After a restart nothing else would show
-    the damage."""
+    """The disk rejected the mark when the damage was found. The broker must retry, because after a
+    restart only the mark shows the damage."""
     cluster, _ = cluster_with(1)
     hurt = leader_of(cluster)
     assert hurt.broker is not None

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, which a client sends to a broker with a replica, whether it leads or not."""
+"""AlterReplicaLogDirs, which a client sends to any broker with a replica, leader or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 @pytest.fixture(scope="module")
 def cluster() -> WholeCluster:
-    """Return three brokers, and a partition with replicas on two of them."""
+    """Return a cluster with one partition that has replicas on two of the three brokers."""
     cluster = in_service("folders")
     made = client_of(cluster, "m", topic_made(TOPIC, 1, replication_factor=2))
     cluster.run_until(lambda: made.is_done and all(map(knows, cluster.nodes)), 5_000, "a topic")
@@ -33,8 +33,8 @@ def knows(node: WholeBroker) -> bool:
 
 
 def moved(cluster: WholeCluster, node: WholeBroker, folder: str | None = None) -> ErrorCode:
-    """Send a request to move a replica to `folder`, by default its own folder. Return the error
-    code."""
+    """Ask a broker to move its replica to `folder`, by default the folder in which it is. Return
+    the error code."""
     assert node.broker is not None
     own = str(Path(node.broker.config.log_dir).absolute())
     topic = AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])

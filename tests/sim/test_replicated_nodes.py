@@ -22,7 +22,7 @@ def test_three_nodes_copy_and_acknowledge() -> None:
 def live(
     seed: str, size: int = 3, chaos_ms: int = CHAOS_MS, faults: tuple[str, ...] = FAULTS
 ) -> ReplicatedCluster:
-    """Perform one run of a cluster: all faults happen at random, and then they end."""
+    """Perform one run of a cluster. All faults happen at random, and then they end."""
     cluster = ReplicatedCluster(seed, size, faults=faults)
     try:
         cluster.pass_time(1_000)
@@ -62,7 +62,8 @@ def test_replicas_that_are_taken_away_and_come_back_lose_nothing() -> None:
 
 
 def test_a_log_that_cannot_be_truncated_yet_still_has_what_is_committed() -> None:
-    """A full disk prevents a deposed leader from truncating. It lowers the recovery point first."""
+    """A full disk prevents a deposed leader from truncating its log, but the recovery point is
+    already lowered. The committed records must still count as durable."""
     cluster, deposed, (second, third) = settled("full")
     committed = end_of(deposed)
     for other in (second, third):

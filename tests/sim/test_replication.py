@@ -1,5 +1,5 @@
-"""S1: the cores of replication on three simulated brokers, at random, with a controller that
-never fails."""
+"""The cores of replication on simulated brokers with random faults, and a controller that never
+fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 100
 
 
 def run(seed: int, *, is_traced: bool = False) -> Cluster:
-    """Perform one run; an exception names the seed that repeats it."""
+    """Perform one run. If it fails, add its seed to the error."""
     cluster = Cluster(seed, is_traced=is_traced)
     try:
         cluster.chaos(CHAOS_MS, menu)
@@ -46,7 +46,7 @@ def test_nothing_is_lost_in_the_long_run(block: int) -> None:
 
 
 def run_moving(seed: int) -> Cluster:
-    """Perform one run on five brokers between which partitions are reassigned."""
+    """Perform one run on five brokers among which partitions are reassigned."""
     cluster = Cluster(seed, nodes=(1, 2, 3, 4, 5))
     try:
         cluster.chaos(CHAOS_MS, partial(menu, choices=MOVES))

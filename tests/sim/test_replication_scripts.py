@@ -1,4 +1,5 @@
-"""Scripts of famous bugs, and the scripts that fail without a particular guard."""
+"""Each script of a famous bug succeeds. Some of the scripts fail if a particular guard is
+removed."""
 
 from __future__ import annotations
 

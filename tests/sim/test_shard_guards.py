@@ -1,5 +1,5 @@
-"""A coordinator serves only committed offsets. Without the guard a client gets an offset that is
-lost later. The number refers to `docs/guards.md`."""
+"""A coordinator must serve only committed offsets. Without this guard a client gets an offset that
+is lost later. The number refers to `docs/guards.md`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ COMMIT = OffsetCommitRequest(
 
 
 def offsets_end(node: WholeBroker) -> int:
-    """Return the end of the node's log of offsets."""
+    """Return the log end offset of the offsets topic on a node."""
     assert node.broker is not None
     logs = [one.log for one in node.broker.parts.replicas if one.topic == OFFSETS_TOPIC]
     return logs[0].log_end_offset
 
 
 def offset_told(scene: Scene, node: WholeBroker, patience_ms: int) -> int:
-    """Ask a node for the group's offset until it answers. Return -1 if it has none."""
+    """Ask a node for the group's committed offset until it answers. Return -1 at the deadline."""
     clock = scene.cluster.network.timeline.clock
     until_ms = clock.monotonic_ms() + patience_ms
     while clock.monotonic_ms() < until_ms:
@@ -61,8 +61,8 @@ def offset_told(scene: Scene, node: WholeBroker, patience_ms: int) -> int:
 
 
 def a_coordinator_dies_before_its_commit_and_its_successor_too() -> None:
-    """The successor has the record but cannot know whether it will stay committed. It does not
-    stay."""
+    """The second coordinator has the first one's last record, but cannot know if it will be
+    committed. In this script it is lost, so the second coordinator must not return it."""
     scene = Scene("shard")
     cluster = scene.cluster
     partition = cluster.nodes[0].metadata.image.topics[OFFSETS_TOPIC].partitions[0]

@@ -1,5 +1,5 @@
-"""Transactions whose coordinator moves to a node with another clock: they are aborted late, and
-never lost."""
+"""A transaction's coordinator moves to a node with another clock. The transaction is aborted late
+rather than early, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.sim.whole_brokers import HOST_PORT, WholeBroker
 TOPIC = "t"
 NAME = "worker"
 AHEAD_MS = 3_600_000
-"""Longer than any transaction may take."""
+"""More than the longest allowed transaction timeout."""
 
 TIMEOUT_MS = 40_000
 """The producer's transaction timeout."""
@@ -49,8 +49,8 @@ CHECK_MS = 200
 
 
 class Scene:
-    """A producer with an open transaction whose coordinator dies. The clocks of the other nodes
-    are an hour ahead."""
+    """A producer with an open transaction, whose coordinator has died. The clocks of the other
+    nodes are an hour ahead."""
 
     def __init__(self, name: str) -> None:
         self.may_end = False
@@ -145,10 +145,10 @@ class Scene:
         return ErrorCode(answer.error_code)
 
     def finished(self) -> list[bytes]:
-        """Let the producer finish. Return what read_committed consumers see then."""
+        """Let the producer finish. Return the values that a read_committed consumer gets then."""
         self.may_end = True
         self.cluster.run_until(lambda: self.writing.is_done, 60_000, "two transactions")
-        # The markers follow the answer.
+        # Wait for the markers, which are written after the response.
         self.cluster.run_for(2_000)
         read = Read(TOPIC, 0, IsolationLevel.READ_COMMITTED)
         read.is_to_end = True

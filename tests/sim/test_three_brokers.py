@@ -1,5 +1,5 @@
-"""S2: three whole brokers with their clients, from one seed. Acknowledged records stay, once and
-in order, whichever broker dies or loses its power, its links or its disk space."""
+"""Three whole brokers with their clients, from one seed. Acknowledged records stay, once and in
+order, whichever broker dies or loses its power, its links or its disk space."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LIVES_IN_ONE = 10
 
 
 KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")
-"""The faults of a broker or of its links."""
+"""The kinds of faults, of a broker or of its links."""
 
 
 @dataclass
 class Leader:
-    """A partition's leader as its clients know it. Like Kafka's clients they never return to an
-    older leader (KIP-320)."""
+    """A partition's leader as its clients know it. Like Kafka's clients, they never return to a
+    leader of an older epoch (KIP-320)."""
 
     node_id: int = -1
     epoch: int = -1
@@ -49,10 +49,10 @@ class Leader:
 
 
 class Life:
-    """The cluster, its clients, and their results."""
+    """One run: the cluster, its clients, and what the clients have recorded."""
 
     copies = 3
-    """The replicas of each partition at the beginning."""
+    """The number of replicas of each partition at the beginning."""
 
     def __init__(self, seed: str) -> None:
         self.chance = Random(seed)
@@ -85,8 +85,8 @@ class Life:
         cluster.run_until(
             lambda: all(one.is_done for one in working), END_MS_MAX, "all has been written"
         )
-        # A new leader whose followers are away may hold more than it shows: its high watermark
-        # stands still below min ISR.
+        # Wait before the readers end. A new leader below min ISR can have more records than its
+        # high watermark lets them read.
         cluster.run_until(self.is_whole, READY_MS_MAX, "all replicas are in sync and alike")
         for one in self.readers:
             one.is_to_end = True
@@ -96,7 +96,7 @@ class Life:
         self.judge()
 
     def client(self, script: Script, partition: int | None) -> Client:
-        """Return a client of the partition's leader, or of any broker if no partition is given."""
+        """Return a client of the partition's leader, or without a partition of any broker."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -111,8 +111,8 @@ class Life:
             told = newest.metadata.image.topics[TOPIC].partitions[partition]
             leader = self.leaders[partition]
             leader.told(told.leader, told.leader_epoch)
-            # Without a leader, ask a broker that knows this. Another one could still lead in an
-            # older epoch, and clients do not return to such a leader.
+            # Without a leader use the broker with the newest metadata. Another broker could still
+            # lead in an older epoch, and clients do not return to such a leader.
             return leader.node_id if leader.node_id in brokers else newest.node_id
 
         host = f"c{len(self.clients)}"
@@ -124,7 +124,7 @@ class Life:
         return lambda: self.leaders[partition].epoch
 
     def misbehave(self) -> None:
-        """Start a random fault or end one."""
+        """Start one random fault, or end one."""
         chance, network = self.chance, self.cluster.network
         node = chance.choice(self.cluster.nodes)
         if node.broker is None:
@@ -160,7 +160,7 @@ class Life:
             node.disk.refuses = None
             if node.is_frozen:
                 node.thaw()
-        # A broker that was about to stop ends first, and is started again then.
+        # Wait for brokers that are stopping, and start them again afterwards.
         self.cluster.run_until(
             lambda: not any(node.is_stopping for node in self.cluster.nodes), END_MS_MAX, "stopped"
         )
@@ -169,8 +169,8 @@ class Life:
                 node.start()
 
     def is_whole(self) -> bool:
-        """Return True if all replicas are in service, in sync and equal byte for byte, and the
-        high watermark is the log end."""
+        """Return True if all brokers are in service, and all replicas are in sync and equal byte
+        for byte, and the leaders' high watermarks are at the log end."""
         if not is_in_service(self.cluster):
             return False
         for partition in range(PARTITIONS):
@@ -196,7 +196,8 @@ class Life:
         return True
 
     def judge(self) -> None:
-        """Check that each partition contains the records that its producer saw acknowledged."""
+        """Check that each partition has every acknowledged record, once, in order and at its
+        offset."""
         for one in self.readers:
             told = self.produced.values[one.partition]
             assert [value for _, value in one.records] == told, "lost, doubled or out of order"

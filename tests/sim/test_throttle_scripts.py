@@ -1,4 +1,4 @@
-"""Each course holds, and is missed when its guard is taken out."""
+"""Each sequence of events with a throttle succeeds. It fails if its guard is removed."""
 
 from __future__ import annotations
 

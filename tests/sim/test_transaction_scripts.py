@@ -1,4 +1,4 @@
-"""Each sequence of events in a transaction succeeds, and fails without its guard."""
+"""Each sequence of events in a transaction succeeds. It fails if its guard is removed."""
 
 from __future__ import annotations
 

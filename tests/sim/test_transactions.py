@@ -1,8 +1,8 @@
-"""S2 with transactions: three whole brokers whose leaders and coordinators die, from one seed.
+"""Transactions on three whole brokers whose leaders and coordinators die, from one seed.
 
-Producers write to several partitions, and workers copy records and their offsets from one topic to
-another. All use transactions that commit or abort. Read_committed consumers must see exactly the
-committed records, complete and in order. At the end no open transaction may hold them back.
+Producers write to several partitions. Workers copy records and their offsets from one topic to
+another. All of them use transactions, which they commit or abort. Read_committed consumers must get
+exactly the committed records, complete and in order. At the end no open transaction may block them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SETTINGS = {
 
 
 class TransactedLife(Life):
-    """The cluster with transactional clients."""
+    """One run of the cluster with transactional clients."""
 
     def __init__(self, seed: str) -> None:
         self.chance = Random(seed)
@@ -119,7 +119,7 @@ class TransactedLife(Life):
             self.misbehave()
         self.mend()
         self.wait_for(working, "all has been written")
-        # A client can learn of a commit before its markers are written.
+        # Wait for the markers, because a client can learn of a commit before they are written.
         cluster.run_until(self.is_settled, READY_MS_MAX, "nothing is open or out of sync")
         for one in self.committed.values():
             one.is_to_end = True
@@ -130,7 +130,8 @@ class TransactedLife(Life):
         self.cluster.run_until(lambda: all(one.is_done for one in clients), END_MS_MAX, what)
 
     def at_its_place(self, script: Script) -> Client:
-        """A client that sends each request to the broker that the newest metadata name for it."""
+        """Return a client that sends each request to the leader or coordinator for that request, by
+        the newest metadata."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
         def find(request: Message) -> int:
@@ -142,7 +143,7 @@ class TransactedLife(Life):
         return made
 
     def leader_of(self, request: Message) -> int:
-        """Return the leader of a request's partition; -1 if any broker will do."""
+        """Return the leader of the request's partition, or -1 if any broker can handle it."""
         place = place_of(request)
         known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
         if place is None or not known:
@@ -160,7 +161,8 @@ class TransactedLife(Life):
         return known_leader.node_id
 
     def misbehave(self) -> None:
-        """Sometimes freeze a broker for a while, and sometimes for longer than a session."""
+        """Start or end a fault as in `Life`. In addition freeze a broker now and then, sometimes
+        for longer than a session."""
         node = self.chance.choice(self.cluster.nodes)
         if node.broker is None or node.is_frozen or self.chance.random() < 0.9:
             super().misbehave()
@@ -170,7 +172,8 @@ class TransactedLife(Life):
         node.thaw()
 
     def is_settled(self) -> bool:
-        """Return True if all are in sync, and no partition holds back readers of committed data."""
+        """Return True if all replicas are in sync, and no open transaction blocks read_committed
+        consumers."""
         if not is_in_service(self.cluster):
             return False
         for node in self.cluster.nodes:
@@ -185,7 +188,7 @@ class TransactedLife(Life):
         return True
 
     def judge(self) -> None:
-        """Check that read_committed consumers have seen the committed records, once and in
+        """Check that read_committed consumers got exactly the committed records, once and in
         order."""
         for (topic, index), one in self.committed.items():
             values = [value for _, value in one.records]
@@ -198,7 +201,8 @@ class TransactedLife(Life):
 
 
 def place_of(request: Message) -> tuple[str, int | str] | None:
-    """Return a request's topic, with its partition or the name whose hash gives the partition."""
+    """Return the request's topic with its partition, or with the name whose hash gives the
+    partition. Return None if any broker can handle the request."""
     match request:
         case ProduceRequest():
             topic = request.topic_data[0]
@@ -224,26 +228,26 @@ def test_transactions_end_as_decided_whichever_broker_dies(number: int) -> None:
 
 
 def test_a_deposed_coordinator_ends_no_producer_that_it_has_never_heard_of() -> None:
-    """In this run the coordinator freezes while another one allocates the producer's id, and
-    then gets a request."""
+    """With this seed the coordinator is frozen while another one allocates the producer's id. Then
+    it gets a request of that producer."""
     TransactedLife("0.9889904957555354").run()
 
 
 def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
-    """In this run all other brokers die, and a producer returns to a leader that was deposed
-    before."""
+    """With this seed all other brokers die, and a producer returns to a leader that was deposed
+    earlier."""
     TransactedLife("0.793234474894834").run()
 
 
 def test_the_last_request_of_a_killed_process_takes_no_id_away() -> None:
-    """In this run a controller that was frozen reads the killed process's registration after its
-    successor's."""
+    """With this seed a controller that was frozen reads the registration of a killed process after
+    the registration of its successor."""
     TransactedLife("0.7311102215970062").run()
 
 
 def test_a_reader_believes_no_leader_older_than_the_last_it_knew() -> None:
-    """In this run only a deposed leader is reachable for a while, and it has fewer records than
-    were read."""
+    """With this seed only a deposed leader is reachable for a while. It has fewer records than the
+    reader has already read."""
     TransactedLife("0.08459717323080562").run()
 
 

@@ -1,4 +1,4 @@
-"""A broker names the brokers for which it waits, in `/healthz` and `/status`."""
+"""A broker that waits for other brokers names them in `/healthz` and `/status`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tests.sim.whole_brokers import BETWEEN_PORT, WholeBroker, WholeCluster
 
 
 def status(node: WholeBroker) -> PartStatus:
-    """Return the status of the broker, before or after it has been in service for the first
-    time."""
+    """Return the status of a broker. It is RUNNING if the broker has been in service once."""
     assert node.broker is not None
     told = BrokerStatus(node.broker, 0)
     if node.is_ready:
@@ -37,12 +36,12 @@ def test_who_is_not_born_names_the_missing_and_what_is_heard_of_them() -> None:
     told = status(one)
     assert not told.ready
     assert [problem.code for problem in told.problems] == ["waits_for_brokers"]
-    # This is what `/healthz` answers, and so what the supervisor shows.
+    # `/healthz` returns this text, and the supervisor shows it.
     assert told.reason_not_ready() == (
         "waits_for_brokers: a new cluster begins when all of its brokers are up; "
         f"this broker waits for 3 at n3:{BETWEEN_PORT} refuses connections (for 5 s)"
     )
-    # The second one waits for the first, which answers.
+    # The second broker also waits for the first one, which does respond.
     assert f"waits for 1 at n1:{BETWEEN_PORT}" in status(two).reason_not_ready()
     assert "refuses" not in status(two).reason_not_ready()
     three.start()
@@ -110,7 +109,7 @@ def test_an_election_is_no_trouble_to_those_who_serve() -> None:
     controller = cluster.active()
     assert controller is not None
     controller.kill()
-    # Looked at all through it, for it is over within a moment.
+    # The election is over within a moment, so look at the status every 5 ms.
     for _ in range(200):
         cluster.run_for(5)
         for node in cluster.running:

@@ -1,4 +1,4 @@
-"""Whole brokers on one timeline: they create a cluster, elect leaders, and fail."""
+"""Whole brokers on one timeline create a cluster, elect leaders, and fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.sim.world import Died
 
 
 def is_in_service(cluster: WholeCluster) -> bool:
-    """Return True if each broker serves and all brokers know this."""
+    """Return True if each broker serves clients, and the metadata of all brokers show this."""
     if not all(node.is_ready for node in cluster.nodes):
         return False
     return is_whole(cluster) and all(
@@ -42,7 +42,7 @@ def is_in_service(cluster: WholeCluster) -> bool:
 
 
 def is_whole(cluster: WholeCluster) -> bool:
-    """Return True if all have joined one cluster and follow its controller."""
+    """Return True if all brokers have joined one cluster and follow the same controller."""
     voters = cluster.voters()
     if len(voters) < len(cluster.nodes) or not all(voters) or len(set(voters)) > 1:
         return False
@@ -94,7 +94,8 @@ def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
         leader = cluster.active()
         assert leader is not None
         leader.kill()
-        # A refused probe, not the two seconds without an answer that the quorum itself would wait.
+        # A refused probe shows the death at once. Otherwise the quorum would wait two seconds for a
+        # response.
         cluster.run_until(lambda: cluster.active() is not None, 1_000, "another controller")
         leader.start()
         cluster.run_until(lambda: is_whole(cluster), 3_000, "a cluster")
@@ -103,8 +104,8 @@ def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
 def test_a_broker_that_is_killed_is_fenced_at_once_though_its_listener_ends_behind_its_links() -> (
     None
 ):
-    """A probe that still reaches the listener does not delay the fencing until the end of the
-    session."""
+    """The listener of a killed broker closes after its links. A probe that still reaches it must
+    not delay the fencing until the session expires."""
     cluster = WholeCluster("fenced")
     for node in cluster.nodes:
         node.start()
@@ -143,7 +144,8 @@ def test_emptied_disks_make_no_second_cluster() -> None:
 
 
 class Settings:
-    """A client that sets one setting of all brokers to increasing numbers, at any broker."""
+    """A client that sets one cluster-wide setting to increasing numbers, each at a random
+    broker."""
 
     KEY = "log.retention.ms"
 
@@ -152,12 +154,12 @@ class Settings:
         self.given = 0
         self.answered = 0
         self.unknown: set[int] = set()
-        """Numbers whose answer was lost: they can take effect at any time."""
+        """The numbers of orders whose response was lost. They can take effect at any time."""
         self.is_waiting = False
         self.asked_of: Broker | None = None
 
     def go_on(self) -> None:
-        """Send the next number if the last one has been answered."""
+        """Send the next number, unless the last order has no outcome yet."""
         joined = [node for node in self._cluster.running if node.metadata is not None]
         if self.is_waiting or not joined:
             return
@@ -186,7 +188,7 @@ class Settings:
         node.metadata.submit(order, done, refused, "10.0.0.1")
 
     def asked_is_gone(self) -> None:
-        """Return True if the broker that got the request has died."""
+        """If the broker that got the last order has died, record that the outcome is unknown."""
         if self.asked_of not in [node.broker for node in self._cluster.running]:
             self.unknown.add(self.given)
             self.is_waiting = False
@@ -214,7 +216,8 @@ def test_an_order_given_at_any_broker_is_decided_once_and_kept(number: int) -> N
         if node.broker is None:
             node.start()
     cluster.run_until(lambda: is_whole(cluster) and not asking.is_waiting, 40_000, "an end")
-    # In a life where each broker that was asked has died nothing is answered before.
+    # In a run in which all these brokers have died, no order has a response so far. So send one
+    # more.
     asking.go_on()
     cluster.run_until(lambda: not asking.is_waiting, 40_000, "the last order")
     assert asking.answered
@@ -230,7 +233,7 @@ def test_an_order_given_at_any_broker_is_decided_once_and_kept(number: int) -> N
 
 
 class Writing:
-    """A producer for one partition, connected to its leader."""
+    """A producer that writes to the leaders of a topic's partitions."""
 
     def __init__(self, cluster: WholeCluster, topic: str) -> None:
         self._cluster = cluster
@@ -239,7 +242,7 @@ class Writing:
         self.offsets: dict[int, list[int]] = {}
 
     def leaders(self) -> dict[int, int]:
-        """Return the leaders by partition; all running brokers must agree on them."""
+        """Return the leaders by partition. All running brokers must know the same ones."""
         known = [
             dict(
                 enumerate(one.leader for one in node.metadata.image.topics[self._topic].partitions)
@@ -329,9 +332,9 @@ def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed()
 
 
 def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
-    """After all brokers died, each is fenced until it is back in service. A client that gets an
-    empty list of brokers can forget all known brokers, as librdkafka does, and can then reach
-    none."""
+    """After all brokers died, each one is fenced until it is back in service. It must not accept
+    clients before that. From an empty list of brokers a client such as librdkafka forgets all
+    brokers, and then cannot reach any."""
     cluster = WholeCluster("let in")
     for node in cluster.nodes:
         node.start()
@@ -345,7 +348,7 @@ def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
             named.append(len(answer.brokers))
 
     def is_back() -> bool:
-        # A new client calls each broker at any moment, so that none waits to dial again.
+        # Let a new client call each broker at every moment, so that none misses the first one.
         for node in cluster.nodes:
             host, address = f"c{next(hosts)}", Address(node.host, HOST_PORT)
             Client(cluster.network, host, {node.node_id: address}, asking())
@@ -362,8 +365,8 @@ def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
 
 
 def test_a_topic_is_made_while_a_broker_restarts_and_that_one_joins_and_leads_later() -> None:
-    """The topic is placed on all registered brokers. The restarting broker later leads its share
-    again."""
+    """The topic is placed on all registered brokers, including a broker that is down. It must
+    lead its share of the partitions later."""
     cluster = WholeCluster("restarting")
     for node in cluster.nodes:
         node.start()

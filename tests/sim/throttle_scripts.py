@@ -1,4 +1,4 @@
-"""Copies that are held back: by a rate, by the queue, by a disk that is nearly full."""
+"""Copies that are delayed by a rate, by the queue of copies, or by a disk that is nearly full."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.sim.replicated_nodes import ReplicatedCluster
 from tests.sim.replicated_scripts import until
 
 RATE = 4_000
-"""Bytes a second; the copy has some 22,000."""
+"""Bytes per second. The copy has about 22,000 bytes."""
 QUICK_MS = 150
-"""The longest time of an acknowledgement for which no copy is waited."""
+"""The longest time of an acknowledgement that does not wait for a copy."""
 
 
 def size_of(node: ReplicatedNode, index: int = COPIED) -> int:
@@ -39,7 +39,7 @@ def size_of(node: ReplicatedNode, index: int = COPIED) -> int:
 
 
 def limit(node: ReplicatedNode, side: str, rate: int) -> None:
-    """Set the rate of a side, as a request at run time does."""
+    """Set the throttle rate of one side, as IncrementalAlterConfigs does on a running broker."""
     key = f"{side}.replication.throttled.rate"
     node.settings.config = node.settings.config.with_dynamic({}, {key: str(rate)})
 
@@ -47,9 +47,10 @@ def limit(node: ReplicatedNode, side: str, rate: int) -> None:
 def listed(
     seed: str, replicas: str, batches: int = 60
 ) -> tuple[ReplicatedCluster, ReplicatedNode, ReplicatedNode]:
-    """Return a cluster whose third node copies much from the first, with these lists.
+    """Return a cluster, its third node, and the leader. The third node must copy many records.
+    `replicas` is the value of both lists of throttled replicas.
 
-    It was away for so long that the leader does not await it.
+    The third node was down for so long that the leader does not wait for it.
     """
     lists = {f"{side}.replication.throttled.replicas": replicas for side in ("leader", "follower")}
     cluster, third = returning(seed, batches, lists, REPLICA_LAG_TIME_MAX_MS + 1_000)
@@ -62,7 +63,7 @@ def has_copied(cluster: ReplicatedCluster, node: ReplicatedNode) -> bool:
 
 
 def is_in_sync(cluster: ReplicatedCluster, node: ReplicatedNode) -> bool:
-    """Return whether a node is in sync in the partition that is not copied."""
+    """Return True if a node is in sync in LIVE, the partition that is not copied."""
     return node.node_id in cluster.controller.parts[LIVE].isr
 
 
@@ -92,7 +93,8 @@ def _keeps_to_its_rate(side: str, replicas: str) -> None:
 
 
 def a_leader_keeps_to_its_rate() -> None:
-    """I21 and I22. The list names every replica, but what is in sync is never held (KIP-73)."""
+    """I21 and I22: the list names every replica, but an in-sync replica is never throttled
+    (KIP-73)."""
     _keeps_to_its_rate("leader", "*")
 
 
@@ -101,13 +103,13 @@ def a_follower_keeps_to_its_rate() -> None:
 
 
 def a_list_names_single_replicas() -> None:
-    """The leader's list has the leader's broker, the follower's list the follower's."""
+    """The leader's list names the leader's replica, and the follower's list the follower's."""
     _keeps_to_its_rate("leader", f"{COPIED}:1")
     _keeps_to_its_rate("follower", f"{COPIED}:3")
 
 
 def what_no_list_names_is_not_limited() -> None:
-    """Trap 15 (KAFKA-4200): a rate limits no partition outside of the plan."""
+    """Trap 15 (KAFKA-4200): a rate must not throttle a partition that no list names."""
     for side, replicas in (("leader", f"{LIVE}:1"), ("follower", f"{COPIED}:1"), ("leader", "")):
         with small_answers():
             cluster, third, leader = listed(f"outside {side} {replicas}", replicas)
@@ -117,7 +119,8 @@ def what_no_list_names_is_not_limited() -> None:
 
 
 def a_rate_changes_under_a_running_copy() -> None:
-    """Trap 15 (KAFKA-10143). At 0 nothing is copied, and nothing else minds."""
+    """Trap 15 (KAFKA-10143): with a rate of 0 nothing is copied, and in-sync partitions are not
+    affected. A new rate takes effect at once."""
     for side in ("leader", "follower"):
         with small_answers():
             cluster, third, leader = listed(f"change {side}", f"{COPIED}:1,{COPIED}:3")
@@ -136,7 +139,7 @@ def a_rate_changes_under_a_running_copy() -> None:
 
 
 def followers_share_a_rate() -> None:
-    """Two followers return at once. Neither waits until the other has everything."""
+    """Two followers return at once. Neither may have to wait until the other one has everything."""
     with small_answers():
         cluster, third, leader = listed("share", "*", 12)
         second = cluster.nodes[2]
@@ -163,7 +166,8 @@ def followers_share_a_rate() -> None:
 
 
 def large_copies_wait_for_their_turn() -> None:
-    """At most one of two large copies runs, and both end though no client is there."""
+    """Of two large copies only one runs at a time. Both complete although no client sends
+    requests."""
     with small_answers(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(copy_queue, "LARGE_BYTES", 3_000)
         patch.setattr(copy_queue, "LARGE_COPIES_MAX", 1)
@@ -191,11 +195,12 @@ def has_no_room(node: ReplicatedNode) -> bool:
 
 
 def a_nearly_full_disk_pauses_copies() -> None:
-    """Copies would fill it, and then it takes nothing at all (CruiseControl#1590). What lacks
-    little goes on: LIVE is not in sync either when the broker returns."""
+    """Copies to a nearly full disk are paused, because a full disk accepts no writes at all
+    (CruiseControl#1590). A partition that lacks little continues, such as LIVE, which is not in
+    sync either when the broker returns."""
     with small_answers(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "ROOM_COPY_BYTES", 3_000)
-        # Half of the disk, so that a whole answer still has room.
+        # "Nearly full" is half of the disk here, so that a whole Fetch response still fits.
         patch.setattr(copies, "ROOM_MIN_SHARE", 2)
         cluster, third, leader = listed("room", "")
         until(cluster, partial(is_in_sync, cluster, third))

@@ -1,4 +1,4 @@
-"""Guards of transactions over several brokers, each with a way to remove it from the tested
+"""Guards of transactions over several brokers, each with a function that removes it from the tested
 code. The numbers refer to `docs/guards.md`."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Removal = Callable[[MonkeyPatch], None]
 
 
 def _frozen_epoch(patch: MonkeyPatch) -> None:
-    """Also remove the rule that hides this guard: a dropped shard sends nothing, and a marker is
-    built once."""
+    """Also remove the rules that hide this guard: a dropped shard sends no markers, and the epoch
+    of a marker is fixed when it is built."""
     taken = marker_sender._take
 
     def take(ready: Any) -> Any:

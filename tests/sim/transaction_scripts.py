@@ -1,6 +1,7 @@
 """Rare sequences of events in transactions over several brokers. Each needs a particular guard.
-One of three whole brokers is the controller, one coordinates a transactional id, and the third
-leads the written partition."""
+
+Each of three whole brokers has one role: the controller, the coordinator of a transactional id, or
+the leader of the written partition."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ PATIENCE_MS = 30_000
 
 
 class Stage(TransactedLife):
-    """Three brokers with their roles, and a producer whose steps the test calls."""
+    """Three brokers with their roles, and a producer whose requests a script sends one by one."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
@@ -75,7 +76,7 @@ class Stage(TransactedLife):
     # Steps.
 
     def do(self, asking: Asking, *, is_awaited: bool = True) -> Client:
-        """Run a client's script to its end."""
+        """Run a client's requests, and wait until they have ended unless `is_awaited` is False."""
 
         def script() -> Script:
             yield from asking
@@ -96,7 +97,7 @@ class Stage(TransactedLife):
         self.producer = yield from producer_of(self.transactional_id)
 
     def add(self) -> Asking:
-        """Add the partition to the transaction."""
+        """Add the partition to the transaction (AddPartitionsToTxn)."""
         producer_id, epoch = self.producer
         topic = AddPartitionsToTxnTopic(name=SPREAD, partitions=[self.partition])
         request = AddPartitionsToTxnRequest(
@@ -108,13 +109,13 @@ class Stage(TransactedLife):
         yield from settled(request, added_code)
 
     def write(self, value: bytes) -> Asking:
-        """Write the next record."""
+        """Produce the next record of the transaction."""
         batch = batch_of(value, (*self.producer, self.sequence), is_transactional=True)
         self.sequence += 1
         yield from written(SPREAD, self.partition, batch, self.transactional_id)
 
     def end(self, *, is_commit: bool) -> Asking:
-        """Commit or abort the transaction."""
+        """Commit or abort the transaction (EndTxn)."""
         producer_id, epoch = self.producer
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -136,7 +137,7 @@ class Stage(TransactedLife):
         )
 
     def state(self, node: WholeBroker) -> TxnState | None:
-        """Return the transaction's state on a node that may coordinate it."""
+        """Return the transaction's state on a node, or None if the node does not coordinate it."""
         assert node.broker is not None
         for shard in node.broker.parts.transactions.shards():
             if self.transactional_id in shard.transactions:
@@ -144,7 +145,7 @@ class Stage(TransactedLife):
         return None
 
     def believes_to_coordinate(self, node: WholeBroker) -> bool:
-        """Return True if the node leads the transaction's shard by its own metadata."""
+        """Return True if, by the node's own metadata, the node coordinates the transaction."""
         shards = node.metadata.image.topics[TRANSACTIONS_TOPIC].partitions
         leader: int = shards[shard_of(self.transactional_id, len(shards))].leader
         return leader == node.node_id
@@ -161,20 +162,21 @@ class Stage(TransactedLife):
         self.cluster.network.heal(other.host, one.host)
 
     def read(self) -> list[bytes]:
-        """Return the committed records of the partition."""
+        """Return the committed values of the partition."""
         one = Read(SPREAD, self.partition, IsolationLevel.READ_COMMITTED)
         one.is_to_end = True
         self.do(one.script())
         return [value for _, value in one.records]
 
     def settle(self) -> None:
-        """End all faults. Then no transaction is open, and every replica is in sync."""
+        """End all faults. Wait until no transaction is open and every replica is in sync."""
         self.mend()
         self.cluster.run_until(self.is_settled, PATIENCE_MS, "nothing is open or out of sync")
 
 
 def decided(seed: str) -> Stage:
-    """Commit a transaction at its coordinator while its marker cannot reach the leader."""
+    """Return a stage whose coordinator has decided to commit, but whose marker cannot reach the
+    partition's leader."""
     stage = Stage(seed)
     stage.do(stage.add())
     stage.do(stage.write(b"first"))
@@ -185,8 +187,8 @@ def decided(seed: str) -> Stage:
 
 
 def a_leader_dies_before_its_marker_comes() -> None:
-    """The next leader of the partition gets the marker, because "not led here" does not mean
-    "deleted"."""
+    """The partition's leader dies before it gets the marker. The coordinator must send the marker
+    to the next leader. NOT_LEADER_OR_FOLLOWER does not mean that the partition was deleted."""
     stage = decided("dies")
     stage.leader.kill()
     stage.until(
@@ -197,7 +199,8 @@ def a_leader_dies_before_its_marker_comes() -> None:
 
 
 def deposed(seed: str) -> Stage:
-    """Replace the coordinator. Its successor's next transaction is open."""
+    """Return a stage whose coordinator was replaced. The producer has already opened its next
+    transaction at the new coordinator."""
     stage = decided(seed)
     stage.cut_off(stage.coordinator, stage.leader, stage.controller)
     others = (stage.leader, stage.controller)
@@ -211,7 +214,8 @@ def deposed(seed: str) -> Stage:
 
 
 def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
-    """Such markers would end the producer's next transaction, which the producer aborts."""
+    """The deposed coordinator still sends its commit markers. They must be rejected, because they
+    would commit the producer's next transaction, which the producer aborts."""
     stage = deposed("before it knows")
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -219,11 +223,12 @@ def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
 
 
 def a_deposed_coordinator_sends_its_markers_when_it_knows() -> None:
-    """The same, with an epoch that it can have learned from the metadata in the meantime."""
+    """As before, but the deposed coordinator already knows the new leader epoch from the metadata.
+    It must not put that epoch into its markers."""
     stage = deposed("when it knows")
     stage.join(stage.coordinator, stage.controller)
     stage.until(lambda: not stage.believes_to_coordinate(stage.coordinator), "it knows")
-    # By then it has given up the requests that were under way.
+    # Wait until the coordinator has given up the requests that were under way.
     stage.cluster.run_for(2 * ANSWER_MS_MAX)
     stage.join(stage.coordinator, stage.leader)
     stage.cluster.run_for(2_000)
@@ -237,7 +242,8 @@ def end_aborted(stage: Stage) -> None:
 
 
 def a_batch_arrives_when_its_transaction_has_ended() -> None:
-    """The batch would open a transaction that no client ends."""
+    """A batch arrives after its transaction has ended. It must be rejected, because it would open a
+    transaction that no client ends."""
     stage = Stage("late")
     stage.do(stage.add())
     stage.do(stage.write(b"first"))
@@ -257,11 +263,11 @@ def a_batch_arrives_when_its_transaction_has_ended() -> None:
 
 
 def a_marker_is_not_committed_yet() -> None:
-    """The marker can be lost with its leader, so a read_committed client passes it only once it
-    is committed."""
+    """A marker that is not committed can still be lost with its leader. So a read_committed
+    consumer must not read past it."""
     stage = decided("not committed")
     for other in (stage.coordinator, stage.controller):
-        # The marker arrives at the leader, and no follower can write it.
+        # The marker must reach the leader, but no follower can write it.
         other.disk.refuses = lambda path, operation: (
             operation == "write" and f"/{SPREAD}-{stage.partition}/" in path
         )

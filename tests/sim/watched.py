@@ -1,4 +1,4 @@
-"""A node's disk and logs that report what the invariants of a simulation need."""
+"""A node's disk and logs, which report what the invariants of a simulation check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.disk import SimDisk
 
 
 class WatchedDisk(SimDisk):
-    """A disk that reports renamed folders."""
+    """A disk that reports each renamed folder before the rename."""
 
     def __init__(self, renames: Callable[[str, str], None]) -> None:
         super().__init__()
@@ -25,9 +25,10 @@ class WatchedDisk(SimDisk):
 
 
 class WatchedLogs(LogManager):
-    """Logs that remember the durable part of a log before it is truncated.
+    """Logs that remember how much of a log was durable before a truncation.
 
-    The recovery point is lowered first, and stays low as long as the disk refuses the rest.
+    A truncation first lowers the recovery point. If the disk rejects the rest, the recovery point
+    stays low although the records are still durable.
     """
 
     def __init__(self, disk: SimDisk, config: BrokerConfig, new_directory_id: Uuid) -> None:
@@ -39,6 +40,6 @@ class WatchedLogs(LogManager):
         return super().begin_truncation(log, offset, now_ms)
 
     def durable_end(self, log: Log) -> int:
-        """Return the end of the durable part of a log."""
+        """Return the offset below which all records of a log are durable."""
         kept = self._kept.get(log, 0) if log._is_out_of_service else 0
         return max(log.recovery_point, kept)

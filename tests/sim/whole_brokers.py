@@ -1,7 +1,7 @@
 """Whole brokers of one cluster in one process: simulated disks, network and time, one seed.
 
-A simulated broker does what `real/process` does: it looks at its disk, starts and serves, until it
-is killed or its host loses power.
+A simulated broker does the same as `real/process`: it recovers its disk, starts and serves, until
+it is killed or its host loses power.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def address_at(host: str, port: int) -> dict[str, Any]:
 
 
 class WholeBroker:
-    """One node. Its disk survives its processes."""
+    """One node. Its disk outlives its processes."""
 
     def __init__(
         self,
@@ -47,22 +47,23 @@ class WholeBroker:
         self.broker: Broker | None = None
         self.is_ready = False
         self.joins = False
-        """True for a broker that joins a cluster that exists."""
+        """True for a broker that joins an existing cluster."""
         self.is_stopping = self.is_frozen = False
         self.skew_ms = 0
-        """The lead of its wall clock over the others'; takes effect in its next life."""
+        """How far its wall clock is ahead of the others'. A change takes effect at the next
+        start."""
         self.configure(ids)
         self._network = network
         self._settings = settings
 
     def configure(self, ids: tuple[int, ...]) -> None:
-        """Name the brokers of the cluster, from its next life on."""
+        """Set the voters that the configuration names. It takes effect at the next start."""
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
 
     def start(self) -> None:
-        """Start a new process with the data on the disk."""
+        """Start a new process with the data on the node's disk."""
         world = self._network.world(self.host)
         world.job_ms = JOB_MS
         if self.skew_ms:
@@ -92,34 +93,34 @@ class WholeBroker:
 
     @property
     def metadata(self) -> Any:
-        """Return the metadata of the broker, or None before it has joined."""
+        """Return the broker's metadata, or None if the broker has not joined a cluster yet."""
         return None if self.broker is None else self.broker.joined
 
     def kill(self) -> None:
-        """Kill the process. The page cache keeps what it has written."""
+        """Kill the process. Written data survives in the page cache."""
         self.ended()
 
     def stop(self) -> None:
-        """Send SIGTERM: the broker hands over, answers pending requests, and ends. It can die
-        before that."""
+        """Send SIGTERM. The broker hands its roles over, answers pending requests, and ends. A
+        fault can kill it before that."""
         assert self.broker is not None
         self.is_stopping = True
         BrokerStop(self, self.broker, self._network.world_of(self.host)).begin()
 
     def ended(self) -> None:
-        """Handle the end of the process."""
+        """Note that the process has ended. Its kernel closes its links."""
         self._network.kill(self.host)
         self.disk.locked.clear()
         self.broker = None
         self.is_stopping = self.is_frozen = False
 
     def freeze(self) -> None:
-        """Stop the process by SIGSTOP."""
+        """Freeze the process, as SIGSTOP does."""
         self.is_frozen = True
         self._network.freeze(self.host)
 
     def thaw(self) -> None:
-        """Continue the process by SIGCONT."""
+        """Let the process continue, as SIGCONT does."""
         self.is_frozen = False
         self._network.thaw(self.host)
 
@@ -132,7 +133,7 @@ class WholeBroker:
 
 
 class BrokerStop:
-    """The steps of `real/process` when a broker stops."""
+    """The steps of a clean stop, the same as in `real/process`."""
 
     def __init__(self, node: WholeBroker, broker: Broker, world: SimWorld) -> None:
         self._node = node
@@ -164,7 +165,7 @@ class BrokerStop:
 
 
 class WholeCluster:
-    """A cluster of brokers that have not started yet."""
+    """A cluster of brokers on one network. None of them runs at first."""
 
     def __init__(
         self, seed: str, size: int = 3, settings: Mapping[str, object] | None = None
@@ -201,7 +202,8 @@ class WholeCluster:
         )
 
     def voters(self) -> list[tuple[int, ...]]:
-        """The voter ids known to each running broker; empty for a broker that has not joined."""
+        """Return for each running broker the voter ids that it knows. The tuple is empty if the
+        broker has not joined a cluster."""
         return [
             () if node.metadata is None else tuple(node.metadata.quorum.voters)
             for node in self.running

@@ -1,9 +1,10 @@
-"""A world made of a heap of events: time, turns of the loop and random numbers come from one seed.
+"""A world that consists of a heap of events. Time, turns of the loop and random numbers come from
+one seed.
 
-Nothing happens without an event. `turn` runs what is scheduled for the next turn, and `run_for`
-goes from one event to the next. A job in a thread is an event as well: it runs and reports its
-result at its time. Several worlds can share one timeline and a network (`network`). Each world is
-then one process, and none of its events happens after its end.
+Nothing happens without an event. `turn` runs the calls that are scheduled for the next turn, and
+`run_for` goes from one event to the next. A job in a thread is an event, too: at its time it runs
+and reports its result. Several worlds can share one timeline and a network (`network`). Then each
+world is one process, and its remaining events are dropped when it ends.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from tests.sim.clock import SimClock
 T = TypeVar("T")
 
 LOOK_NS = 1_000
-"""The part of a turn's budget that passes between two looks at it."""
+"""The ns by which each reading of the time advances it."""
 
 
 class Died(AssertionError):
-    """Raised where the process would end. The text is the reason."""
+    """Raised where a real process would end. The text is the reason."""
 
 
 class Life(Protocol):
-    """One process. Events belong to it and are dropped when it has ended."""
+    """One process. Each event belongs to a process, and is dropped if that process has ended."""
 
     @property
     def is_over(self) -> bool:
-        """Return True after the world's end, when none of its events happens any more."""
+        """Return True after the process has ended."""
 
     @property
     def held(self) -> list[Callable[[], object]] | None:
-        """The events that are delayed while the process is frozen. None if it is not frozen."""
+        """The events that wait until the frozen process continues. None if it is not frozen."""
 
 
 class SimCall:
@@ -80,7 +81,7 @@ class Timeline:
         return planned
 
     def turn(self) -> None:
-        """Run one turn of the loop. What it schedules waits for the next turn."""
+        """Run one turn of the loop. Calls that it schedules run in the next turn."""
         for _ in range(len(self._soon)):
             life, call, args = self._soon.popleft()
             if life.held is not None:
@@ -94,7 +95,7 @@ class Timeline:
             self.turn()
 
     def run_for(self, duration_ms: int) -> None:
-        """Let time pass from one event to the next, with a turn at each."""
+        """Let time pass from one event to the next. Run turns after each event."""
         end_ms = self.clock.monotonic_ms() + duration_ms
         self.settle()
         while self._later and self._later[0][0] <= end_ms:
@@ -110,8 +111,8 @@ class Timeline:
 
 
 class SimJobs:
-    """A thread that does each job in the turn after the job was given. If jobs take time in this
-    world, they run some milliseconds later."""
+    """A thread that performs each job in the next turn. In a world with `job_ms` a job ends only
+    after that many milliseconds."""
 
     def __init__(
         self, world: SimWorld, name: str, on_final: Callable[[Exception], None] | None
@@ -142,7 +143,8 @@ class SimJobs:
             return
         now_ms = world.clock.monotonic_ms()
         job_ms = world.job_ms_by_name.get(self._name, world.job_ms)
-        # What chance gives to the jobs of a disk, and to nothing else.
+        # Use a separate source of random numbers, so that other events do not change the durations
+        # of jobs.
         self._free_at_ms = max(self._free_at_ms, now_ms) + world.jobs_chance.randint(*job_ms)
         world.later(self._free_at_ms - now_ms, work)
 
@@ -151,7 +153,7 @@ class SimJobs:
 
 
 class SimListening:
-    """A listening address. The test creates links to it: `accept` returns a receiver."""
+    """A listening address. A test creates links to it, and `accept` returns a receiver for each."""
 
     def __init__(self, address: Listener, take: Callable[[], Receiver]) -> None:
         self.address = address
@@ -166,7 +168,7 @@ class SimListening:
 
 
 class Dials(Protocol):
-    """A network from the view of one world."""
+    """The network as one world uses it."""
 
     def dial(
         self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
@@ -192,16 +194,16 @@ class SimWorld:
         self.is_over = False
         self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
-        """The duration of a job; None: no time at all."""
+        """The shortest and longest duration of a job. With None a job takes no time."""
         self.job_ms_by_name: dict[str, tuple[int, int]] = {}
-        """The same for the threads of these names."""
+        """The same for jobs of the threads with these names."""
         self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
         """The host names that have been resolved."""
         self._network = network
         self.ns = 0
-        """The time by which budgets are measured; only looks and a test advance it."""
+        """The time by which budgets are measured. Only a reading of it, or a test, advances it."""
         self.look_ns = LOOK_NS
 
     def turn_ns(self) -> int:
@@ -234,15 +236,16 @@ class SimWorld:
     def die(self, reason: str) -> NoReturn:
         raise Died(f"the broker would end: {reason}")
 
-    # What the test does.
+    # Methods for tests.
 
     def freeze(self) -> None:
-        """Freeze the process, as SIGSTOP does. Its kernel continues."""
+        """Freeze the process, as SIGSTOP does. Its kernel continues to work."""
         assert self.held is None, "it stands still already"
         self.held = []
 
     def thaw(self) -> None:
-        """Let the process continue: due events run first, in order, as a loop runs its timers."""
+        """Let the process continue. Run the delayed events in order first, as a real loop runs its
+        timers."""
         held, self.held = self.held or [], None
         for call in held:
             if not self.is_over:
@@ -250,7 +253,7 @@ class SimWorld:
         self.settle()
 
     def turn(self) -> None:
-        """Run one turn of the loop. What it schedules waits for the next turn."""
+        """Run one turn of the loop. Calls that it schedules run in the next turn."""
         self.timeline.turn()
 
     def settle(self) -> None:
@@ -258,5 +261,5 @@ class SimWorld:
         self.timeline.settle()
 
     def run_for(self, duration_ms: int) -> None:
-        """Let time pass from one event to the next, with a turn at each."""
+        """Let time pass from one event to the next. Run turns after each event."""
         self.timeline.run_for(duration_ms)

@@ -22,7 +22,7 @@ def _security() -> dict[str, Any]:
 
 
 async def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
     )
@@ -33,7 +33,7 @@ async def produce(bootstrap: str, topic: str) -> None:
 
 
 async def _send(producer: AIOKafkaProducer, topic: str, number: int, transaction: int) -> None:
-    """Queue a record in the order of the calls. Its answer is printed when it arrives."""
+    """Queue a record in the order of the calls. Print its acknowledgement when it arrives."""
     future = await producer.send(topic, b"%d" % number, partition=number % words.PARTITIONS)
     future.add_done_callback(partial(_answered, topic, number, transaction))
 
@@ -64,7 +64,7 @@ async def transact(bootstrap: str, topic: str) -> None:
             if words.is_kept(transaction):
                 await producer.commit_transaction()
             else:
-                # An abort would throw away what has not left yet, and call that an error.
+                # An abort fails the records that were not sent yet, so flush them first.
                 await producer.flush()
                 await producer.abort_transaction()
             words.ended(topic, transaction, is_committed=words.is_kept(transaction))
@@ -117,7 +117,7 @@ async def consume(bootstrap: str, topic: str) -> None:
 
 
 async def main() -> None:
-    """Run all three at the same time."""
+    """Produce, transact and consume at the same time."""
     bootstrap, topic = words.begin()
     of_its_own, in_transactions = words.topics_of(topic)
     reading = asyncio.create_task(consume(bootstrap, topic))

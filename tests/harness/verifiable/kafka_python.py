@@ -2,9 +2,9 @@
 
     python -m tests.harness.verifiable.kafka_python BOOTSTRAP TOPIC
 
-It runs without transactions. After a kill the transactions of version 3.0.12 stopped for good, both
-with Kafka 4.3.1 and with our broker. With our broker it had asked for the new coordinator, got an
-answer, and sent nothing more.
+It runs without transactions, because after a kill the transactions of version 3.0.12 stopped for
+good, both with Kafka 4.3.1 and with our broker. With our broker it had got the response to
+FindCoordinator, and sent nothing more.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ def _security() -> dict[str, Any]:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5, **_security()
     )

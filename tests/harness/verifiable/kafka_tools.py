@@ -1,9 +1,9 @@
-"""Kafka's own VerifiableProducer and VerifiableConsumer: Java's newest clients (`words`).
+"""Kafka's own VerifiableProducer and VerifiableConsumer, as a verifiable client (`words`).
 
     python -m tests.harness.verifiable.kafka_tools BOOTSTRAP TOPIC
 
-They run without transactions. The tool disables the producer's retries, so the settings here enable
-them again.
+They use Java's newest clients, without transactions. VerifiableProducer disables retries, so the
+settings here enable them again.
 """
 
 import json
@@ -24,7 +24,7 @@ def _security() -> str:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     with tempfile.TemporaryDirectory() as folder:
         tools = KafkaTools(Path(folder), bootstrap)
         tool = _start(
@@ -74,7 +74,7 @@ def _start(command: list[str]) -> "subprocess.Popen[str]":
 
 
 def _events(tool: "subprocess.Popen[str]", doing: str, topic: str) -> Iterator[dict[str, Any]]:
-    """Yield the tool's events. Other lines are its log."""
+    """Yield the tool's events. Report its other lines as log lines."""
     assert tool.stdout is not None
     for line in tool.stdout:
         if line.startswith("{"):

@@ -2,8 +2,8 @@
 
     python -m tests.harness.verifiable.kcat BOOTSTRAP TOPIC
 
-It has no transactions and prints no single acknowledgement. It exits with 0 only if every record
-was delivered. Then all records are reported, without their offsets.
+It has no transactions and prints no acknowledgement of a single record. It exits with 0 only if
+every record was delivered. Then all records are reported, without their offsets.
 """
 
 import re
@@ -19,9 +19,9 @@ _ERROR = re.compile(r"% ERROR: (Local: [^:]*|[^:]*)")
 _INFORMS = re.compile(r"^% (?:Group|Reached end|Waiting for group)")
 
 CONNECTED = ("-X", "enable.sparse.connections=false")
-"""Connect to all brokers. Otherwise librdkafka 2.0.2 connects only to the brokers that it needs,
-and counts a lost broker as down until it needs it again. kcat ends when all have been lost in turn,
-although all are up, with Kafka 4.3.1 as with us."""
+"""Connect to all brokers. Otherwise librdkafka 2.0.2 connects only to the brokers that it needs. It
+counts a lost broker as down until it needs that broker again. After all brokers were lost one after
+the other, kcat ends, although all are up again. Kafka 4.3.1 has the same effect."""
 
 
 def _connection() -> list[str]:
@@ -30,8 +30,8 @@ def _connection() -> list[str]:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently: one process for each partition, because a single kcat chooses
-    partitions."""
+    """Produce idempotently with one process per partition. A single kcat process would choose the
+    partitions itself."""
     options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *_connection())
     kcats = [
         subprocess.Popen(
@@ -65,7 +65,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 def consume(bootstrap: str, topic: str) -> None:
     """Consume as the only member of a group, with automatic commits."""
-    # A line at a time, or what it says of itself would stand in the middle of a record.
+    # Flush line by line, otherwise kcat's own messages can appear in the middle of a record.
     command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *_connection()]
     kcat = subprocess.Popen(
         [*command, "-f", f"{RECORD}\\n", "-X", "auto.offset.reset=earliest", topic],

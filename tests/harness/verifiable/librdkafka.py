@@ -11,11 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from tests.harness.verifiable import words
 
 CALL_S = 15.0
-"""One attempt at a call of a transaction; librdkafka asks to make a retriable one again."""
+"""The time for one attempt at a call of a transaction. If librdkafka reports a retriable error, the
+call is made again."""
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -46,7 +47,7 @@ def _delivered(topic: str, number: int, transaction: int) -> Callable[[Any, Any]
 
 
 def transact(bootstrap: str, topic: str) -> None:
-    """Produce in transactions, some of which are aborted. After a failed end create a new
+    """Produce in transactions, some of which are aborted. If a transaction fails, create a new
     producer."""
     producer = None
     for transaction in words.paced(words.TRANSACTION_PACE_S):
@@ -65,7 +66,7 @@ def transact(bootstrap: str, topic: str) -> None:
             words.failed("transact", topic, error.args[0])
             producer = None
     if producer is not None:
-        # The end of a transaction does not wait until the application gets the delivery reports.
+        # commit_transaction does not wait until all delivery reports have reached the application.
         producer.flush()
 
 
@@ -81,7 +82,7 @@ def _one_transaction(producer: Producer, topic: str, transaction: int) -> None:
     if words.is_kept(transaction):
         _again(producer.commit_transaction, topic)
     else:
-        # An abort would throw away what has not left yet, and call that an error.
+        # An abort fails the records that were not sent yet, so flush them first.
         producer.flush()
         _again(producer.abort_transaction, topic)
     words.ended(topic, transaction, is_committed=words.is_kept(transaction))

@@ -24,7 +24,7 @@ START_MS = 30_000
 
 
 async def produce(cluster: Cluster, topic: str) -> None:
-    """Produce idempotently until told to end. Every record gets its answer."""
+    """Produce idempotently until the test ends the writing. Every record gets a result."""
     producer = Producer(cluster, linger_ms=5)
     await producer.start()
     async for number in words.paced_async(words.PACE_S):
@@ -33,7 +33,7 @@ async def produce(cluster: Cluster, topic: str) -> None:
 
 
 async def _send(producer: Producer, topic: str, number: int, transaction: int) -> None:
-    """Queue a record in the order of the calls. Its answer is printed when it arrives."""
+    """Queue a record in the order of the calls. Print its acknowledgement when it arrives."""
     future = await producer.send(topic, b"%d" % number, partition=number % words.PARTITIONS)
     future.add_done_callback(partial(_answered, topic, number, transaction))
 
@@ -71,7 +71,7 @@ async def _one_transaction(producer: Producer, topic: str, transaction: int) -> 
     producer.begin_transaction()
     for number in words.numbers_of(transaction):
         await _send(producer, topic, number, transaction)
-    # An abort would throw away what has not left yet, and call that an error.
+    # An abort fails the records that were not sent yet, so flush them first.
     await producer.flush()
     is_kept = words.is_kept(transaction)
     end = producer.commit_transaction if is_kept else producer.abort_transaction
@@ -79,7 +79,7 @@ async def _one_transaction(producer: Producer, topic: str, transaction: int) -> 
         try:
             await end()
         except ConnectionLost as error:
-            # What became of it is unclear, and the same call may be made again.
+            # The transaction may have ended or not. The same call may be repeated.
             words.failed("again", topic, error)
         else:
             words.ended(topic, transaction, is_committed=is_kept)
@@ -118,7 +118,7 @@ async def consume(cluster: Cluster, topic: str) -> None:
 
 
 async def main() -> None:
-    """Run all three at the same time."""
+    """Produce, transact and consume at the same time."""
     bootstrap, topic = words.begin()
     of_its_own, in_transactions = words.topics_of(topic)
     ca = words.trusted_ca()

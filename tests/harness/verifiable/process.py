@@ -5,8 +5,8 @@
         client.finish()
     report = client.judge(cluster.bootstrap)
 
-`words` describes the output of a client. Its topics must exist with the number of partitions given
-there.
+`words` describes the output of a client. The client's topics must exist with `words.PARTITIONS`
+partitions each.
 """
 
 from __future__ import annotations
@@ -39,33 +39,34 @@ from tests.harness.verifiable.words import (
 from tests.harness.wait import wait_until
 
 END_DEADLINE_S = 150.0
-"""The time that the last answers may take: Java's and Python's libraries wait up to two minutes."""
+"""The time for the last responses. The libraries of Java and Python wait for up to two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A client library, and how to run it."""
+    """A client library, and the command that runs it as a verifiable client."""
 
     name: str
     version: Callable[[], str]
     command: Callable[[Path], tuple[str, ...]]
-    """Given a folder for what it needs; skips the test where the library cannot be had."""
+    """Returns the command, given a folder for the files that it needs. Skips the test if the
+    library is not available."""
 
     is_transactional: bool = True
     chooses_partitions: bool = False
-    """The client decides where a number goes, instead of the number."""
+    """True if the client chooses the partition of a number. Otherwise the number decides."""
 
     answers_at_its_end: bool = False
-    """The client reports acknowledgements only at its end."""
+    """True if the client reports acknowledgements only at its end."""
 
     allowed: Mapping[str, str] = field(default_factory=dict)
-    """Errors that Kafka gives it as well, `doing exception`, and why."""
+    """Errors that Kafka returns too, as `doing exception`, each with the reason."""
 
     environment: Callable[[], Mapping[str, str]] = dict
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Return the topics that it writes and reads."""
+        """Return the topics that the client writes and reads."""
         return topics_of(self.name) if self.is_transactional else (self.name,)
 
     @property
@@ -94,8 +95,8 @@ class Verifiable:
         ca: Path | None = None,
         login: tuple[str, str] | None = None,
     ) -> None:
-        """`ca`: what the client trusts, if the bootstrap servers have TLS. `login`: its user and
-        password, if it must log in.
+        """Start the client. `ca` is the CA that it trusts, if the bootstrap servers have TLS.
+        `login` is its user and password, if it must log in.
         """
         security = {} if ca is None else {CA_VARIABLE: str(ca)}
         if login is not None:
@@ -104,7 +105,7 @@ class Verifiable:
         self.errors: Counter[str] = Counter()
         """The errors that reached the application, as `doing exception`."""
         self.shown: list[str] = []
-        """The first of them in full, and what the client logged."""
+        """The first of these errors in full, and the client's own log."""
         self.words: set[str] = set()
         self._sent: dict[str, dict[int, _Sent]] = {topic: {} for topic in family.topics}
         self._promised = Counter[str](dict.fromkeys(family.topics, 0))
@@ -119,7 +120,8 @@ class Verifiable:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # With all that it starts it is a group, which is ended as one.
+            # Make the client and its child processes one process group, so that one signal ends
+            # all.
             start_new_session=True,
         )
         self._said = folder / f"{family.name}.jsonl"
@@ -128,7 +130,7 @@ class Verifiable:
         self._listener.start()
 
     def progress(self) -> dict[str, int]:
-        """Return for each topic the acknowledged records, and the records that its group read."""
+        """Return for each topic the number of records acknowledged, and of records read."""
         read = {f"{topic} read": len(numbers) for topic, numbers in self._read.items()}
         if self.family.answers_at_its_end:
             return read
@@ -136,7 +138,7 @@ class Verifiable:
 
     @property
     def given_again(self) -> int:
-        """Return the records that its group got twice, which is possible after a lost commit."""
+        """Return how many records the client's group got twice. A lost commit can cause this."""
         given = sum(1 for place in self._given.offsets for _ in self._given.records(place))
         return given - sum(map(len, self._read.values()))
 
@@ -187,7 +189,7 @@ class Verifiable:
             self.shown.append(line)
 
     def missing(self) -> list[str]:
-        """Return the acknowledged records that its group has not got yet."""
+        """Return the acknowledged records that the client's group has not read yet."""
         return [
             f"{topic}: {number} at {one.partition}, {one.offset}"
             for topic, sent in self._sent.items()
@@ -199,12 +201,12 @@ class Verifiable:
         return one.transaction < 0 or self._ends.get(one.transaction, False)
 
     def check_alive(self) -> None:
-        """Raise SystemExit if its process has ended. This ends a wait."""
+        """Raise SystemExit if the process has ended, so that a wait for the client ends at once."""
         if self._process.poll() is not None:
             raise SystemExit(f"a client has ended; {self._about()}")
 
     def finish(self) -> None:
-        """Stop writing, wait until its group has read everything, and stop reading."""
+        """Stop writing, wait until the client's group has read everything, and stop reading."""
         stdin = self._process.stdin
         assert stdin is not None
         stdin.write("\n")
@@ -226,7 +228,7 @@ class Verifiable:
         return f"{self.family.name}: {self.missing()[:20]} {self.errors} {self.shown[-20:]}"
 
     def judge(self, bootstrap: str) -> Report:
-        """Compare the client's output with the stored records; the caller checks the errors."""
+        """Check the client's output against the stored records. Errors are not checked here."""
         last = read_everything(
             bootstrap, self.family.places, name=f"{self.family.name}-last", is_read_committed=True
         )
@@ -237,18 +239,18 @@ class Verifiable:
         return check(sends, [self._given, last], rules=Rules())
 
     def _send_log(self, topic: str, standing: set[int]) -> SendLog:
-        """Return the log of sends in the order of their numbers.
+        """Return the client's records as a SendLog, in the order of their numbers.
 
-        A number without an answer can be in the log all the same. The times are not compared,
-        because a client prints an answer later than it gets it.
+        A record can be in the log although the client never reported it. The times are all 0 and
+        not compared, because a client prints an acknowledgement later than it gets it.
         """
         sent = self._sent[topic]
         log = SendLog(f"{self.family.name} {topic}")
         for number in sorted(sent.keys() | standing):
             one = sent.get(number)
             if one is None and self.family.chooses_partitions:
-                # The client that chose the partition did not report it: the checker calls it a
-                # phantom.
+                # The client chose the partition and did not report it, so the partition is unknown
+                # here. Without a send the checker reports the record as a phantom.
                 continue
             partition = number % PARTITIONS if one is None else one.partition
             transaction = -1 if topic == self.family.name else number // PER_TRANSACTION

@@ -1,11 +1,11 @@
 """The output of a verifiable client, in the format of Kafka's VerifiableProducer and
 VerifiableConsumer.
 
-Each line of standard output is one JSON object. A client writes numbers at a fixed rate to `TOPIC`
-and others in transactions to `TOPIC-tx`. Number n goes to partition n mod `PARTITIONS`. It reads
-both topics as the only member of a group. A line of input ends its writing after every record has
-its answer, and the end of the input ends its reading. It continues after every error, and prints
-each error that its library passes to the application.
+Each line of standard output is one JSON object. A client writes numbers at a fixed rate to `TOPIC`,
+and other numbers in transactions to `TOPIC-tx`. Number n goes to partition n mod `PARTITIONS`. The
+client reads both topics as the only member of a group. After a line on standard input it stops
+writing, when every record has a result. At the end of standard input it stops reading. It continues
+after every error, and prints each error that its library passes to the application.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ CA_VARIABLE = "VERIFIABLE_CA"
 """The environment variable with the file of the CA, if the brokers have TLS."""
 
 USER_VARIABLE, PASSWORD_VARIABLE = "VERIFIABLE_USER", "VERIFIABLE_PASSWORD"
-"""Those with the user, if clients must log in."""
+"""The environment variables with the user and the password, if clients must log in."""
 
 MECHANISM = "SCRAM-SHA-512"
 
@@ -40,7 +40,7 @@ def say(name: str, **fields: object) -> None:
     """Print one whole line, from any thread."""
     line = json.dumps({"name": name, **fields})
     with _speaking:
-        # Write the line in one piece, also when Python runs unbuffered.
+        # One write call, so that lines of two threads do not mix even if Python runs unbuffered.
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
@@ -66,7 +66,7 @@ def failed(doing: str, topic: str, error: object) -> None:
 
 
 def assigned(partitions: Iterable[tuple[str, int]]) -> None:
-    """Report partitions added to the member; it reads each from the committed offset."""
+    """Report partitions assigned to the member, which reads each from the committed offset."""
     say("partitions_assigned", partitions=[list(place) for place in partitions])
 
 
@@ -77,13 +77,13 @@ def read(topic: str, partition: int, offset: int, value: bytes | None) -> None:
 
 
 def topics_of(topic: str) -> tuple[str, str]:
-    """Return the topics that a client writes: record by record, and in transactions."""
+    """Return the two topics that a client writes: without and with transactions."""
     return topic, f"{topic}-tx"
 
 
 def begin() -> tuple[str, str]:
-    """Start listening to the input. Return the bootstrap servers and the topic of the command
-    line."""
+    """Start a thread that reads standard input. Return the bootstrap servers and the topic from
+    the command line."""
 
     def listen() -> None:
         sys.stdin.readline()
@@ -97,7 +97,7 @@ def begin() -> tuple[str, str]:
 
 
 def trusted_ca() -> str | None:
-    """Return the file of the CA of brokers with TLS, or None for plain connections."""
+    """Return the file of the CA that signed the brokers' certificates, or None without TLS."""
     return os.environ.get(CA_VARIABLE)
 
 
@@ -108,7 +108,7 @@ def login() -> tuple[str, str] | None:
 
 
 def librdkafka_security() -> dict[str, str]:
-    """Return librdkafka's settings for the kind of connection."""
+    """Return librdkafka's settings for TLS and a login, if the test uses them."""
     ca, known = trusted_ca(), login()
     if ca is None:
         return {}
@@ -124,7 +124,7 @@ def librdkafka_security() -> dict[str, str]:
 
 
 def python_security() -> dict[str, str]:
-    """Return the settings that kafka-python and aiokafka share, without the CA."""
+    """Return the TLS and login settings that kafka-python and aiokafka share, without the CA."""
     if trusted_ca() is None:
         return {}
     known = login()
@@ -139,7 +139,7 @@ def python_security() -> dict[str, str]:
 
 
 def java_security() -> dict[str, str]:
-    """Return the same settings for Java's clients."""
+    """Return the settings of Java's clients for TLS and a login."""
     ca = trusted_ca()
     if ca is None:
         return {}
@@ -160,7 +160,8 @@ def java_security() -> dict[str, str]:
 def in_threads(
     writers: Iterable[Callable[[str, str], None]], consume: Callable[[str, str], None]
 ) -> None:
-    """Run a client with a blocking library. A writer gets the topic for its turn."""
+    """Run a client with a blocking library, each function in a thread. The first writer gets the
+    topic without transactions, the second one the topic with transactions."""
     bootstrap, topic = begin()
     threading.excepthook = _end_of_all
     reading = threading.Thread(target=consume, args=(bootstrap, topic))
@@ -178,20 +179,19 @@ def in_threads(
 
 
 def _end_of_all(ended: threading.ExceptHookArgs) -> None:
-    """End the process after a fault of the client, so that the waiting test sees the end at
-    once."""
+    """End the process if one of its threads fails, so that the waiting test notices at once."""
     threading.__excepthook__(ended)
     sys.stderr.flush()
     os._exit(1)
 
 
 def when_writing_ends(do: Callable[[], object]) -> None:
-    """Call a function when the writing ends, while this thread waits for something else."""
+    """Call a function when the writing ends. This thread can do something else until then."""
     _when(WRITES_NO_MORE, do)
 
 
 def when_reading_ends(do: Callable[[], object]) -> None:
-    """Call a function when the reading ends, while this thread waits for something else."""
+    """Call a function when the reading ends. This thread can do something else until then."""
     _when(READS_NO_MORE, do)
 
 
@@ -204,7 +204,7 @@ def _when(event: threading.Event, do: Callable[[], object]) -> None:
 
 
 def paced(pace_s: float) -> Iterator[int]:
-    """Yield the numbers from 0 on at a fixed rate until the test ends the writing."""
+    """Yield 0, 1, 2… at a fixed rate until the test ends the writing."""
     number = 0
     while not WRITES_NO_MORE.wait(pace_s):
         yield number
@@ -212,7 +212,7 @@ def paced(pace_s: float) -> Iterator[int]:
 
 
 async def paced_async(pace_s: float) -> AsyncIterator[int]:
-    """Yield the same for an asyncio loop, which does other work between the numbers."""
+    """Yield the same numbers in an asyncio loop, which can do other work between them."""
     number = 0
     while not WRITES_NO_MORE.is_set():
         yield number
@@ -221,7 +221,7 @@ async def paced_async(pace_s: float) -> AsyncIterator[int]:
 
 
 def is_kept(transaction: int) -> bool:
-    """Return True if this transaction must be committed."""
+    """Return True if the client must commit this transaction, False if it must abort it."""
     return transaction % ABORT_EVERY != ABORT_EVERY - 1
 
 

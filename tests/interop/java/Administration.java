@@ -52,8 +52,8 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * Every administrative call that a cluster without security answers. Arguments: bootstrap, topic,
- * number of nodes, each of which gets a replica.
+ * Makes every administrative call that a cluster without security supports, and checks the results.
+ * Arguments: bootstrap, topic, number of brokers. Each broker gets a replica of the topic.
  */
 public class Administration {
     private static final Duration DEADLINE = Duration.ofSeconds(30);
@@ -92,7 +92,7 @@ public class Administration {
         }
     }
 
-    /** Asks until an answer holds: of several brokers each learns a moment later what is new. */
+    /** Repeats a call until its result is as expected, because brokers see changes with a delay. */
     static <T> T eventually(Callable<T> ask, Predicate<T> holds) throws Exception {
         steps++;
         long end = System.nanoTime() + DEADLINE.toNanos();

@@ -15,7 +15,10 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Members that come and go under each assignor, one of them static: every record is read. */
+/**
+ * Reads a topic with each assignor. Members join and leave meanwhile, and one is static. Every
+ * record must be read.
+ */
 public class Groups {
     static final int COUNT = 400;
     static final int MEMBERS = 3;
@@ -58,8 +61,8 @@ public class Groups {
                                 assigned.add(id);
                             }
                         }
-                        // Who closes while it waits to join is stuck behind its own request, here
-                        // as with Kafka: so all leave from a group that is at rest.
+                        // A consumer that is closed during a rebalance waits for its own join
+                        // request, also with Kafka. So wait until all members can leave together.
                         together.await(60, TimeUnit.SECONDS);
                     }
                 } catch (Throwable error) {
@@ -91,7 +94,7 @@ public class Groups {
         try {
             consumer.commitSync();
         } catch (RebalanceInProgressException later) {
-            // The next poll takes part in it.
+            // The next poll takes part in the rebalance.
         }
     }
 

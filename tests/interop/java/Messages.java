@@ -8,8 +8,8 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
 /**
- * Reads lines of "message version hex" and writes each body again. Prints "ok" if that gives the
- * same bytes, else the bytes it gives.
+ * Reads lines of "message version hex", decodes each body, and encodes it again. Prints "ok" if the
+ * bytes are the same, otherwise the different bytes or the error.
  */
 public class Messages {
     public static void main(String[] args) throws Exception {

@@ -14,7 +14,10 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Records with keys, nulls, headers and every codec, written idempotently and read back in order. */
+/**
+ * Writes records with keys, nulls, headers and every codec with an idempotent producer. Reads them
+ * back, and checks their order.
+ */
 public class Records {
     static final int COUNT = 300;
 

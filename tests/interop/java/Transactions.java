@@ -14,7 +14,10 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Consume, transform, produce: each input exactly once in the output, whatever is aborted. */
+/**
+ * Consumes, transforms and produces in transactions, some of which abort. Each input record must be
+ * in the output exactly once.
+ */
 public class Transactions {
     public static void main(String[] args) throws Exception {
         String servers = args[0];
@@ -87,7 +90,7 @@ public class Transactions {
         }
     }
 
-    /** A second producer of the same transactional id ends the first one's work. */
+    /** Checks that a second producer with the same transactional id fences the first one. */
     static void fence(String servers, String output) {
         try (KafkaProducer<String, String> old = producer(servers, "fenced-" + output)) {
             old.initTransactions();

@@ -14,11 +14,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * Consume, transform, produce in transactions until so many input records are known as committed.
- * Arguments: bootstrap, source, target, count. Says "committed N" after each transaction.
+ * Consumes, transforms and produces in transactions, until `count` input records are committed.
+ * Arguments: bootstrap, source, target, count. Prints "committed N" after each transaction.
  *
- * <p>Whatever fails ends the transaction: it is aborted, or its producer given up for another with
- * the same transactional id, and the reader goes back to what is committed.
+ * <p>Every failure ends the transaction. It is aborted, or a new producer with the same
+ * transactional id replaces the failed one. Then the consumer goes back to its committed offsets.
  */
 public final class Transform {
     private static final int ABORT_EVERY = 7;
@@ -138,7 +138,7 @@ public final class Transform {
         }
     }
 
-    /** See the class. */
+    /** The arguments are described at the class. */
     public static void main(String[] arguments) {
         Transform transform = new Transform(arguments[0], arguments[1], arguments[2]);
         transform.run(Long.parseLong(arguments[3]));

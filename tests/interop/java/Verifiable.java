@@ -19,8 +19,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * A verifiable client: what it says is described in tests/harness/verifiable/words.py. Arguments:
- * bootstrap, topic.
+ * A verifiable client. It prints the events that tests/harness/verifiable/words.py describes.
+ * Arguments: bootstrap, topic.
  */
 public final class Verifiable {
     private static final int PARTITIONS = 3;
@@ -48,7 +48,7 @@ public final class Verifiable {
         }
         say("writing_ended", "");
         while (System.in.read() >= 0) {
-            // Only its end counts.
+            // The harness ends the input to stop the reading.
         }
         reads = false;
         reading.join();
@@ -134,7 +134,7 @@ public final class Verifiable {
         for (int index = 0; index < PER_TRANSACTION; index++) {
             send(producer, topic, transaction * PER_TRANSACTION + index, transaction);
         }
-        // An abort would throw away what has not left yet, and call that an error.
+        // Without this, an abort would drop unsent records, and their sends would fail.
         producer.flush();
         boolean isKept = transaction % ABORT_EVERY != ABORT_EVERY - 1;
         while (true) {
@@ -180,7 +180,7 @@ public final class Verifiable {
     private static final class Assigned implements ConsumerRebalanceListener {
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            // Nothing is kept of them.
+            // This client keeps no state of partitions.
         }
 
         @Override
@@ -193,7 +193,7 @@ public final class Verifiable {
         }
     }
 
-    /** The settings for brokers with TLS, if the environment names their CA, and for a login. */
+    /** Returns the settings for TLS and for a login, if the environment has a CA and a user. */
     private static Map<String, String> security() {
         String ca = System.getenv("VERIFIABLE_CA");
         String user = System.getenv("VERIFIABLE_USER");

@@ -1,5 +1,5 @@
-// kafkajs at work: records, groups whose members come and go, transactions, administration.
-// Every check throws; kafkajs itself logs to the error stream.
+// Tests kafkajs with records, groups whose members join and leave, transactions, and
+// administration. A check that fails throws. kafkajs itself logs to standard error.
 const assert = require('assert')
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 

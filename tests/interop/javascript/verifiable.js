@@ -1,4 +1,5 @@
-// kafkajs as a verifiable client: what it says is described in tests/harness/verifiable/words.py.
+// kafkajs as a verifiable client. It prints the events that tests/harness/verifiable/words.py
+// describes.
 const { Kafka, logLevel } = require('kafkajs')
 
 const fs = require('fs')
@@ -30,9 +31,10 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const failed = (doing, of, error) =>
   say('error', { doing, topic: of, exception: error.type || error.name, message: error.message })
 
-// One send after the other, for kafkajs keeps the order of an idempotent producer only so; and one
-// for each partition: where a leader moves to a broker that has already answered for another
-// partition of the same send, version 2.2.4 leaves out what is meant for it, and calls it sent.
+// Sends one request at a time, because only then kafkajs keeps the order of an idempotent producer.
+// Sends one request per partition, because version 2.2.4 can lose records: if a leader moves to a
+// broker that has already answered for another partition of the same send, kafkajs does not send
+// the records of the moved partition, but reports success.
 async function send(to, of, numbers, transaction) {
   for (let partition = 0; partition < PARTITIONS; partition++) {
     const here = numbers.filter((number) => number % PARTITIONS === partition)

@@ -1,4 +1,5 @@
-"""A broker reduced to replication: the real cores, driven as the broker drives them."""
+"""A broker reduced to replication: the real cores, and a driver that calls them as the broker
+does."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ WRITE_TIMEOUT_MS = 4_000
 
 
 class Write:
-    """A client's write with acks=all. It completes once."""
+    """A client's write with acks=all. Its wait must end only once."""
 
     def __init__(self, broker: Broker, partition: int, offset: int, entry: Entry) -> None:
         self.broker = broker
@@ -60,7 +61,7 @@ class Write:
 
 
 class Broker:
-    """One node. Its disk survives, and everything else starts again with every incarnation."""
+    """One node. Its disk outlives its processes, and each process starts with new cores."""
 
     def __init__(self, cluster: Cluster, node_id: int, partitions: range, chance: Random) -> None:
         self.cluster = cluster
@@ -68,7 +69,7 @@ class Broker:
         self.chance = chance
         self.logs = {partition: ToyLog() for partition in partitions}
         self.checkpoints = dict.fromkeys(partitions, 0)
-        """High watermarks on the disk: floors."""
+        """The high watermarks on the disk, which are lower bounds."""
         self.incarnation = 0
         self.is_up = False
         self.paused_until_ms = 0
@@ -86,16 +87,16 @@ class Broker:
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = FollowerSessions(self)
         self.busy: dict[int, None] = {}
-        """Logs that are being truncated; they have no role until then."""
+        """Logs that are being truncated. Their partitions have no role until this ends."""
         self.unsynced: dict[int, None] = {}
         self.is_syncing = False
         self.marks: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
-        """Leader -> the request without an answer so far."""
+        """Leader -> the request that has no response yet."""
         self.pumps: dict[int, int] = {}
         """Leader -> the time of the next call of `_pump`."""
 
-    # Life and death.
+    # Start and end of a process.
 
     def start(self) -> None:
         if self.is_up:
@@ -111,7 +112,7 @@ class Broker:
         self.later(TICK_MS, self._tick)
 
     def kill(self) -> None:
-        """Kill the process. The kernel keeps what it has written."""
+        """Kill the process. Written data survives in the page cache."""
         if not self.is_up:
             return
         self.is_up = False
@@ -129,7 +130,7 @@ class Broker:
             self.cluster.history.cut(self.node_id, partition)
 
     def pause(self, for_ms: int) -> None:
-        """Pause the process. It does not notice the time that passes."""
+        """Freeze the process for a while. Its own clock does not count that time."""
         self.paused_until_ms = max(self.paused_until_ms, self.cluster.events.now_ms + for_ms)
         if for_ms > STALL_MS:
             self.skipped_ms += for_ms
@@ -138,7 +139,7 @@ class Broker:
         return self.cluster.events.now_ms - self.skipped_ms
 
     def _alive(self, incarnation: int, call: Callable[..., None], *args: object) -> None:
-        """Run the call when the process gets time, if this incarnation still runs."""
+        """Make a call if this process still runs. If it is paused, make the call afterwards."""
         if not self.is_up or incarnation != self.incarnation:
             return
         events = self.cluster.events
@@ -153,7 +154,7 @@ class Broker:
     def send(self, target: int, call: Callable[..., None], *args: object) -> None:
         self.cluster.network.send(self.node_id, target, call, *args)
 
-    # The controller.
+    # Registration and metadata.
 
     def _register(self) -> None:
         if self.broker_epoch >= 0:
@@ -178,7 +179,7 @@ class Broker:
         self._alive(incarnation, self._replay, count)
 
     def _replay(self, count: int) -> None:
-        """Replay the metadata log, one batch per turn, a few batches at a time."""
+        """Replay the first `count` batches of the metadata log, a few of them per turn."""
         if self.broker_epoch < 0:
             return
         until = min(count, self.replayed + REPLAY_SLICE)
@@ -192,7 +193,8 @@ class Broker:
                 state.eligible(batch.brokers)
                 self.after(partition)
             self.image.update(batch.parts)
-            # With the own registration everything is news, also what no later batch touches.
+            # With its own registration the broker assigns all partitions, even those that no later
+            # batch changes.
             is_first = before <= self.broker_epoch < batch.end_offset
             touched = self.image if is_first else dict(batch.parts)
             for partition in list(touched):
@@ -207,7 +209,7 @@ class Broker:
         log, state = self.logs[partition], self.states[partition]
         is_current = self.image_end > self.broker_epoch
         if is_current and self.node_id not in seen.replicas and log.log_end_offset:
-            # The replica was taken away, and so is its folder.
+            # The replica was removed, and its folder with it.
             log.reset_to(0)
             self.checkpoints[partition] = 0
             self.cluster.history.cut(self.node_id, partition)
@@ -237,7 +239,8 @@ class Broker:
             self._pump(leader)
 
     def _follow(self, partition: int) -> None:
-        """Start to follow after the log is synced, because a fetch offset must be durable."""
+        """Start to follow a leader. The log must be synced first, because a fetch offset claims
+        that everything below it is durable."""
         state, log = self.states[partition], self.logs[partition]
         role = state.role
         if not isinstance(role, FollowerRole) or partition in self.busy:
@@ -293,10 +296,10 @@ class Broker:
         self.states[partition].answered(number, code)
         self.after(partition)
 
-    # The leader's side.
+    # The leader.
 
     def durable_end(self, partition: int) -> int:
-        """The durable end of the broker's own log."""
+        """Return the end of the durable part of the broker's own log."""
         return self.logs[partition].durable_end
 
     def write(self, partition: int, value: int) -> Write | None:
@@ -329,7 +332,8 @@ class Broker:
         self.serving.moved(partition)
 
     def latest(self, partition: int) -> None:
-        """Return the end offset for a consumer."""
+        """Answer a consumer's ListOffsets for the latest offset, and check it against the
+        history."""
         state = self.states.get(partition)
         if not self.is_up or state is None or not isinstance(state.role, LeaderRole):
             return
@@ -346,7 +350,7 @@ class Broker:
         refused = (request.incarnation, self.node_id, request.plan.request_id)
         self.send(request.source, follower.on_refused, *refused)
 
-    # The follower's side.
+    # The follower.
 
     def _pump(self, leader: int) -> None:
         now_ms = self.cluster.events.now_ms
@@ -435,7 +439,7 @@ class Broker:
             self._sync()
 
     def _sync(self) -> None:
-        """Sync all marked logs in one group commit."""
+        """Sync all marked logs together (group commit)."""
         self.is_syncing = True
         ends = [
             (partition, self.logs[partition].log_end_offset, self.logs[partition].cuts)
@@ -463,7 +467,8 @@ class Broker:
             self._pump(leader)
 
     def after(self, partition: int) -> None:
-        """Read the high watermark, as after every call, and notify its waiters."""
+        """Read the high watermark, as the broker does after every call, and complete waiting
+        writes."""
         state = self.states[partition]
         mark = state.high_watermark
         before = self.marks[partition]

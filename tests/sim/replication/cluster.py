@@ -24,7 +24,7 @@ HEAL_LOOK_MS = 250
 
 
 class Cluster:
-    """The brokers of one run. `note` writes the trace if it is wanted."""
+    """The brokers of one run. `note` writes the trace if `is_traced` is set."""
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class Cluster:
         is_traced: bool = False,
         nodes: tuple[int, ...] = NODES,
     ) -> None:
-        """The first three of `nodes` have the replicas at first; replicas can move to others."""
+        """At first the first three of `nodes` have the replicas. Reassignments can use all
+        nodes."""
         self.nodes = nodes
         self.chance = Random(seed)
         self.events = Events()
@@ -64,7 +65,7 @@ class Cluster:
     def digest(self) -> str:
         return blake2b("\n".join(self.trace).encode(), digest_size=16).hexdigest()
 
-    # The controller's ends of the links.
+    # Messages to and from the controller.
 
     def _controller_tick(self) -> None:
         self.controller.tick(self.events.now_ms)
@@ -100,7 +101,7 @@ class Cluster:
             code,
         )
 
-    # Clients.
+    # Requests of clients.
 
     def acknowledged(self, write: Write) -> None:
         self.acknowledged_count += 1
@@ -108,7 +109,8 @@ class Cluster:
         assert committed[write.offset] == write.entry, "what is acknowledged is committed"
 
     def write(self, partition: int, node_id: int | None = None) -> Write | None:
-        """Write a record to any broker that accepts it, even to a deposed leader."""
+        """Write a record to the first broker, in random order, that accepts it. This can be a
+        deposed leader. Return None if no broker accepts it."""
         nodes = list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
         if node_id is None:
             self.chance.shuffle(nodes)
@@ -139,7 +141,7 @@ class Cluster:
     # Time.
 
     def run(self, until_ms: int) -> None:
-        """Run all events up to that moment."""
+        """Run all events up to this time."""
         while self.events.step(until_ms):
             pass
 
@@ -147,15 +149,15 @@ class Cluster:
         self.run(self.events.now_ms + for_ms)
 
     def chaos(self, for_ms: int, menu: Any) -> None:
-        """Let clients work while the faults of the menu happen."""
+        """Let clients work while random faults of the menu happen."""
         until_ms = self.events.now_ms + for_ms
         self._client(until_ms)
         menu(self, until_ms)
         self.run(until_ms)
 
     def heal(self) -> None:
-        """Heal all faults: within 30 s all have leaders, are in sync, and have committed
-        everything."""
+        """End all faults. Within 30 s each partition must have a leader, all replicas must be in
+        sync, and every record must be committed."""
         self.network.heal()
         for partition in self.partitions:
             self.controller.set_min_isr(partition, MIN_ISR)
@@ -165,7 +167,7 @@ class Cluster:
             broker.start()
         until_ms = self.events.now_ms + HEAL_MS
         self._await_whole(until_ms)
-        # A verdict from before the healing may still fall, so a refusal is not the last word.
+        # A decision from before this call can still fence a broker, so retry rejected writes.
         wanting = list(self.partitions)
         while wanting and self.events.now_ms < until_ms:
             wanting = [partition for partition in wanting if not self.write(partition)]
@@ -185,7 +187,7 @@ class Cluster:
         assert not missing, f"{HEAL_MS} ms after the healing: {missing}"
 
     def missing(self) -> str:
-        """Describe what the cluster lacks to be healthy; empty if it lacks nothing."""
+        """Return a text about the first thing that the cluster lacks to be healthy, or ""."""
         for partition, part in self.controller.parts.items():
             is_moving = part.adding or part.removing
             if part.leader == NO_NODE or is_moving or set(part.isr) != set(part.replicas):

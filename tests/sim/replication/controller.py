@@ -1,5 +1,5 @@
-"""A controller that never fails, with the rules of KIP-966: which replicas are in sync, which may
-be elected, which leads. `ruling` has the broker's own rules."""
+"""A controller that never fails. It decides by KIP-966 which replicas are in sync, which may be
+elected, and which one leads. `ruling` uses the real controller's rules instead."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def least(self) -> int:
-        """Return the number of in-sync replicas that a commit needs."""
+        """Return the number of in-sync replicas that a record needs to be committed."""
         return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
     def assignment(self, offset: int) -> Assignment:
@@ -77,7 +77,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition:
-    """A leader's proposal."""
+    """A leader's proposal of a new ISR."""
 
     node_id: int
     partition: int
@@ -87,8 +87,8 @@ class AlterPartition:
 
 
 class Controller:
-    """Decides, appends, and sends each decision to every node. `on_commit` is called with every
-    batch."""
+    """Decides, and appends each decision to its log, which all nodes replay. It calls `on_commit`
+    with every batch."""
 
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []
@@ -104,8 +104,8 @@ class Controller:
         self._commit({partition: Part(replicas, replicas[0], 0, 0, replicas, (), min_isr)})
 
     def register(self, node_id: int, incarnation: int, now_ms: int) -> int:
-        """Register a new incarnation. It is fenced, removed from every ISR, and leads nothing in
-        its old epoch."""
+        """Register a new process of a node. The node is fenced and leaves every ISR, and its
+        leaderships end."""
         known = self.brokers.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known.broker_epoch
@@ -138,7 +138,7 @@ class Controller:
         self._commit(self._without(node_id))
 
     def prefer(self, partition: int, node_id: int) -> None:
-        """Move the leadership to another member of the ISR that is alive."""
+        """Move the leadership to this node, if it is in the ISR and alive."""
         part = self.parts[partition]
         if node_id in part.isr and node_id != part.leader and self._is_alive(node_id):
             self._commit({partition: self._led_by(part, node_id)})
@@ -146,8 +146,8 @@ class Controller:
     def reassign(self, partition: int, replicas: tuple[int, ...]) -> bool:
         """Assign a partition to these brokers in one record, as at the end of a reassignment.
 
-        Return False if too few replicas stay, or if none of them can lead. The leader epoch rises
-        when a replica is removed.
+        Return False if too few replicas remain, or if none of those can lead. The leader epoch
+        rises if a replica is removed.
         """
         part = self.parts[partition]
         isr = tuple(member for member in part.isr if member in replicas)
@@ -162,19 +162,17 @@ class Controller:
         return True
 
     def set_min_isr(self, partition: int, min_isr: int) -> None:
-        """Set the minimum, and clear the ELR in the same batch if enough replicas are in sync for
-        it.
+        """Set min ISR. If enough replicas are in sync for it, clear the ELR in the same batch.
 
-        If too few are in sync, only the setting changes: no pending proposal is refused because of
-        it.
+        Otherwise change only the setting, so that no pending proposal is rejected because of it.
         """
         part = replace(self.parts[partition], min_isr=min_isr)
         settled = self._with_isr(part, part.isr, ())
         self._commit({partition: settled if settled.elr != part.elr else part})
 
     def alter(self, asked: AlterPartition) -> ErrorCode:
-        """Check a proposal in Kafka's order. A proposal of the same ISR is also a change,
-        because it uses up the epoch."""
+        """Decide a proposal, with checks in Kafka's order. A proposal of the same ISR is also a
+        change, because it raises the partition epoch."""
         part = self.parts[asked.partition]
         members = tuple(node_id for node_id, _ in asked.isr)
         if asked.leader_epoch < part.leader_epoch:
@@ -211,7 +209,8 @@ class Controller:
         return changed
 
     def _with_isr(self, part: Part, isr: tuple[int, ...], left: tuple[int, ...]) -> Part:
-        """Replace the ISR. A replica that leaves joins the ELR only if fewer than min ISR stay."""
+        """Replace the ISR. The replicas in `left` join the ELR only if fewer than min ISR
+        remain."""
         elr: tuple[int, ...] = ()
         if len(isr) < min(part.min_isr, len(part.replicas)):
             elr = tuple(sorted({*part.elr, *left} - set(isr)))
@@ -220,7 +219,7 @@ class Controller:
         )
 
     def _elected(self, part: Part) -> Part:
-        """Elect the first living member of the ISR, else of the ELR, else no leader."""
+        """Elect the first living member of the ISR, otherwise of the ELR, otherwise no leader."""
         for candidates in (part.isr, part.elr):
             for node_id in part.replicas:
                 if node_id in candidates and self._is_alive(node_id):

@@ -10,7 +10,7 @@ from typing import Any
 Call = Callable[..., None]
 
 CONTROLLER = 0
-"""The node id of the controller, which is perfect and never dies."""
+"""The node id of the controller, which never fails."""
 
 
 class Events:
@@ -31,7 +31,7 @@ class Events:
         self.at(self.now_ms + delay_ms, call, *args)
 
     def step(self, until_ms: int) -> bool:
-        """Run the next event if it comes by then."""
+        """Run the next event if it is due by `until_ms`. Otherwise return False."""
         if not self._heap or self._heap[0][0] > until_ms:
             self.now_ms = until_ms
             return False
@@ -42,9 +42,9 @@ class Events:
 
 
 class Network:
-    """One connection for each ordered pair of nodes. Messages on it stay in order.
+    """One connection for each ordered pair of nodes. The messages on it stay in order.
 
-    A cut holds messages back, as TCP does, and delivers them when it ends. A reset loses all
+    During a cut messages wait, as with TCP, and arrive when the cut ends. A reset loses all
     messages in flight.
     """
 
@@ -68,7 +68,7 @@ class Network:
             self._events.at(until_ms, self._lapse, pair, until_ms)
 
     def restore(self, source: int, target: int) -> None:
-        """End a cut. Held messages arrive in order."""
+        """End a cut. The messages that have waited arrive in order."""
         self._cut_until.pop((source, target), None)
         held = self._held.pop((source, target), [])
         for resets, call, args in held:
@@ -76,7 +76,7 @@ class Network:
         self._last[source, target] = self._events.now_ms + 1
 
     def lag(self, source: int, target: int, by_ms: int) -> None:
-        """Delay everything in that direction by this time."""
+        """Delay all messages in this direction by this time."""
         self._lag_ms[source, target] = by_ms
 
     def heal(self) -> None:
@@ -86,7 +86,8 @@ class Network:
         self.slow_rate = 0.0
 
     def reset(self, one: int, other: int) -> None:
-        """Break the connection: messages in flight in both directions are lost."""
+        """Break the connections between two nodes. Messages in flight are lost in both
+        directions."""
         for pair in ((one, other), (other, one)):
             self._resets[pair] = self._resets.get(pair, 0) + 1
 

@@ -1,4 +1,4 @@
-"""Random faults and their times, drawn from the run's own random generator."""
+"""Random faults at random times, drawn from the run's own source of random numbers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def change_min_isr(cluster: Cluster) -> None:
 
 
 def move(cluster: Cluster) -> None:
-    """Reassign a partition to other brokers, even during a reassignment."""
+    """Reassign a partition to other brokers. A reassignment can already be in progress."""
     target = cluster.chance.sample(cluster.nodes, cluster.chance.choice((1, 2, 2, 3, 3)))
     cluster.controller.move(cluster.chance.choice(cluster.partitions), target)
 
@@ -105,13 +105,13 @@ ALL: tuple[tuple[Fault, int], ...] = (
     (fence, 3),
     (change_min_isr, 1),
 )
-"""Each with its weight."""
+"""All faults, each with its weight."""
 
 MOVES: tuple[tuple[Fault, int], ...] = (*ALL, (move, 20), (cancel, 3))
 
 
 def menu(cluster: Cluster, until_ms: int, choices: Sequence[tuple[Fault, int]] = ALL) -> None:
-    """Return a few random faults, some of them close together."""
+    """Schedule random faults until `until_ms`, some of them close together."""
     events, chance = cluster.events, cluster.chance
     faults = [fault for fault, _ in choices]
     weights = [weight for _, weight in choices]

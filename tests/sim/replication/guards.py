@@ -1,7 +1,7 @@
-"""The guards of replication, each with a way to remove it from the tested code.
+"""The guards of replication, each with a function that removes it from the tested code.
 
-The numbers refer to `docs/guards.md`. Letters are rules that this simulation has shown to be
-necessary.
+The numbers refer to `docs/guards.md`. The guards with letters are rules whose need this simulation
+has shown.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def _own_registration(patch: MonkeyPatch) -> None:
 
 
 def _isr_from_the_log(patch: MonkeyPatch) -> None:
-    """Let a proposal take effect with the answer, with the minimum that is known at that time."""
+    """Let an ISR proposal take effect when its response comes, not when the metadata record is
+    replayed. So it is used with the old min ISR."""
     proposed, answered = Isr.proposed, Isr.answered
     under_way: dict[int, Sequence[int]] = {}
 

@@ -1,12 +1,12 @@
-"""The invariants that must hold after every event, checked at the cost of the change alone.
+"""The invariants that must hold after every event. Each check looks only at what has changed.
 
 I1: one leader per partition and epoch. I2: a leader's committed records are durable on every member
 of the committed ISR and ELR. I3: logs are equal below the high watermark. I4: the same offset and
 epoch have the same value and the same predecessor, so by induction equal prefixes. I5: a high
-watermark never falls within an epoch, and the end that consumers got never falls. I6: no consumer
-reads above it. I8: an ELR exists only below min ISR. I15: the replica sets of a partition are
-consistent during a reassignment. I16: a complete reassignment leaves enough complete copies. Each
-waiting request completes once.
+watermark never falls within an epoch, and the end offset that consumers got never falls. I6: no
+consumer reads above the high watermark. I8: an ELR exists only below min ISR. I15: the replica sets
+of a partition are consistent during a reassignment. I16: a complete reassignment leaves enough
+complete replicas. In addition each waiting request completes once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Node(Protocol):
 
 
 class History:
-    """Every committed record, and the leader of each epoch."""
+    """Every committed record, and the leader of each epoch, as the test has seen them."""
 
     def __init__(self, nodes: Mapping[int, Node], partitions: range) -> None:
         self._nodes = nodes
@@ -42,7 +42,8 @@ class History:
         self._leaders: dict[tuple[int, int], int] = {}
         self._seen: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._checked: dict[tuple[int, int], tuple[int, int]] = {}
-        """(node, partition) -> up to where its log was found equal, after how many cuts."""
+        """(node, partition) -> the offset up to which its log was found equal, and the number of
+        truncations by then."""
 
     def led(self, node_id: int, partition: int, epoch: int) -> None:
         known = self._leaders.setdefault((partition, epoch), node_id)
@@ -64,7 +65,7 @@ class History:
             )
 
     def advanced(self, node_id: int, partition: int, before: int, after: int, leads: bool) -> None:
-        """A node's high watermark has moved within its role. Check it."""
+        """Check a move of a node's high watermark within one role."""
         log = self._nodes[node_id].logs[partition]
         if after < before:
             raise Violation(f"I5: {node_id} of {partition} falls from {before} to {after}")
@@ -82,7 +83,7 @@ class History:
         self._check_equal(node_id, partition, after)
 
     def told(self, node_id: int, partition: int, end: int) -> None:
-        """A consumer got the latest offset from a leader. Check it."""
+        """Check the latest offset that a consumer got from a leader."""
         if end < self.told_end[partition]:
             raise Violation(
                 f"I5: {node_id} tells {end} of {partition}, after {self.told_end[partition]}"
@@ -90,13 +91,13 @@ class History:
         self.told_end[partition] = end
 
     def cut(self, node_id: int, partition: int) -> None:
-        """A log lost records by a truncation or a power cut. Update the history."""
+        """Check and record that a log lost records by a truncation or a power cut."""
         part = self.parts.get(partition)
         if part is not None and node_id in (*part.isr, *part.elr):
             self._check_holder(node_id, partition)
 
     def decided(self, batch: Batch) -> None:
-        """The controller has committed a change. Check it."""
+        """Check a change that the controller has committed."""
         for partition, part in batch.parts:
             before = self.parts.get(partition)
             self.parts[partition] = part

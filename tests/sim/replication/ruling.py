@@ -1,6 +1,7 @@
-"""A controller that never fails: the broker's own rules on an image that is committed immediately.
+"""A controller that never fails. It uses the real controller's rules on an image that is committed
+at once.
 
-Each partition is the only one of its topic, so that it can have a separate minimum.
+Each partition is the only one of its topic, so that it can have a min ISR of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FACTS = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 
 
 class RulingController:
-    """A controller with the interface of `Controller` and the rules of the broker."""
+    """A controller with the interface of `Controller` and the rules of the real controller."""
 
     def __init__(self, on_commit: Callable[[Batch], None]) -> None:
         self.log: list[Batch] = []
@@ -51,12 +52,12 @@ class RulingController:
 
     @property
     def brokers(self) -> dict[int, BrokerImage]:
-        """The registered brokers."""
+        """Return the registered brokers by id."""
         return dict(self.image.brokers)
 
     def create(self, partition: int, replicas: tuple[int, ...], min_isr: int) -> None:
-        """Create a partition whose replicas are in sync, whether their brokers are registered or
-        not."""
+        """Create a partition with all replicas in sync, even if their brokers are not registered
+        yet."""
         topic_id = Uuid(int=0x10 + partition)
         created = PartitionRecord(
             partition_id=0,
@@ -72,8 +73,8 @@ class RulingController:
         self._commit([topic, created, _min_isr_of(partition, min_isr)])
 
     def register(self, node_id: int, incarnation: int, now_ms: int) -> int:
-        """Register a new incarnation. It is fenced, removed from every ISR, and leads nothing in
-        its old epoch."""
+        """Register a new process of a node. The node is fenced and leaves every ISR, and its
+        leaderships end."""
         if self._incarnations.get(node_id) != incarnation:
             self._incarnations[node_id] = incarnation
             request = registration(node_id, life=incarnation)
@@ -100,7 +101,7 @@ class RulingController:
             self._commit(fence(node_id, self.image, CONFIG))
 
     def prefer(self, partition: int, node_id: int) -> None:
-        """Move the leadership to another member of the ISR that is alive."""
+        """Move the leadership to this node, if it is in the ISR and active."""
         part, broker = self.parts[partition], self.image.brokers.get(node_id)
         is_able = broker is not None and broker.is_active
         if is_able and node_id in part.isr and node_id != part.leader:
@@ -109,16 +110,15 @@ class RulingController:
             self._commit([record])
 
     def set_min_isr(self, partition: int, min_isr: int) -> None:
-        """Set the minimum, and clear the ELR in the same batch if enough replicas are in sync for
-        it."""
+        """Set min ISR. If enough replicas are in sync for it, clear the ELR in the same batch."""
         records: list[MetadataRecord] = [_min_isr_of(partition, min_isr)]
         if min_isr < self.parts[partition].min_isr:
             records += lowered_min_isr(self.image, self._topic(partition), min_isr)
         self._commit(records)
 
     def alter(self, asked: AlterPartition) -> ErrorCode:
-        """Decide a proposal. A proposal of the same ISR is also a change, because it uses up the
-        epoch."""
+        """Decide a proposal. A proposal of the same ISR is also a change, because it raises the
+        partition epoch."""
         proposal = AlterPartitionRequestPartition(
             partition_index=0,
             leader_epoch=asked.leader_epoch,
@@ -141,7 +141,7 @@ class RulingController:
         return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
 
     def move(self, partition: int, target: Sequence[int] | None) -> ErrorCode:
-        """Start or replace a reassignment; None cancels it."""
+        """Start or replace a reassignment. None as the target cancels it."""
         request = request_to(target, topic=str(partition))
         outcome = alter_reassignments(request, self.image, CONFIG)
         self._commit(outcome.records)

@@ -1,7 +1,8 @@
-"""Famous bugs of replicated logs, each as a schedule that would show it (named by KIP or issue).
+"""Famous bugs of replicated logs, each as a sequence of events that would show the bug. The names
+have the KIP or issue.
 
-A script controls three brokers. The invariants hold after every event as in random runs, and at its
-end all faults end. Most scripts fail if a particular guard is removed.
+A script controls three brokers. The invariants are checked after every event, as in random runs,
+and at the end of a script all faults end. Most scripts fail if a particular guard is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SOON_MS = 100
 
 
 class Play:
-    """One partition on three brokers, all in sync, led by node 1."""
+    """One partition with three in-sync replicas, led by node 1."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(seed=1, partition_count=1)
@@ -44,7 +45,7 @@ class Play:
         self.cluster.run_for(for_ms)
 
     def lead(self, node_id: int) -> None:
-        """Let the controller move the leadership, and wait until the new leader knows it."""
+        """Let the controller move the leadership, and wait until the new leader leads."""
         self.cluster.controller.prefer(P, node_id)
         self.until(lambda: self.leads(node_id))
 
@@ -62,7 +63,7 @@ class Play:
         return found
 
     def acknowledged(self, node_id: int, count: int = 1) -> None:
-        """Write records, and wait until all in-sync replicas have them."""
+        """Write records, and wait until they are acknowledged."""
         writes = self.write(node_id, count)
         self.until(lambda: all(write.end == "acknowledged" for write in writes))
 
@@ -78,7 +79,7 @@ class Play:
         self.cut(other, one)
 
     def join(self, one: int, other: int) -> None:
-        """Let the delayed messages arrive in order."""
+        """End a cut between two nodes. The messages that have waited arrive in order."""
         self.cluster.network.restore(one, other)
         self.cluster.network.restore(other, one)
 
@@ -87,8 +88,8 @@ class Play:
 
 
 def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
-    """If the follower truncated to its high watermark, it would lose acknowledged records, and
-    could then lead."""
+    """A restarted follower must not truncate its log to its high watermark. It would lose
+    acknowledged records, and could be elected without them."""
     play = Play()
     play.acknowledged(1, 3)
     play.wait(SOON_MS * 10)
@@ -103,8 +104,8 @@ def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
 
 
 def kip_279_two_logs_part_twice() -> None:
-    """A follower with the epochs 1 and 3 meets a leader with 1 and 2, so one truncation is not
-    enough."""
+    """A follower has records of the epochs 1 and 3, and its leader of 1 and 2. So the follower must
+    compare again after its first truncation."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -124,13 +125,14 @@ def kip_279_two_logs_part_twice() -> None:
 
 
 def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
-    """The follower has truncated the fetch's offset since. Only the epoch shows this."""
+    """A late Fetch reports an offset that the follower has truncated since. Only the leader epoch
+    in the Fetch shows this."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
     play.part(1, 3)
     play.write(1, 2)
-    # Node 2 takes both records; its next request, which says so, is under way for long.
+    # Node 2 appends both records. Its next Fetch, which reports this, is delayed by a cut.
     play.until(lambda: play.node(2).logs[P].log_end_offset == 10)
     play.cut(2, 1)
     play.until(lambda: play.ends()[:2] == [10, 10])
@@ -148,8 +150,8 @@ def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
 
 
 def kip_966_the_last_replica_standing_commits_nothing() -> None:
-    """Alone it would commit records that the eligible replicas lack, and then one of those would
-    be elected."""
+    """The last in-sync replica must not commit records alone. The eligible replicas lack them, and
+    one of these could be elected."""
     play = Play()
     play.acknowledged(1, 3)
     play.write(1, 2)
@@ -168,8 +170,8 @@ def kip_966_the_last_replica_standing_commits_nothing() -> None:
 
 
 def a_zombie_leader_acknowledges_nothing() -> None:
-    """A leader that is cut off from all others still accepts writes, but no follower fetches in
-    its epoch."""
+    """A leader that is cut off from all others still accepts writes. It must not acknowledge them,
+    because no follower fetches in its epoch."""
     play = Play()
     play.acknowledged(1, 3)
     for other in (CONTROLLER, 2, 3):
@@ -184,7 +186,8 @@ def a_zombie_leader_acknowledges_nothing() -> None:
 
 
 def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
-    """Before that the controller could still elect the slow member."""
+    """A proposed smaller ISR must not count before the controller has committed it. Until then the
+    controller could still elect the slow member."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(1, CONTROLLER)
@@ -199,7 +202,8 @@ def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
 
 
 def an_unclear_answer_keeps_the_maximal_isr() -> None:
-    """The controller adds node 3 to the ISR, and the leader learns this much later."""
+    """The controller adds node 3 to the ISR, and the leader learns this much later. Until then the
+    leader must count node 3 in the maximal ISR."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -207,8 +211,8 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
     play.acknowledged(1, 3)
     play.node(3).start()
     play.until(lambda: 3 in play.cluster.controller.parts[P].isr)
-    # Committed; neither the answer nor the log reaches the leader, and node 3 reaches only the
-    # leader.
+    # The change is committed. Its response and its metadata record do not reach the leader, and
+    # then node 3 cannot reach the leader either.
     assert play.node(1).states[P].in_sync_replicas == (1, 2)
     assert play.node(1).states[P].maximal_in_sync_replicas == (1, 2, 3)
     play.cut(CONTROLLER, 1, REPLICA_LAG_TIME_MAX_MS * 2)
@@ -221,10 +225,11 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
 
 
 def an_answer_comes_before_the_log_that_it_rests_on() -> None:
-    """The minimum rises, and then the other replicas leave the ISR. They stay eligible, because a
-    single replica may not commit.
+    """Min ISR rises to 2, and then the other replicas leave the ISR. They stay eligible, because
+    one replica alone may not commit any more.
 
-    The leader learns of the new ISR before it learns of the new minimum.
+    The leader learns of the smaller ISR from a response, before it replays the new min ISR. It must
+    not commit with the old min ISR.
     """
     play = Play()
     play.cluster.controller.set_min_isr(P, 1)
@@ -249,12 +254,12 @@ def an_answer_comes_before_the_log_that_it_rests_on() -> None:
 
 
 def a_late_answer_is_not_taken_for_a_later_one() -> None:
-    """The same records are fetched twice. Only one of the two answers belongs to the open
-    request."""
+    """The same records are fetched twice. A response must be matched by its request id, because
+    only one of the two belongs to the pending request."""
     play = Play()
     play.acknowledged(1, 3)
     play.wait(SOON_MS * 10)
-    # The answer takes longer than node 3 waits; what it asks then takes as long to arrive.
+    # The response takes longer than node 3 waits. Then node 3's next Fetch takes as long.
     play.cut(1, 3, REQUEST_TIMEOUT_MS + SOON_MS)
     play.cluster.network.lag(3, 1, REQUEST_TIMEOUT_MS)
     play.write(1, 2)
@@ -263,8 +268,8 @@ def a_late_answer_is_not_taken_for_a_later_one() -> None:
 
 
 def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
-    """Another leader has truncated that offset since. The old leader comes back and still
-    remembers it."""
+    """A leader must forget the fetch offsets of its earlier epoch. In the meantime another leader
+    has truncated the follower's log below them."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -284,8 +289,8 @@ def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
 
 
 def what_the_leader_has_deleted_cannot_be_compared() -> None:
-    """A log that diverges below the leader's log start offset and ends at it looks like an equal
-    log."""
+    """A log diverges below the leader's log start offset, and ends exactly at it. The leader must
+    not treat it as equal, because it has deleted the records to compare."""
     play = Play()
     play.acknowledged(1, 8)
     play.wait(SOON_MS * 10)
@@ -301,13 +306,14 @@ def what_the_leader_has_deleted_cannot_be_compared() -> None:
 
 
 def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
-    """The new leader knows only a lower bound, because its predecessor can have committed its
-    whole log."""
+    """A new leader must not add a replica to the ISR whose log ends below the start of its epoch.
+    Its high watermark is only a lower bound: the leader before it can have committed its whole
+    log."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
     play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
-    # The leader's disk is slow, so node 2 has it all before any of it is committed.
+    # The leader's disk is slow, so node 2 has all records before any of them is committed.
     play.node(1).sync_ms = (SOON_MS, SOON_MS)
     play.acknowledged(1, 9)
     assert play.node(2).states[P].high_watermark == 3
@@ -320,8 +326,8 @@ def a_new_leader_adds_no_replica_below_its_epoch_start() -> None:
 
 
 def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
-    """The followers' disks are faster than the leader's. The leader's own records count only
-    when they are durable."""
+    """The followers' disks are faster than the leader's. A leader must not commit records that are
+    not durable on its own disk, because a power cut would lose them there."""
     play = Play()
     play.acknowledged(1, 3)
     leader = play.node(1)
@@ -336,8 +342,8 @@ def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
 
 
 def what_is_older_than_the_own_registration_is_not_believed() -> None:
-    """The metadata log says that a node once led alone, but the node has restarted with other
-    data since."""
+    """A restarted node replays metadata from before its registration, by which it leads alone. It
+    must ignore them, because it has other data since its restart."""
     play = Play()
     play.cluster.controller.set_min_isr(P, 1)
     for node_id in (2, 3):
@@ -358,7 +364,8 @@ def what_is_older_than_the_own_registration_is_not_believed() -> None:
 
 
 def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> None:
-    """The leader proposes the broker epoch of the fetch, but the controller knows a newer one."""
+    """The leader proposes an ISR with the broker epoch from an old Fetch. The controller must
+    reject it, because the node has registered again since."""
     play = Play()
     play.acknowledged(1, 3)
     play.cut(CONTROLLER, 1, SESSION_MS * 2)
@@ -371,7 +378,8 @@ def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> No
 
 
 def kip_207_a_new_leader_tells_no_earlier_end() -> None:
-    """Its high watermark is only a lower bound until the start of its epoch is committed."""
+    """A new leader must return no end offset until its high watermark is reliable. Before the start
+    of its epoch is committed, the high watermark is only a lower bound."""
     play = Play()
     play.acknowledged(1, 5)
     play.node(1).latest(P)
@@ -388,14 +396,14 @@ def kip_207_a_new_leader_tells_no_earlier_end() -> None:
 
 
 def trap_8_a_follower_joins_under_load() -> None:
-    """The high watermark waits for the follower, which otherwise would always be one fetch
-    behind."""
+    """A follower must be able to join the ISR under load. The high watermark waits for it, because
+    otherwise it would always be one Fetch behind."""
     play = Play()
     play.node(3).kill()
     play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
     play.acknowledged(1, 30)
     play.node(3).start()
-    # Node 3 hears the leader a little later than node 2 does, and there is always something new.
+    # Node 3 gets responses a little later than node 2, and there is always a new record.
     play.cluster.network.lag(1, 3, 10)
     deadline_ms = play.cluster.events.now_ms + 5_000
     while 3 not in play.cluster.controller.parts[P].isr:
@@ -406,7 +414,8 @@ def trap_8_a_follower_joins_under_load() -> None:
 
 
 def flapping_a_slow_follower_leaves_once_and_dwells() -> None:
-    """A follower that is slow for long must not change the ISR each time it catches up."""
+    """A follower that was slow must stay out of the ISR for a while, so that the ISR does not
+    change each time it catches up."""
     play = Play()
     play.acknowledged(1, 3)
     play.part(1, 3)
@@ -422,8 +431,8 @@ def flapping_a_slow_follower_leaves_once_and_dwells() -> None:
 
 
 def trap_15_deleted_records_are_not_fetched_for() -> None:
-    """A follower below its leader's log start drops its log. A follower that ends above it
-    truncates nothing."""
+    """A follower whose log ends below the leader's log start offset must drop its log, and start at
+    that offset."""
     play = Play()
     play.acknowledged(1, 3)
     play.node(3).kill()
@@ -436,7 +445,8 @@ def trap_15_deleted_records_are_not_fetched_for() -> None:
 
 
 def trap_18_records_are_deleted_when_all_live_replicas_have_followed() -> None:
-    """The low watermark passes the new log start when both followers have reported it."""
+    """The low watermark must reach the new log start offset only after both followers have reported
+    it."""
     play = Play()
     play.acknowledged(1, 9)
     play.wait(SOON_MS * 10)

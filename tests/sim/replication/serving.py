@@ -1,4 +1,4 @@
-"""A leader's answers to its followers' fetches, as the broker gives them."""
+"""A leader's responses to its followers' fetches, built as the broker builds them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER_RECORDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A Fetch in flight, with the fields of its head."""
+    """A Fetch in flight, with the fields that identify its sender."""
 
     source: int
     incarnation: int
@@ -45,14 +45,14 @@ class Request:
 
 @dataclass(eq=False, slots=True)
 class ParkedFetch:
-    """A Fetch that waits at its leader."""
+    """A Fetch that is parked at its leader."""
 
     request: Request
     session: FollowerSession
 
 
 class FollowerSessions:
-    """All followers' sessions at one broker."""
+    """The sessions of all followers at one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -101,7 +101,8 @@ class FollowerSessions:
     def _hear(
         self, partition: int, asked: FetchPartition, follower: FollowerIdentity
     ) -> PartitionData | None:
-        """Return an error or a divergence, or None if the fetch is valid."""
+        """Check one partition of a Fetch. Return an error or a divergence, or None if it is
+        valid."""
         state, log = self.broker.states.get(partition), self.broker.logs[partition]
         if state is None or partition in self.broker.busy:
             return self._data(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -119,7 +120,7 @@ class FollowerSessions:
         return data
 
     def _serve(self, parked: ParkedFetch, refused: list[PartitionData]) -> None:
-        """Answer if there are records or changes, otherwise park the fetch."""
+        """Send a response if there are records or changes. Otherwise park the Fetch."""
         found = refused + self._collect(parked.session)
         if found:
             self._leave(parked, found)
@@ -194,8 +195,8 @@ class FollowerSessions:
         )
 
     def wake(self, partition: int) -> None:
-        """Mark the partition in each follower's session. The first mark answers the request
-        after this turn."""
+        """Mark the partition as changed in each follower's session. The first mark completes the
+        parked Fetch after this turn."""
         for source, session in self.sessions.items():
             if session.written(PartitionId(TOPIC_ID, partition)):
                 self.broker.later(0, self._woken, self.parked.get(source))

@@ -1,5 +1,5 @@
-"""A log of small records in memory. A part of it would survive a power cut. Its leader epochs
-use the broker's code."""
+"""A log of small records in memory, a part of which would survive a power cut. Its list of leader
+epochs is the broker's real code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _RECORD = Struct(">iq")
 
 
 class Entry(NamedTuple):
-    """One record: its epoch, and a value that no other record has."""
+    """One record: its leader epoch, and a value that no other record has."""
 
     leader_epoch: int
     value: int
 
 
 def pack(entries: list[Entry]) -> bytes:
-    """Encode records for a Fetch answer."""
+    """Encode records for a Fetch response."""
     return b"".join(_RECORD.pack(*entry) for entry in entries)
 
 
@@ -37,7 +37,8 @@ class ToyLog:
         self.entries: list[Entry] = []
         self.leader_epochs = LeaderEpochs()
         self.cuts = 0
-        """Truncations so far: a sync that began before the last one says nothing."""
+        """The number of truncations so far. A sync that began before the last one proves
+        nothing."""
 
     @property
     def log_end_offset(self) -> int:
@@ -45,7 +46,7 @@ class ToyLog:
 
     @property
     def latest(self) -> int:
-        """Return the epoch of the last record, even after the list of epochs was rebuilt."""
+        """Return the leader epoch of the last record, even after the list of epochs was rebuilt."""
         return self.leader_epochs.latest
 
     def end_offset_for(
@@ -69,7 +70,8 @@ class ToyLog:
         return self.entries[first : first + count_max]
 
     def synced(self, end_offset: int, cuts: int) -> None:
-        """Complete a sync that started at that end and after that number of truncations."""
+        """Complete a sync that began at this log end. Ignore it if the log was truncated since,
+        which `cuts` shows."""
         if cuts == self.cuts:
             self.durable_end = max(self.durable_end, min(end_offset, self.log_end_offset))
 
@@ -83,7 +85,7 @@ class ToyLog:
         self.leader_epochs.truncate_from_end(end_offset)
 
     def reset_to(self, offset: int) -> None:
-        """Drop all records and continue at an offset."""
+        """Drop all records, and continue at an offset."""
         self.cuts += 1
         self.entries.clear()
         self.log_start_offset = self.durable_end = offset
@@ -104,5 +106,5 @@ class ToyLog:
         self.durable_end = kept
 
     def recover(self) -> None:
-        """Read everything after a start, and sync it before it counts as durable."""
+        """Read all records after a start, and sync them before they count as durable."""
         self.durable_end = self.log_end_offset
