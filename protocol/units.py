@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: "100ms", "7d", "1MiB".
 
-This module is pure. All rooms use it for their settings, so the notation is the same everywhere.
+This module is pure. All packages use it for their settings, so the notation is the same everywhere.
 """
 
 import re

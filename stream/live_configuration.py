@@ -97,12 +97,15 @@ class LiveConfiguration:
         return self._pending
 
     def adopt(self, change: RunningConfiguration) -> None:
-        """Make the next query count this configuration."""
+        """Let the next query count by this configuration."""
         self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
 
     def go_back(self, why: str) -> bool:
-        """Revert an adopted change that cannot be counted; return False if none was adopted."""
+        """Return to the configuration before the adopted change, because no query can count by it.
+
+        Return False if no change was adopted.
+        """
         if self._before is None:
             return False
         self.now.sinks.close()
@@ -111,7 +114,7 @@ class LiveConfiguration:
         return True
 
     def settle(self) -> None:
-        """Confirm an adopted change, because a query counts it now."""
+        """Confirm the adopted change, because a query counts by it now."""
         if self._before is None:
             return
         before, self._before = self._before, None

@@ -91,7 +91,7 @@ def generate(
 
 
 def _write(plan: "MovePlan", found: "ClusterReplicas", path: Path) -> None:
-    """Write the plan and the way back, and say what to know about it."""
+    """Write the plan and the plan that undoes it, and print where they are and the notes."""
     from appliance.kafka import reassignment_files
 
     if plan.targets:

@@ -83,7 +83,7 @@ def _restart(brokers: list[str], others: list[str], timeout: float) -> list[dict
     # `upgrade finalize` must load in a container without Spark, which these commands need.
     from appliance.cli.mill_commands import UP_TIMEOUT_S, restart_in_turns, start_part
 
-    # No other broker could work while a lone broker restarts, so there are no turns.
+    # A lone broker has no other broker that could serve clients while it restarts.
     alone = len(brokers) == 1
     rows = [start_part(brokers[0], UP_TIMEOUT_S)] if alone else restart_in_turns([], timeout)
     try:

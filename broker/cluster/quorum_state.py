@@ -58,10 +58,10 @@ class QuorumState(NamedTuple):
 def look(
     disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
 ) -> tuple[DiskReport, QuorumState | None]:
-    """Return the report on the disk and the quorum state. The state is None if this broker is no
-    voter yet.
+    """Return a pair: the report on this broker's disk, and its quorum state.
 
-    `found` and other brokers use the report. Raises FolderError if the folder is damaged.
+    The report is for `found.found` and for the other brokers. The state is None if this broker is
+    not yet a voter. Raises FolderError if the folder is damaged.
     """
     # A broker that is configured alone has never fetched a snapshot. So its log is damaged if it
     # ends before its snapshot.

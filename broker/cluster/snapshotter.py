@@ -80,11 +80,11 @@ class Snapshotter:
         self._not_before_ms = 0
 
     def trim_with(self, trimmer: LogTrimmer) -> None:
-        """Let this object delete the beginning of the log after each snapshot."""
+        """Set `trimmer`, which deletes the beginning of the log after each snapshot."""
         self._trimmer = trimmer
 
     def begun(self, end_offset: int, voters: VoterSet) -> None:
-        """Note the end and the voters of the newest snapshot on disk, after a start or after a
+        """Record the end and the voters of the newest snapshot on disk, after a start or after a
         snapshot was fetched."""
         self._end_offset = end_offset
         self._voters = voters

@@ -226,8 +226,8 @@ class Flusher:
     def stop(self) -> bool:
         """Stop the threads. Return True if all their fsyncs have ended.
 
-        A failed or hanging fsync must not be repeated, because the kernel reports a failure only
-        once.
+        After False, do not fsync these files. The kernel reports a failure only once, so a second
+        fsync could succeed although data is lost.
         """
         self._is_stopped = True
         ended = [worker.stop(STOP_S_MAX) for worker in self._workers]

@@ -115,7 +115,7 @@ def check_fetch(
 
 
 class FollowerSession:
-    """The partitions of one follower, with their marks.
+    """The partitions that one follower fetches, and which of them have news for it.
 
     The owner chooses `session_id`. It is never 0, and each session has a different one.
     """
@@ -127,7 +127,7 @@ class FollowerSession:
         self.partitions: dict[PartitionId, FetchPartition] = {}
         """The partitions as the follower last named them."""
         self.is_parked = False
-        """True while a request waits for a mark."""
+        """True while a fetch request of this session waits for records."""
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
         self._lost: set[PartitionId] = set()

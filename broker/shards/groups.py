@@ -341,4 +341,4 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
 
 def _not_forgotten(error: ApiError) -> None:
-    logger.warning("offsets could not be removed", extra=fields(error=error))
+    logger.warning("cannot remove offsets that are no longer needed", extra=fields(error=error))

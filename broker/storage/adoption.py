@@ -100,7 +100,8 @@ def adopt(
         elif since_entry > segment.interval_bytes:
             raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
         if epochs.epoch_of(header.last_offset) not in (header.partition_leader_epoch, UNKNOWN[0]):
-            raise CorruptionError(segment.log_path, walk.position, "the epoch file lacks an epoch")
+            reason = f"leader-epoch-checkpoint lacks epoch {header.partition_leader_epoch}"
+            raise CorruptionError(segment.log_path, walk.position, reason)
         since_entry += header.size_bytes
         next_offset = header.last_offset + 1
         has_untimed = has_untimed or header.max_timestamp < 0

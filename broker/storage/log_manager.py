@@ -368,7 +368,7 @@ class LogManager:
         """
         topic_partition = log.topic_partition
         if self.logs.get(topic_partition) is not log:
-            raise FolderError(log.folder, "deleted while it was being cleaned")
+            raise FolderError(log.folder, "the log was deleted while it was cleaned")
         if not job.perform():
             return False
         # A start that finds missing offsets must know that they are not damage and not a torn tail.

@@ -118,11 +118,11 @@ class Tailer:
         return Request(self.position, min(size - self.position, wanted))
 
     def take(self, request: Request, data: memoryview) -> list[Block]:
-        """Return the whole lines in the bytes read for `request`. The data may be shorter than
-        requested.
+        """Return blocks with the whole lines in the bytes read for `request`.
 
-        Pass each block, or each part of it in order, to `hand_out`. A driver that stops before the
-        last block calls `rewind` and reads the rest again later.
+        The data may be shorter than requested. Pass the blocks to `hand_out` in order, each whole
+        or in parts. A driver that stops before the last block calls `rewind` and reads the rest
+        again later.
         """
         encoding = self.rules.encoding
         if len(data) % encoding.unit_bytes:

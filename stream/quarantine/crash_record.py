@@ -103,7 +103,7 @@ class CrashRecord:
             self.batch_id = int(value["batch_id"])
         except (ValueError, KeyError, TypeError) as error:
             logger.warning(
-                "the file about earlier ends of Java cannot be read, and is removed",
+                "removed the record of earlier crashes of Java, because it cannot be read",
                 extra=fields(file=self._path.name, why=error),
             )
             with contextlib.suppress(OSError):

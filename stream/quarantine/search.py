@@ -203,7 +203,7 @@ class Search:
         return self._open[-1].part if self._open else None
 
     def passed(self, counts: BatchCounts) -> None:
-        """Note that the part was counted."""
+        """Record that Spark counted the current part without a failure."""
         one = self._open.pop()
         self._passed.append(counts)
         self.offsets_left -= size_of(one.part)
@@ -214,7 +214,7 @@ class Search:
         self._settle()
 
     def failed(self, failure: PartFailure) -> None:
-        """Note that counting the part failed."""
+        """Record that Spark failed while it counted the current part."""
         self._note_size(self._open[-1].part, failure)
         self._divide(failure)
         self._settle()

@@ -72,8 +72,10 @@ def test_an_order_does_not_wait_for_a_controller_that_stands_still() -> None:
 
 @pytest.mark.parametrize("wait_ms", range(0, 60, 4))
 def test_a_topic_is_made_though_the_controller_dies_under_the_order(wait_ms: int) -> None:
-    """The broker gives the order to the next controller again. If the topic already exists by then,
-    TOPIC_ALREADY_EXISTS is correct, as with Kafka."""
+    """The broker sends the request to the next controller again.
+
+    If the topic already exists by then, TOPIC_ALREADY_EXISTS is correct, as with Kafka.
+    """
     cluster = in_service(f"dying {wait_ms}")
     controller, node = sides(cluster)
     order = Order(node, MAKING)

@@ -95,8 +95,10 @@ def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
 
 
 class Node:
-    """The logs of a broker on a simulated disk. One partition has a log. `reopen` opens the logs
-    again. `crash` cuts the power first."""
+    """The log of one partition on a broker's simulated disk.
+
+    `reopen` opens the log again. `crash` cuts the power and then opens the log again.
+    """
 
     def __init__(
         self,

@@ -48,7 +48,8 @@ def test_a_batch_larger_than_the_bucket_is_a_debt() -> None:
 
 
 def test_a_changed_rate_counts_at_once() -> None:
-    """Trap 15 (KAFKA-10143): this holds even if a debt of the former rate would last for hours."""
+    """A new rate applies at once, even if the copies sent so far would block the old rate for
+    hours (trap 15, KAFKA-10143)."""
     throttle = CopyThrottle()
     throttle.take(1 << 20, 1, 0)
     assert throttle.room(1, 1) == 0
