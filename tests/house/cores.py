@@ -35,6 +35,7 @@ PURE = {
         "security",
         "wire",
         "messages",
+        "copy_progress",
         "client/fetch_core",
         "client/group_core",
         "client/polls",
