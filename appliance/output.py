@@ -58,8 +58,8 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
-    """Print data in the envelope that every command uses."""
+def print_json(schema: str, data: Any, errors: Sequence[str] = (), **more: Any) -> None:
+    """Print data in the envelope that every command uses. `more` has further keys of it."""
     now_ms = round(time.time() * 1000)
     envelope = {
         "schema": schema,
@@ -67,6 +67,7 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
         "ts_ms": now_ms,
         "data": data,
         "errors": list(errors),
+        **more,
     }
     out(json.dumps(envelope, ensure_ascii=False))
     sys.stdout.flush()

@@ -31,6 +31,28 @@ def effective_min_isr(min_isr: int, replicas: Sequence[int], adding: Collection[
     return min(min_isr, len(original_replicas(replicas, adding)))
 
 
+def target_replicas(replicas: Sequence[int], removing: Collection[int]) -> tuple[int, ...]:
+    """Return the replicas that stay when the reassignment completes, in order."""
+    return tuple(one for one in replicas if one not in removing)
+
+
+def awaited_replicas(
+    replicas: Sequence[int],
+    adding: Collection[int],
+    removing: Collection[int],
+    in_sync: Collection[int],
+) -> tuple[int, ...]:
+    """Return the replicas that must get in sync before the reassignment can complete.
+
+    These are the added ones. If the partition shrinks, these are all replicas that stay, because a
+    partition that shrank to a lagging replica would have fewer copies than its number of replicas
+    says (KAFKA-16218).
+    """
+    target = target_replicas(replicas, removing)
+    does_shrink = len(target) < len(original_replicas(replicas, adding))
+    return tuple(one for one in target if one not in in_sync and (does_shrink or one in adding))
+
+
 def is_under_replicated(
     replicas: Sequence[int], adding: Collection[int], in_sync: Collection[int]
 ) -> bool:

@@ -29,6 +29,9 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
+METADATA_VERSION = "metadata.version"
+"""The feature whose level is that of the metadata log."""
+
 INT64_MAX = 2**63 - 1
 """The largest number that Kafka's int64 can hold, and so the largest offset and timestamp."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from appliance.checks import certificates, filling, growth, startup
+from appliance.checks import certificates, changes, filling, growth, startup
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
@@ -70,7 +70,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
         yield from growth.rows(mill)
-        yield from _filling(mill)
+        yield from _from_monitor(mill)
     else:
         yield from startup.programs(mill)
         yield from _server_versions()
@@ -82,7 +82,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
-            yield from _filling(mill)
+            yield from _from_monitor(mill)
     yield from watched_folders(mill, mounts_of_this_process())
     yield from _published(mill)
 
@@ -104,13 +104,16 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
         yield from startup.ports(mill)
 
 
-def _filling(mill: Mill) -> Iterator[Check]:
-    """Report how disks fill, if the monitor answers; `_parts` reports when it does not."""
+def _from_monitor(mill: Mill) -> Iterator[Check]:
+    """Report how disks fill, and what changes of the cluster need, if the monitor answers. `_parts`
+    reports when it does not."""
     try:
-        rows = ask_monitor(mill, "/api/v1/disks")["data"]
+        disks = ask_monitor(mill, "/api/v1/disks")["data"]
+        found = ask_monitor(mill, "/api/v1/changes")["data"]
     except CommandError:
         return
-    yield from filling.disks(rows)
+    yield from filling.disks(disks)
+    yield from changes.advice(found)
 
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:

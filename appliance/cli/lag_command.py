@@ -169,15 +169,20 @@ def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
     """Return one answer of the monitor's API."""
     part = mill.part("monitor")
     assert part is not None, "every mill has a monitor"
-    url = f"http://{part.address}{path}"
+    return ask_monitor_at(part.address, path, TIMEOUT_S)
+
+
+def ask_monitor_at(address: str, path: str, timeout_s: float) -> dict[str, Any]:
+    """Return one answer of the API of the monitor at this address. Raises CommandError."""
+    url = f"http://{address}{path}"
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
             value = json.loads(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         text = f"the monitor answered {error.code} {error.reason}"
         raise CommandError(text, Exit.FAILED) from error
     except (OSError, ValueError) as error:
-        text = f"the monitor at {part.address} gives no answer: {reason_of(error)}"
+        text = f"the monitor at {address} gives no answer: {reason_of(error)}"
         raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
     if not isinstance(value, dict):
         raise CommandError("the monitor's answer cannot be read")

@@ -27,10 +27,10 @@ from appliance.cli.reassign_throttle import Limits, copies_text, parse_rate, rem
 from appliance.output import CommandError, Exit, counted, say, size_text
 
 if TYPE_CHECKING:
-    from appliance.kafka.copy_progress import CopyEstimate
     from appliance.kafka.reassign import ClusterReplicas
     from appliance.kafka.reassignment_files import Targets
     from protocol.client.cluster import Cluster
+    from protocol.copy_progress import CopyEstimate
     from protocol.errors import ApiError
     from protocol.types import TopicPartition
 

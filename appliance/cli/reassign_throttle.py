@@ -8,11 +8,11 @@ from appliance.cli.cluster import with_cluster
 from appliance.output import CommandError, Exit, counted, duration_text, say, size_text
 
 if TYPE_CHECKING:
-    from appliance.kafka.copy_progress import CopyEstimate
     from appliance.kafka.reassign import ClusterReplicas
     from appliance.kafka.reassignment_files import Targets
     from appliance.kafka.throttles import ThrottlePlan
     from protocol.client.cluster import Cluster
+    from protocol.copy_progress import CopyEstimate
 
 
 def parse_rate(text: str) -> int:

@@ -9,6 +9,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.detect_hints import detect_hints
 from appliance.cli.options import EnvelopeOption
+from appliance.cli.status_changes import ask_changes, print_changes
 from appliance.errors import NOT_RUNNING
 from appliance.machine.usage import usage_of
 from appliance.operate import lifecycle
@@ -32,13 +33,15 @@ def status(
     """The state of every part; exit code 3 when the mill is not wholly healthy."""
     while True:
         rows, errors = part_rows()
+        changes = ask_changes(rows)
         told = errors + notices() + detect_hints(rows)
         if watch and is_terminal() and not as_json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if as_json:
-            print_json("parts/1", rows, told)
+            print_json("parts/1", rows, told, changes=changes)
         else:
             _print_status(rows, told)
+            print_changes(changes)
         if not watch:
             break
         time.sleep(2.0)

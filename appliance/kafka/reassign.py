@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from appliance.kafka.copy_progress import CopyEstimate, CopyProgress, CopySample
 from appliance.kafka.move_plan import PlacedPartition
 from appliance.kafka.reassignment_files import Folders, Targets
 from appliance.kafka.topics import views
@@ -27,8 +26,9 @@ from protocol.client.reassignment_admin import (
     list_reassignments,
 )
 from protocol.client.topic_details import PartitionDetails, TopicDetails, describe_topics
+from protocol.copy_progress import CopyEstimate, CopyProgress, CopySample
 from protocol.errors import ApiError
-from protocol.reassignment import original_replicas
+from protocol.reassignment import original_replicas, target_replicas
 from protocol.types import TopicPartition
 
 CORDON = "cordoned.log.dirs"
@@ -91,7 +91,7 @@ class ClusterReplicas:
         moving = self.moving.get(tp)
         if moving is None:
             return partition.replicas
-        return tuple(one for one in moving.replicas if one not in moving.removing)
+        return target_replicas(moving.replicas, moving.removing)
 
     def original(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
         """Return the replicas that have the records, whether a running reassignment completes or

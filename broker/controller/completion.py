@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from broker.metadata.partition_image import PartitionImage
 from broker.metadata.records import RECOVERED
-from protocol.reassignment import effective_min_isr
+from protocol.reassignment import awaited_replicas, effective_min_isr
 from protocol.types import Uuid
 
 
@@ -61,17 +61,13 @@ def is_complete(partition: PartitionImage, min_isr: int) -> bool:
 
 
 def _has_copied(partition: PartitionImage) -> bool:
-    """Return True if the added replicas are in sync. If the partition shrinks, all remaining
-    replicas must be in sync.
-
-    A partition that shrank to a lagging replica would have fewer copies than its number of replicas
-    says (KAFKA-16218).
-    """
-    needed: Sequence[int] = partition.adding_replicas
-    target = partition.target_replicas
-    if len(target) < len(partition.original_replicas):
-        needed = target
-    return set(needed) <= set(partition.in_sync_replicas)
+    """Return True if no replica must get in sync first."""
+    return not awaited_replicas(
+        partition.replicas,
+        partition.adding_replicas,
+        partition.removing_replicas,
+        partition.in_sync_replicas,
+    )
 
 
 def _is_enough_left(partition: PartitionImage, min_isr: int) -> bool:

@@ -24,8 +24,7 @@ from broker.metadata.records import (
     UserScramCredentialRecord,
 )
 from protocol.messages.membership import RegistrationFeature
-
-METADATA_VERSION = "metadata.version"
+from protocol.types import METADATA_VERSION as METADATA_VERSION
 
 LEVEL_4_0_IV1 = 23
 """The level of 1.0.0-rc1. It has eligible leader replicas (KIP-966)."""

@@ -15,7 +15,7 @@ from broker.metadata.records import (
     RECOVERY_UNCHANGED,
     PartitionChangeRecord,
 )
-from protocol.reassignment import original_replicas
+from protocol.reassignment import original_replicas, target_replicas
 from protocol.types import Uuid
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class PartitionImage:
         """The replicas at the end of the reassignment, in their order."""
         if not self.removing_replicas:
             return self.replicas
-        return tuple(one for one in self.replicas if one not in self.removing_replicas)
+        return target_replicas(self.replicas, self.removing_replicas)
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
         """Return the partition after a change. Fields that are None in the record keep their

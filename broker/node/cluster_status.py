@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from broker.cluster.metadata import Metadata
 from broker.config import BrokerConfig
 from broker.controller.leadership import min_in_sync_replicas
+from broker.controller.placement import cordoned_brokers
 from broker.metadata.broker_image import BrokerImage
+from broker.metadata.features import METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.partition_image import PartitionImage
+from broker.metadata.records import BROKER_RESOURCE
 from broker.quorum.quorum_status import QuorumReplicaStatus
+from broker.replicas.copies import CopyState
 from broker.replicas.replica import Replica
 from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole
 from broker.replication.progress import FollowerStatus
+from broker.replication.tracked import CopyPause
 from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
 from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
@@ -38,6 +43,11 @@ other request while it answers.
 
 NEEDED_NAMED_MAX = 10
 """The largest number of partitions that are named for each needed broker."""
+
+_THROTTLES: Mapping[str, str] = {
+    "leader_rate": "leader.replication.throttled.rate",
+    "follower_rate": "follower.replication.throttled.rate",
+}
 
 Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
 """The state of each follower of the partitions that this broker leads and that have followers."""
@@ -119,10 +129,19 @@ def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, obje
     }
 
 
-def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:
+def copying_details(
+    copies: Mapping[TopicPartition, CopyState], *, is_out_of_room: bool
+) -> dict[str, object]:
+    """Return how many replicas this broker copies, and why some of them wait."""
+    queued = sum(CopyPause.QUEUE in one.waits_for for one in copies.values())
+    return {"count": len(copies), "queued": queued, "is_out_of_room": is_out_of_room}
+
+
+def membership_details(metadata: Metadata, node_id: int, config: BrokerConfig) -> dict[str, object]:
     """Return the brokers of the cluster, this broker's registration, and the quorum's state."""
-    quorum = metadata.quorum
-    own = metadata.image.brokers.get(node_id)
+    quorum, image = metadata.quorum, metadata.image
+    cordoned = cordoned_brokers(image, config)
+    own = image.brokers.get(node_id)
     leader_id = quorum.leader_id
     return {
         "controller_id": None if leader_id == NO_NODE else leader_id,
@@ -130,16 +149,22 @@ def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:
         "is_controller": metadata.controller.is_active,
         "quorum_role": quorum.role_name,
         "voters": [key.node_id for key in quorum.voters],
-        "metadata_offset": metadata.image.end_offset,
+        "metadata_offset": image.end_offset,
+        "finalised_level": image.features.get(METADATA_VERSION),
         "broker_epoch": None if own is None else own.broker_epoch,
         "is_fenced": own is None or own.is_fenced,
         "is_stopping": own is not None and own.is_stopping,
-        "brokers": [_broker(one) for _, one in sorted(metadata.image.brokers.items())],
+        "brokers": [
+            _broker(one, image, is_cordoned=one.node_id in cordoned)
+            for _, one in sorted(image.brokers.items())
+        ],
         "quorum": _quorum(metadata),
     }
 
 
-def _broker(broker: BrokerImage) -> dict[str, object]:
+def _broker(broker: BrokerImage, image: MetadataImage, *, is_cordoned: bool) -> dict[str, object]:
+    for_all = image.settings(BROKER_RESOURCE, "")
+    of_this = image.settings(BROKER_RESOURCE, str(broker.node_id))
     return {
         "node_id": broker.node_id,
         "broker_epoch": broker.broker_epoch,
@@ -149,7 +174,15 @@ def _broker(broker: BrokerImage) -> dict[str, object]:
         "rack": broker.rack,
         "is_fenced": broker.is_fenced,
         "is_stopping": broker.is_stopping,
+        "is_cordoned": is_cordoned,
+        "levels": broker.levels._asdict(),
+        **{name: _rate(of_this.get(key, for_all.get(key))) for name, key in _THROTTLES.items()},
     }
+
+
+def _rate(value: str | None) -> int | None:
+    """Return a rate that was set at run time, in bytes a second; None if none was set."""
+    return int(value) if value is not None and value.isdecimal() else None
 
 
 def _quorum(metadata: Metadata) -> dict[str, object] | None:
@@ -182,10 +215,13 @@ def _quorum(metadata: Metadata) -> dict[str, object] | None:
 
 
 def partition_details(
-    image: MetadataImage, replicas: Iterable[Replica], followed: Followed
+    image: MetadataImage,
+    replicas: Iterable[Replica],
+    followed: Followed,
+    copies: Mapping[TopicPartition, CopyState],
 ) -> dict[str, object]:
-    """Return all replicas of this broker, and the followers of up to `FOLLOWED_ROWS_MAX`
-    partitions.
+    """Return all replicas of this broker, with the state of each that is being copied, and the
+    followers of up to `FOLLOWED_ROWS_MAX` partitions.
 
     `followers_left_out` is the number of partitions led by this broker whose followers are not
     listed.
@@ -195,10 +231,18 @@ def partition_details(
     return {
         "partition_list": [
             _partition(one, _partition_image(image, one), shown.get(one.topic_partition, ()))
+            | _copy(copies.get(one.topic_partition))
             for one in sorted(replicas, key=lambda one: one.topic_partition)
         ],
         "followers_left_out": len(followed) - len(shown),
     }
+
+
+def _copy(copy: CopyState | None) -> dict[str, object]:
+    if copy is None:
+        return {}
+    waits_for = [str(one.name).lower() for one in copy.waits_for]
+    return {"copy": {"missing_bytes": copy.missing_bytes, "waits_for": waits_for}}
 
 
 def _sort_key(followers: Iterable[FollowerStatus]) -> tuple[int, int]:

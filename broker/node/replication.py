@@ -14,6 +14,7 @@ from broker.fetch.replica_fetch import ReplicaFetches
 from broker.fetch.replica_ports import ReplicaFetchPorts
 from broker.metadata.image import METADATA_TOPIC_ID
 from broker.metrics.warnings import Warnings
+from broker.replicas.copies import CopyState
 from broker.replicas.copy_limit import CopyLimit
 from broker.replicas.damage import Damage
 from broker.replicas.follower_logs import FollowerPorts
@@ -29,6 +30,7 @@ from broker.storage.log import Log
 from broker.world import Jobs, World
 from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.types import TopicPartition
 
 
 class Replication:
@@ -83,6 +85,11 @@ class Replication:
     def is_out_of_room(self) -> bool:
         """True if copies pause, because the disk is nearly full."""
         return self._followers.copies.is_out_of_room
+
+    @property
+    def copies(self) -> dict[TopicPartition, CopyState]:
+        """The copies of replicas that this broker fetches."""
+        return self._followers.copies.states
 
     def start(self) -> None:
         """Begin to propose in-sync replicas for the partitions that this broker leads."""

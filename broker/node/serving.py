@@ -10,9 +10,11 @@ from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.node.listeners import Listeners
 from broker.node.parts import BrokerParts
 from broker.node.replication import Replication
+from broker.replicas.copies import CopyState
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.replica import Replica
 from protocol.errors import ErrorCode
+from protocol.types import TopicPartition
 
 SESSION_SWEEP_MS = 1_000
 
@@ -40,6 +42,11 @@ class Serving:
     def is_out_of_room(self) -> bool:
         """True if copies of replicas pause, because the disk is nearly full."""
         return self._replication is not None and self._replication.is_out_of_room
+
+    @property
+    def copies(self) -> dict[TopicPartition, CopyState]:
+        """The copies of replicas that this broker fetches."""
+        return {} if self._replication is None else self._replication.copies
 
     def keep(self, house: Housekeeping) -> None:
         """Register the periodic jobs. Call this when all partitions are open."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.coordinators.txn_state import TxnState
 from broker.node.cluster_status import (
     copies_details,
+    copying_details,
     followed_of,
     membership_details,
     partition_details,
@@ -145,7 +146,8 @@ class BrokerStatus:
         metadata = self._broker.joined
         if metadata is None:
             return {"cluster_waits_for": joining.birth.waits_for}
-        return membership_details(metadata, self._broker.config.node_id)
+        broker = self._broker
+        return membership_details(metadata, broker.config.node_id, broker.settings.config)
 
     @property
     def _lived_ms(self) -> int:
@@ -160,6 +162,7 @@ class BrokerStatus:
         parts = broker.parts
         image, partitions = parts.metadata.image, list(parts.replicas)
         followed = followed_of(partitions, self._lived_ms)
+        copies = broker.serving.copies
         is_ack = broker.settings.config.log_config().is_flushed_before_ack
         return {
             "node_id": broker.config.node_id,
@@ -173,6 +176,7 @@ class BrokerStatus:
             "partitions": len(partitions),
             **asdict(tally_of(image, partitions, followed)),
             "copies": copies_details(image, broker.settings.config),
+            "copying": copying_details(copies, is_out_of_room=broker.serving.is_out_of_room),
             "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,
@@ -183,7 +187,7 @@ class BrokerStatus:
             "parked_fetches": parts.fetches.parked_count,
             **broker.metrics.details(),
             "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
-            **partition_details(image, partitions, followed),
+            **partition_details(image, partitions, followed, copies),
         }
 
     def _topics(self) -> dict[str, dict[str, int]]:

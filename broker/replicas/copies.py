@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.replicas.copy_limit import CopyLimit
@@ -28,6 +29,7 @@ from broker.sessions.peers import LinkKind
 from broker.storage.disk import DiskSpace
 from broker.world import World
 from protocol.log import fields
+from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,16 @@ ZERO_RATE_CHECK_MS = 500
 """The time in milliseconds after which a copy at the rate 0 looks for a new rate."""
 
 Placed: TypeAlias = Mapping[PartitionId, tuple[FetchSource, Key]]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """One copy for `/status`."""
+
+    missing_bytes: int | None
+    """An estimate of the bytes that the copy lacks; None while a job works on its log."""
+    waits_for: CopyPause
+    """The reasons why the copy waits; empty if it goes on."""
 
 
 class Copies:
@@ -75,6 +87,18 @@ class Copies:
         self._is_watching = False
         self.others_count = 0
         """The number of appends to partitions that are in sync, since the start."""
+
+    @property
+    def states(self) -> dict[TopicPartition, CopyState]:
+        """The state of each copy."""
+        found = {}
+        for partition, (source, key) in self._placed.items():
+            if source.kind is LinkKind.CATCH_UP:
+                lag = source.fetch.lag_of(key)
+                found[source.replicas[partition].topic_partition] = CopyState(
+                    None if lag is None else lag.missing_bytes, source.fetch.pauses_of(key)
+                )
+        return found
 
     def came(self, source: FetchSource, key: Key, *, was_caught_up: bool) -> None:
         """Note a partition that is copied from now on. `was_caught_up` is True if it comes from

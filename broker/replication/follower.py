@@ -150,6 +150,11 @@ class LeaderFetch:
             tracked.pauses &= ~why
             self._changed[key.partition] = None
 
+    def pauses_of(self, key: Key) -> CopyPause:
+        """Return the reasons why requests leave a partition out; empty if there are none."""
+        tracked = self._find(key)
+        return CopyPause(0) if tracked is None else tracked.pauses
+
     def is_failing(self, key: Key) -> bool:
         """Return True if the last attempt to fetch a partition failed, so that it waits."""
         tracked = self._find(key)

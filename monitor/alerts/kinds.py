@@ -7,6 +7,7 @@ could not be read has None instead of a list of subjects.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from monitor.alerts import cluster_kinds
 from monitor.alerts.core import Found
 from monitor.lag.rules import Bound, CellState, worst_time_lag
 from monitor.state.alert import Kind, Observed, Rule, Unit, subject_pattern
@@ -211,5 +212,33 @@ KINDS: Mapping[Kind, KindOf] = {
     ),
     Kind.FILE_STUCK: KindOf(
         "a file is not read on", _file_stuck, 'millrace_file_stuck_seconds{{path=~"{of}"}} > 0'
+    ),
+    Kind.MOVE_STANDS: KindOf(
+        "reassignments of a topic do not advance",
+        cluster_kinds.move_stands,
+        'millrace_move_still_seconds{{topic=~"{of}"}} > {limit}',
+    ),
+    Kind.NO_ROOM_TO_COPY: KindOf(
+        "copies to a broker pause, because its disk is nearly full",
+        cluster_kinds.no_room_to_copy,
+        'millrace_broker_out_of_room{{broker=~"{of}"}} == 1',
+    ),
+    Kind.THROTTLE_LEFT: KindOf(
+        "a throttle is set although no partition moves",
+        cluster_kinds.throttle_left,
+        'millrace_throttle_left{{setting=~"{of}"}} == 1',
+    ),
+    Kind.RACKS_DOUBLED: KindOf(
+        "partitions have two replicas in one rack",
+        cluster_kinds.racks_doubled,
+        'millrace_doubled_racks_partitions{{topic=~"{of}"}} > 0',
+    ),
+    Kind.TWO_VOTERS: KindOf(
+        "the quorum has two voters", cluster_kinds.two_voters, "millrace_quorum_voters == 2"
+    ),
+    Kind.LEVEL_NOT_FINALISED: KindOf(
+        "the brokers support a later level than the cluster's",
+        cluster_kinds.level_not_finalised,
+        "millrace_level_behind_seconds > {limit}",
     ),
 }

@@ -12,7 +12,15 @@ from protocol.units import format_duration_ms
 
 Json = dict[str, object]
 
-SUBJECT_LABELS = {"part": "part", "group": "group", "disk": "disk", "file": "path"}
+SUBJECT_LABELS = {
+    "part": "part",
+    "group": "group",
+    "disk": "disk",
+    "file": "path",
+    "topic": "topic",
+    "broker": "broker",
+    "setting": "setting",
+}
 """The name of the label that identifies a kind's subject in Prometheus."""
 
 STALE_AFTER = "2m"
@@ -42,6 +50,9 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
         "short",
     ),
     ("Files that are not read on", "millrace_file_stuck_seconds", "{{path}}", "s"),
+    ("Bytes that moves of replicas lack", "millrace_move_to_go_bytes", "{{topic}}", "bytes"),
+    ("Moves that do not advance", "millrace_move_still_seconds", "{{topic}}", "s"),
+    ("Replicas of each broker", "millrace_broker_replicas", "{{broker}}", "short"),
     ("Open alerts", "millrace_alert_open", "{{rule}} {{subject}}", "short"),
 )
 """Title, expression, legend and Grafana unit of each panel."""

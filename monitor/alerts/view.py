@@ -6,12 +6,21 @@ This module is pure: it reads only a snapshot.
 from dataclasses import dataclass
 
 from monitor.alerts.kinds import KINDS, limit_text, shown
-from monitor.state.alert import FORMS, Alert, RuleStanding, Unit
+from monitor.state.alert import Alert, Kind, RuleStanding, Unit
 from monitor.state.snapshot import Snapshot
 from monitor.views import render
 from monitor.views.findings import GLYPHS
 
 Row = dict[str, object]
+
+SUBJECTS_WITH_FAULTS = (
+    Kind.FILE_STUCK,
+    Kind.MOVE_STANDS,
+    Kind.THROTTLE_LEFT,
+    Kind.RACKS_DOUBLED,
+)
+"""The kinds whose subjects are only those with the fault, or with work that can have it. Without
+such a subject all is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ def _rule(one: RuleStanding) -> RuleView:
         level, state = "warn", f"{one.pending} about to open"
     elif one.unknown and one.worst is None:
         level, state = "unknown", "not known"
-    elif not one.subjects and FORMS[rule.kind].subject != "file":
+    elif not one.subjects and rule.kind not in SUBJECTS_WITH_FAULTS:
         level, state = "idle", "concerns nothing"
     now = "–" if rule.unit is Unit.FLAG or one.worst is None else shown(rule.unit, one.worst)
     assert level in GLYPHS, "the page has a sign for it"

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from monitor.api.change_metrics import change_metrics
 from monitor.api.group_metrics import group_metrics
 from monitor.state.partition_health import health_of
 from monitor.state.snapshot import Snapshot
@@ -112,6 +113,7 @@ class SnapshotMetrics(Collector):
                 if one.lag is not None:
                     lag.add_metric([str(one.node_id)], one.lag)
             yield lag
+        yield from change_metrics(self._snapshot)
 
     def _active(self) -> int:
         """Count the brokers that report themselves as the active controller, because two at once

@@ -203,6 +203,17 @@ def _add_cluster(router: APIRouter, answers: Answers) -> None:
         found = [rows.broker_row(broker) for broker in answers.snapshot.brokers]
         return answers.give("brokers/1", found, format)
 
+    @router.get("/moves", summary="Reassignments under way: bytes, rate, time or why they stand",
+                response_model=Envelope)  # fmt: skip
+    async def moves(format: Format = "json") -> Response:
+        found = [rows.move_row(one) for one in answers.snapshot.moves]
+        return answers.give("moves/1", found, format)
+
+    @router.get("/changes", summary="Changes of the cluster under way, and what to do",
+                response_model=Envelope)  # fmt: skip
+    async def changes(format: Format = "json") -> Response:
+        return answers.give("changes/1", [rows.changes_row(answers.snapshot)], format)
+
     @router.get("/quorum", summary="How far each replica of the metadata log is",
                 response_model=Envelope)  # fmt: skip
     async def quorum(format: Format = "json") -> Response:

@@ -4,8 +4,11 @@ This module is pure.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from monitor.lag.rules import Bound, worst_time_lag
+from monitor.state.moves import MoveView, in_order, sum_of
+from monitor.state.placement import doubled_racks, skew_of
 from monitor.state.snapshot import (
     BrokerView,
     DiskView,
@@ -15,9 +18,19 @@ from monitor.state.snapshot import (
     Snapshot,
     TopicView,
 )
+from monitor.views.changes import (
+    advice_of,
+    leaving_text,
+    move_text,
+    operations_of,
+    voter_count,
+)
 from monitor.views.render import health
 
 UNSEEN_STATE = "unknown"
+
+MOVES_LISTED_MAX = 20
+"""The largest number of reassignments in the row of changes. `/api/v1/moves` has all."""
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
@@ -154,6 +167,8 @@ def topic_row(topic: TopicView) -> dict[str, object]:
                 "leader": part.leader,
                 "replicas": list(part.replicas),
                 "in_sync_replicas": list(part.in_sync_replicas),
+                "adding_replicas": list(part.adding_replicas),
+                "removing_replicas": list(part.removing_replicas),
                 "log_start_offset": part.log_start_offset,
                 "log_end_offset": part.log_end_offset,
                 "size_bytes": part.size_bytes,
@@ -179,7 +194,80 @@ def broker_row(broker: BrokerView) -> dict[str, object]:
         "replicas": broker.replicas,
         "under_replicated": broker.under_replicated,
         "away_since_ms": broker.away_since_ms,
+        "role": broker.role,
+        "quorum_lag": broker.quorum_lag,
+        "rack": broker.facts.rack,
+        "version": broker.facts.version,
+        "finalised_level": broker.facts.finalised,
+        "oldest_level": None if broker.facts.supported is None else broker.facts.supported[0],
+        "newest_level": None if broker.facts.supported is None else broker.facts.supported[1],
+        "cordoned": broker.facts.is_cordoned,
+        "leaving": leaving_text(broker) or None,
+        "left_replicas": None if broker.leaving is None else broker.leaving.left,
+        "left_bytes": None if broker.leaving is None else broker.leaving.size_bytes,
+        "copies": broker.facts.copies,
+        "copies_queued": broker.facts.queued,
+        "out_of_room": broker.facts.is_out_of_room,
     }
+
+
+def move_row(move: MoveView) -> dict[str, object]:
+    """Return one reassignment for `/api/v1/moves`. Bytes and rates are null if unknown."""
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "adding": list(move.adding),
+        "removing": list(move.removing),
+        "copying": list(move.copying),
+        "to_go_bytes": move.to_go,
+        "to_go_is_estimate": move.is_about,
+        "share": None if move.share is None else round(move.share, 4),
+        "rate_bytes_s": None if move.rate is None else round(move.rate),
+        "writes_bytes_s": None if move.writes is None else round(move.writes),
+        "eta_s": None if move.eta_s is None else round(move.eta_s, 1),
+        "is_endless": move.is_endless,
+        "is_queued": move.is_queued,
+        "waits": move.waits or None,
+        "says": move_text(move),
+        "still_since_ms": move.still_since_ms,
+    }
+
+
+def changes_row(snapshot: Snapshot) -> dict[str, object]:
+    """Return the changes of the cluster for `/api/v1/changes`: what is under way, what must be
+    done, and how evenly replicas and leaders are spread."""
+    skew = skew_of(snapshot)
+    total = sum_of(snapshot.moves)
+    return {
+        "brokers": [broker_row(one) for one in snapshot.brokers],
+        "moves": {
+            "count": total.count,
+            "queued": total.queued,
+            "standing": total.standing,
+            "unknown": total.unknown,
+            "to_go_bytes": total.to_go,
+            "rate_bytes_s": None if total.rate is None else round(total.rate),
+            "eta_s": None if total.eta_s is None else round(total.eta_s, 1),
+            "list": [move_row(one) for one in in_order(snapshot.moves)[:MOVES_LISTED_MAX]],
+        },
+        "voters": voter_count(snapshot),
+        "doubled_racks": sum(doubled_racks(snapshot).values()),
+        "skew": None if skew is None else {
+            "replicas": [skew.replicas.least, skew.replicas.most],
+            "leaders": [skew.leaders.least, skew.leaders.most],
+        },
+        "operations": [
+            {
+                "kind": one.kind,
+                "text": one.text,
+                "commands": [
+                    {"does": does, "command": command} for does, command in one.commands
+                ],
+            }
+            for one in operations_of(snapshot)
+        ],
+        "advice": [asdict(one) for one in advice_of(snapshot)],
+    }  # fmt: skip
 
 
 def quorum_rows(snapshot: Snapshot) -> list[dict[str, object]]:
@@ -213,6 +301,8 @@ def part_row(part: PartView) -> dict[str, object]:
         "stuck_since_ms": part.stuck.since_ms if part.stuck else None,
         "stuck_over": part.stuck.over if part.stuck else None,
         "supervised": part.supervised,
+        "turn": part.turn,
+        "version": part.version,
         "words": part.words,
         "restarts": part.restarts,
         "memory_bytes": part.memory_bytes,

@@ -6,35 +6,56 @@ that does not answer is closed, so later requests go to brokers that answered.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from monitor.state.reading import NodeReading
 from monitor.state.snapshot import QuorumReplicaView, QuorumView
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
+from protocol.client.metadata import BrokerInfo
 from protocol.client.quorum_admin import QuorumInfo, describe_quorum
 from protocol.errors import ApiError, WireError
-from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from protocol.types import METADATA_VERSION
 
 NODE_TIMEOUT_MS = 1_000
 UNLISTED = "not in the cluster's metadata"
 NO_ADDRESS = "address unknown"
 
-Answer = TypeVar("Answer")
 FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
-async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, str | None]:
-    """Return by broker id the reason why the broker does not answer, or None if it answers."""
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """The answer of one broker: the levels of the metadata log that it names, or why it did not
+    answer."""
 
-    async def ask(node_id: int) -> str | None:
-        return await reason(
-            cluster.request(node_id, ApiVersionsRequest(), timeout_ms=NODE_TIMEOUT_MS)
-        )
+    error: str | None = None
+    supported: tuple[int, int] | None = None
+    finalised: int | None = None
 
-    errors = await asyncio.gather(*map(ask, known))
-    return dict(zip(known, errors, strict=True))
+
+async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, NodeAnswer]:
+    """Return the answer of each broker by its id."""
+
+    async def ask(node_id: int) -> NodeAnswer:
+        try:
+            return node_answer(
+                await cluster.request(node_id, ApiVersionsRequest(), timeout_ms=NODE_TIMEOUT_MS)
+            )
+        except FAILURES as error:
+            return NodeAnswer(say(error))
+
+    answers = await asyncio.gather(*map(ask, known))
+    return dict(zip(known, answers, strict=True))
+
+
+def node_answer(response: ApiVersionsResponse) -> NodeAnswer:
+    """Return the levels in a broker's ApiVersions."""
+    ranges = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+    levels = {one.name: one.max_version_level for one in response.finalized_features}
+    return NodeAnswer(None, ranges.get(METADATA_VERSION), levels.get(METADATA_VERSION))
 
 
 async def ask_quorum(cluster: Cluster, timeout_ms: int) -> QuorumInfo | str:
@@ -86,30 +107,31 @@ def _ago(moment_ms: int | None, now_ms: int) -> int | None:
 
 
 def node_readings(
-    listed: Mapping[int, str],
-    errors: Mapping[int, str | None],
+    listed: Mapping[int, BrokerInfo],
+    answers: Mapping[int, NodeAnswer],
     known: Mapping[int, str],
     named: Iterable[int],
 ) -> tuple[NodeReading, ...]:
     """Return a reading for each broker that is `listed`, or `named` by partitions and quorum."""
-    return tuple(
-        NodeReading(
+
+    def reading(node_id: int) -> NodeReading:
+        broker, answer = listed.get(node_id), answers.get(node_id, NodeAnswer(UNLISTED))
+        return NodeReading(
             node_id,
-            listed.get(node_id) or known.get(node_id) or NO_ADDRESS,
-            errors.get(node_id, UNLISTED),
-            node_id in listed,
+            known.get(node_id, NO_ADDRESS) if broker is None else address_of(broker),
+            answer.error,
+            broker is not None,
+            None if broker is None else broker.rack,
+            answer.supported,
+            answer.finalised,
         )
-        for node_id in sorted({*listed, *named})
-    )
+
+    return tuple(map(reading, sorted({*listed, *named})))
 
 
-async def reason(question: Awaitable[Answer]) -> str | None:
-    """Wait for an answer. Return the reason if the request failed, or None if it was answered."""
-    try:
-        await question
-    except FAILURES as error:
-        return say(error)
-    return None
+def address_of(broker: BrokerInfo) -> str:
+    """Return the address of a broker's listener for this client."""
+    return f"{broker.host}:{broker.port}"
 
 
 def say(error: BaseException) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from monitor.asking.brokers import (
     FAILURES,
+    NodeAnswer,
+    address_of,
     ask_nodes,
     ask_quorum,
     node_readings,
@@ -27,6 +29,7 @@ from monitor.asking.disks import ask_disks
 from monitor.asking.group_answers import group_reading
 from monitor.asking.record_times import RecordTimes
 from monitor.asking.supervised import ask_supervisor
+from monitor.asking.topics import topic_readings
 from monitor.asking.turns import Turns
 from monitor.config.settings import split_address
 from monitor.state.reading import (
@@ -35,10 +38,8 @@ from monitor.state.reading import (
     KafkaReading,
     NodeReading,
     PartAnswer,
-    PartitionReading,
     Reading,
     SupervisorAnswer,
-    TopicReading,
 )
 from monitor.state.snapshot import DiskView, SourceError
 from protocol.client.admin import Admin
@@ -54,9 +55,7 @@ from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_stat
 from protocol.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    ZERO_UUID,
     TopicPartition,
-    uuid_to_base64,
 )
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
@@ -197,11 +196,12 @@ class Poller:
         # Do this first, because it closes the connections to brokers that do not answer. The
         # requests below then go to other brokers.
         silent = await ask_nodes(cluster, self._nodes)
-        self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
+        is_any_silent = any(one.error for one in silent.values())
+        self._timeout_ms = SILENT_TIMEOUT_MS if is_any_silent else KAFKA_TIMEOUT_MS
         metadata = await cluster.metadata(refresh=True)
         quorum = await ask_quorum(cluster, self._timeout_ms)
         self._heard(isinstance(quorum, QuorumInfo))
-        topics = _topics(metadata, await self._reassignments(cluster))
+        topics = topic_readings(metadata, await self._reassignments(cluster))
         widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
         # Read the commits before the ends, so that records that are read in between can only
         # overstate a lag.
@@ -243,14 +243,14 @@ class Poller:
         cluster: Cluster,
         metadata: ClusterMetadata,
         quorum: QuorumInfo | str,
-        asked: dict[int, str | None],
+        asked: dict[int, NodeAnswer],
     ) -> tuple[NodeReading, ...]:
         """Return every broker that metadata, a partition or the quorum names. `asked` has the
         answers of the brokers that were known before this cycle.
         """
-        listed = {one.node_id: f"{one.host}:{one.port}" for one in metadata.brokers.values()}
+        listed = {one.node_id: address_of(one) for one in metadata.brokers.values()}
         new = {node_id: at for node_id, at in listed.items() if self._nodes.get(node_id) != at}
-        errors = asked | await ask_nodes(cluster, new)
+        answers = asked | await ask_nodes(cluster, new)
         named = {
             node_id
             for topic in metadata.topics.values()
@@ -261,7 +261,7 @@ class Poller:
         if not isinstance(quorum, str):
             named |= {one.node_id for one in (*quorum.voters, *quorum.observers)}
             addresses = voter_addresses(quorum) | addresses
-        nodes = node_readings(listed, errors, addresses, named)
+        nodes = node_readings(metadata.brokers, answers, addresses, named)
         # Forget a broker that neither metadata, a partition nor the quorum names, because it was
         # removed.
         self._nodes = {
@@ -367,28 +367,3 @@ def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) 
         name, PartState.RUNNING, ready=True, started_at_ms=0, now_ms=now_ms, details=details, pid=0
     )
     return PartAnswer(name, address, status)
-
-
-def _topics(
-    metadata: ClusterMetadata, moving: Mapping[TopicPartition, Reassignment]
-) -> tuple[TopicReading, ...]:
-    """Return the topics in metadata's order."""
-    added = {partition: one.adding for partition, one in moving.items()}
-    return tuple(
-        TopicReading(
-            name=name,
-            topic_id=None if topic.topic_id == ZERO_UUID else uuid_to_base64(topic.topic_id),
-            internal=topic.is_internal,
-            partitions=tuple(
-                PartitionReading(
-                    TopicPartition(name, index),
-                    None if part.leader_id < 0 else part.leader_id,
-                    tuple(part.replicas),
-                    tuple(part.isr),
-                    added.get(TopicPartition(name, index), ()),
-                )
-                for index, part in sorted(topic.partitions.items())
-            ),
-        )
-        for name, topic in sorted(metadata.topics.items())
-    )

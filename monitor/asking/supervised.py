@@ -25,6 +25,7 @@ def ask_supervisor(path: Path) -> SupervisorAnswer | None:
     return SupervisorAnswer(
         problem=found.get("config_problem"),
         notice=found.get("config_notice"),
+        round_ended=found.get("round_ended") or None,
         parts={
             str(one["part"]): SupervisedPart(
                 state=str(one["state"]),
@@ -34,6 +35,7 @@ def ask_supervisor(path: Path) -> SupervisorAnswer | None:
                 uptime_ms=one.get("uptime_ms"),
                 pid=one.get("pid"),
                 memory_bytes=_memory_of(one.get("pid")),
+                awaits_its_turn=one.get("starts_anew") is True,
             )
             for one in found.get("parts", ())
         },

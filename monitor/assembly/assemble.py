@@ -5,24 +5,22 @@ its last values and marks them as old. Cells are then `end_unknown` and keep the
 are shown as not answering. Parts keep their last details with the time of these details.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from monitor.assembly.cluster_views import broker_views, min_in_sync_of, move_views
 from monitor.assembly.readers import Context, Memory, group_view
 from monitor.assembly.stale import resting, unread, without_kafka
 from monitor.state.progress import ProgressMemory, Work, collector_work, stream_work
 from monitor.state.reading import (
     GroupReading,
     KafkaReading,
-    NodeReading,
     PartAnswer,
     Reading,
     SupervisedPart,
     TopicReading,
 )
 from monitor.state.snapshot import (
-    BrokerView,
     FollowerView,
     GroupView,
     PartitionView,
@@ -32,7 +30,6 @@ from monitor.state.snapshot import (
 )
 from monitor.state.watches import StillFile
 from monitor.views import render
-from protocol.reassignment import original_replicas
 from protocol.types import TopicPartition
 
 COLUMNS_FROM = 500
@@ -64,6 +61,7 @@ def assemble(
         errors=reading.errors,
         config_problem=reading.supervisor.problem if reading.supervisor else None,
         config_notice=reading.supervisor.notice if reading.supervisor else None,
+        round_ended=reading.supervisor.round_ended if reading.supervisor else None,
     )
     if reading.kafka is not None:
         remember(memory, reading.kafka)
@@ -116,11 +114,13 @@ def _with_kafka(
     }
     context = Context(kafka, memory, previous, stream_group, partitions)
     groups = _groups(context)
+    brokers = broker_views(kafka, parts, previous)
     return replace(
         base,
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
-        brokers=_brokers(kafka, previous),
+        brokers=brokers,
+        moves=move_views(context, parts, brokers),
         topics=tuple(_topic(topic, context, sizes, followers) for topic in kafka.topics),
         groups=groups,
         unseen=kafka.rested - {group.group_id for group in groups},
@@ -230,6 +230,7 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
             pid=status.pid or None,
             problems=tuple(problem.text for problem in status.problems),
             details=status.details,
+            version=status.version,
         )
     before = previous.part(answer.name) if previous else None
     if before is None:
@@ -283,44 +284,9 @@ def _supervised(part: PartView, reading: Reading) -> PartView:
         restarts=known.restarts,
         words=known.words,
         supervised=known.state,
+        turn=known.reason or None if known.awaits_its_turn else None,
         memory_bytes=known.memory_bytes,
     )
-
-
-def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView, ...]:
-    before = {b.node_id: b for b in previous.brokers} if previous else {}
-    controller_id = kafka.controller_id if kafka.quorum is None else kafka.quorum.leader_id
-    parts = [part for topic in kafka.topics for part in topic.partitions]
-    leads = Counter(part.leader for part in parts)
-    replicas = Counter(node_id for part in parts for node_id in part.replicas)
-    lagging = Counter(
-        node_id
-        for part in parts
-        for node_id in original_replicas(part.replicas, part.adding_replicas)
-        if node_id not in part.in_sync_replicas
-    )
-
-    def view(node: NodeReading) -> BrokerView:
-        known = before.get(node.node_id)
-        address = node.address
-        if node.error and not node.is_listed and known is not None:
-            address = known.address
-        return BrokerView(
-            node_id=node.node_id,
-            address=address,
-            is_controller=node.node_id == controller_id,
-            alive=node.error is None,
-            error=node.error,
-            leads=leads[node.node_id],
-            away_since_ms=((known.away_since_ms if known else None) or kafka.at_ms)
-            if node.error
-            else None,
-            fenced=node.error is None and not node.is_listed,
-            replicas=replicas[node.node_id],
-            under_replicated=lagging[node.node_id],
-        )
-
-    return tuple(view(node) for node in sorted(kafka.nodes, key=lambda node: node.node_id))
 
 
 def _topic(
@@ -330,7 +296,7 @@ def _topic(
     followers: Followers,
 ) -> TopicView:
     kafka = context.kafka
-    min_in_sync = _min_in_sync(topic.name, kafka)
+    min_in_sync = min_in_sync_of(topic.name, kafka)
     rows = [
         PartitionView(
             topic=topic.name,
@@ -346,6 +312,7 @@ def _topic(
             min_in_sync=min_in_sync,
             followers=followers.get(part.topic_partition, ()),
             adding_replicas=part.adding_replicas,
+            removing_replicas=part.removing_replicas,
         )
         for part in topic.partitions
     ]
@@ -354,10 +321,3 @@ def _topic(
         for key, entry in kafka.topic_configs.get(topic.name, {}).items()
     }
     return TopicView(topic.name, topic.topic_id, topic.internal, tuple(rows), config)
-
-
-def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
-    """Return the topic's `min.insync.replicas`; None if its settings are unknown."""
-    entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
-    text = None if entry is None else entry.value
-    return int(text) if text is not None and text.isdecimal() else None

@@ -21,6 +21,7 @@ from monitor.lag.reader_status import (
     worst,
 )
 from monitor.lag.rules import CellState, Lag, Measured, add_up, judge, time_lag, worst_time_lag
+from monitor.state.moves import MoveMemory
 from monitor.state.reading import Commit, GroupReading, KafkaReading, MemberReading
 from monitor.state.resting_cells import rows_of
 from monitor.state.snapshot import GroupView, LagCell, MemberView, Snapshot
@@ -44,6 +45,7 @@ class Memory:
     groups: GroupMemories = field(default_factory=GroupMemories)
     files: FileMemory = field(default_factory=FileMemory)
     share: ShareMemory = field(default_factory=ShareMemory)
+    moves: MoveMemory = field(default_factory=MoveMemory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from monitor.lag.reader_status import Judged, ReaderStatus
 from monitor.lag.rules import Bound, Lag, LagSum, Measured, TimeLag, judge
+from monitor.state.moves import unanswered
 from monitor.state.reading import GroupReading
 from monitor.state.resting_cells import MadeCells, MarkedCells, RestingCells
 from monitor.state.snapshot import GroupView, LagCell, Snapshot, TopicView
@@ -46,6 +47,7 @@ def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
             )
             for b in previous.brokers
         ),
+        moves=unanswered(previous.moves),
         topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
         unseen=previous.unseen,
         groups=tuple(_stale_group(group, UNKNOWN_LAG, why) for group in previous.groups),

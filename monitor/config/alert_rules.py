@@ -72,14 +72,27 @@ class RuleSection(BaseModel):
         examples=["export-lags"],
     )
     on: Literal[
-        "part_down", "part_stuck", "lag", "time_lag", "disk_free", "unparsed_share", "file_stuck"
+        "part_down",
+        "part_stuck",
+        "lag",
+        "time_lag",
+        "disk_free",
+        "unparsed_share",
+        "file_stuck",
+        "move_stands",
+        "no_room_to_copy",
+        "throttle_left",
+        "racks_doubled",
+        "two_voters",
+        "level_not_finalised",
     ] = Field(
         description="what is watched, see [alerts](#alerts)",
         examples=["lag"],
     )
     above: Limit | None = Field(
         default=None,
-        description="the limit of `lag`, `time_lag` and `unparsed_share`",
+        description="the limit of `lag`, `time_lag`, `unparsed_share`, `move_stands` and"
+        " `level_not_finalised`",
         examples=[100000, "10m", "5%"],
     )
     below: Limit | None = Field(
@@ -101,7 +114,7 @@ class RuleSection(BaseModel):
     )
     of: tuple[str, ...] = Field(
         default=("*",),
-        description="the names of the groups, parts or disks, with `*` and `?`",
+        description="the names of the groups, parts, disks, topics or brokers, with `*` and `?`",
         examples=[["export*"]],
     )
 
@@ -168,6 +181,12 @@ SHIPPED_RULES = (
     _shipped("disk-full", "disk_free", below="5%"),
     _shipped("not-parsed", "unparsed_share", above="5%", **{"for": "2m"}),
     _shipped("file-stuck", "file_stuck", **{"for": "10m"}),
+    _shipped("move-stands", "move_stands", above="5m", **{"for": "0s"}),
+    _shipped("no-room-to-copy", "no_room_to_copy"),
+    _shipped("throttle-left", "throttle_left", **{"for": "10m"}),
+    _shipped("racks-doubled", "racks_doubled", **{"for": "10m"}),
+    _shipped("two-voters", "two_voters", **{"for": "5m"}),
+    _shipped("level-not-finalised", "level_not_finalised", above="7d", **{"for": "0s"}),
 )
 """The rules that are used if the configuration file names none."""
 

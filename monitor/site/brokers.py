@@ -3,15 +3,29 @@
 This module is pure.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from monitor.site.moves import MovesView, moves_view
 from monitor.state.partition_health import PartitionHealth, health_of
-from monitor.state.snapshot import FollowerView, PartitionView, Snapshot, TopicView
+from monitor.state.snapshot import (
+    BrokerView,
+    FollowerView,
+    PartitionView,
+    Snapshot,
+    TopicView,
+)
 from monitor.views import render
+from monitor.views.changes import leaving_text, skew_facts
 from protocol.reassignment import original_replicas
 
 MAPPED_PARTITIONS_MAX = 200
+"""The number of partitions up to which all are drawn. Of more partitions, only those are drawn that
+are not well or move."""
+
+MAPPED_CELLS_MAX = 200
+"""The largest number of cells in that case, so that the page keeps its size."""
+
 UNDER_LISTED_MAX = 200
 
 MapCell = tuple[str, str, str]
@@ -55,7 +69,7 @@ class QuorumRow:
 class BrokersView:
     """The content of the page except the brokers' cards.
 
-    `hidden` is the number of topics that are in sync and not drawn.
+    `hidden` says what is not drawn.
     """
 
     level: str
@@ -64,11 +78,12 @@ class BrokersView:
     detail: str
     facts: tuple[tuple[str, str], ...]
     topics: tuple[TopicMap, ...]
-    hidden: int
+    hidden: str
     under: tuple[UnderRow, ...]
     partitions: int
     quorum: tuple[QuorumRow, ...]
     quorum_says: str
+    moves: MovesView
 
 
 def brokers_view(snapshot: Snapshot) -> BrokersView:
@@ -78,9 +93,7 @@ def brokers_view(snapshot: Snapshot) -> BrokersView:
     level, badge, lead, detail = _verdict(snapshot, health)
     nodes = [broker.node_id for broker in snapshot.brokers]
     alive = {broker.node_id for broker in snapshot.brokers if broker.alive}
-    drawn = list(snapshot.topics)
-    if len(parts) > MAPPED_PARTITIONS_MAX:
-        drawn = [topic for topic in drawn if not _is_well(topic, alive)]
+    drawn, hidden = _drawn(snapshot.topics, alive, MAPPED_CELLS_MAX // max(1, len(nodes)))
     controller = next((one.node_id for one in snapshot.brokers if one.is_controller), None)
     named = render.UNKNOWN if controller is None else f"broker {controller}"
     if controller is not None and snapshot.quorum is not None:
@@ -100,13 +113,15 @@ def brokers_view(snapshot: Snapshot) -> BrokersView:
             ("Under min ISR", str(health.under_min_isr)),
             ("Offline", str(health.offline)),
             ("Not on preferred leader", str(sum(1 for one in parts if _strayed(one)))),
+            *skew_facts(snapshot),
         ),
         topics=tuple(_map(topic, nodes, alive) for topic in drawn),
-        hidden=len(snapshot.topics) - len(drawn),
+        hidden=hidden,
         under=tuple(_under(part) for part in under[:UNDER_LISTED_MAX]),
         partitions=len(parts),
         quorum=_quorum(snapshot),
         quorum_says=_quorum_says(snapshot),
+        moves=moves_view(snapshot.moves),
     )
 
 
@@ -198,11 +213,27 @@ def _strayed(part: PartitionView) -> bool:
     return part.leader is not None and bool(part.replicas) and part.leader != part.replicas[0]
 
 
-def _is_well(topic: TopicView, alive: Iterable[int]) -> bool:
-    return not any(
-        part.leader is None or part.under_replicated or _strayed(part) or part.leader not in alive
-        for part in topic.partitions
-    )
+def _is_well(part: PartitionView, alive: set[int]) -> bool:
+    is_moving = bool(part.adding_replicas or part.removing_replicas)
+    return not (part.leader not in alive or part.under_replicated or _strayed(part) or is_moving)
+
+
+def _drawn(
+    topics: Sequence[TopicView], alive: set[int], columns_max: int
+) -> tuple[list[TopicView], str]:
+    """Return the topics to draw, and what is left out of them."""
+    if sum(len(topic.partitions) for topic in topics) <= MAPPED_PARTITIONS_MAX:
+        return list(topics), ""
+    drawn, unwell, room = [], 0, columns_max
+    for topic in topics:
+        parts = [part for part in topic.partitions if not _is_well(part, alive)]
+        unwell += len(parts)
+        if parts[:room]:
+            drawn.append(replace(topic, partitions=tuple(parts[:room])))
+            room -= len(parts[:room])
+    if unwell > columns_max:
+        return drawn, f"{columns_max} of {unwell} partitions that move or are not well are drawn"
+    return drawn, "only partitions that move or are not well are drawn"
 
 
 def _map(topic: TopicView, nodes: list[int], alive: set[int]) -> TopicMap:
@@ -217,6 +248,15 @@ def _map(topic: TopicView, nodes: list[int], alive: set[int]) -> TopicMap:
 
 
 def _cell(part: PartitionView, node: int, alive: set[int]) -> MapCell:
+    css, sign, words = _place(part, node, alive)
+    if node in part.adding_replicas:
+        return css, f"{sign}+", f"{words}; being added"
+    if node in part.removing_replicas:
+        return css, f"{sign}−", f"{words}; being removed"
+    return css, sign, words
+
+
+def _place(part: PartitionView, node: int, alive: set[int]) -> MapCell:
     if node not in part.replicas:
         return "none", "·", "no replica"
     if node not in alive:
@@ -227,6 +267,32 @@ def _cell(part: PartitionView, node: int, alive: set[int]) -> MapCell:
         )  # fmt: skip
     if node in part.in_sync_replicas:
         return "isr", "f", "follower, in sync"
-    if node in part.adding_replicas:
-        return "behind", "▲", "a reassignment copies the partition to it"
     return "behind", "▲", "behind, not in sync"
+
+
+def change_facts(broker: BrokerView) -> list[tuple[str, str]]:
+    """Return the facts about a broker that matter when the cluster changes. Unknown ones are left
+    out, because other clusters do not report them."""
+    facts, found = broker.facts, []
+    if facts.rack is not None:
+        found.append(("Rack", facts.rack))
+    if broker.role is not None:
+        lag = "" if broker.role == "leader" else f", {_lag(broker.quorum_lag)}"
+        found.append(("Quorum", f"{broker.role}{lag}"))
+    if facts.version is not None:
+        found.append(("Version", facts.version))
+    if facts.finalised is not None and facts.supported is not None:
+        oldest, newest = facts.supported
+        found.append(("Metadata level", f"{facts.finalised} of {oldest} to {newest}"))
+    if facts.copies:
+        queued = f", {facts.queued} in the queue" if facts.queued else ""
+        found.append(("Copies", f"{facts.copies} replicas{queued}"))
+    if leaving := leaving_text(broker):
+        found.append(("Change", leaving))
+    return found
+
+
+def _lag(offsets: int | None) -> str:
+    if offsets is None:
+        return "lag unknown"
+    return "no lag" if not offsets else f"{render.number(offsets)} behind"

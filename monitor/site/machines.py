@@ -47,6 +47,13 @@ def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
     }
 
 
+def waiting_turns(snapshot: Snapshot | None) -> dict[str, str]:
+    """Return what each part waits for that takes its turn in a rolling restart."""
+    if snapshot is None:
+        return {}
+    return {part.name: part.turn for part in snapshot.parts if part.turn is not None}
+
+
 def machine_routes(
     sampler: Sampler,
     clusters: Clusters,
@@ -78,6 +85,7 @@ def machine_routes(
                 "taken_at_ms": snapshot.taken_at_ms if snapshot else None,
                 "open_pages": streams,
                 "stuck_parts": stuck_parts(snapshot),
+                "restarts_in_turn": waiting_turns(snapshot),
             },
         )
 

@@ -22,11 +22,13 @@ from monitor.history.view import HistoryView
 from monitor.lag.reader_status import SEVERITY
 from monitor.lag.rules import add_up
 from monitor.site import plots
-from monitor.site.brokers import brokers_view
+from monitor.site.brokers import brokers_view, change_facts
 from monitor.site.flow import flow_of
+from monitor.site.moves import moves_view, replicas_text
 from monitor.state.resting_cells import topics_of
 from monitor.state.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
 from monitor.views import render
+from monitor.views.changes import operations_of
 from monitor.views.charts import Spark
 from monitor.views.findings import findings_of
 from monitor.views.not_counted import not_counted
@@ -74,12 +76,13 @@ class Site:
         return HistoryView(self.settings, self.recorder)
 
     def common(self, snapshot: Snapshot) -> Values:
-        """Return what every page shows: the snapshot and its findings."""
+        """Return what every page shows: the snapshot, its findings and the changes under way."""
         inputs = [(one.paths, one.topic) for one in self.configured.now.inputs]
         return {
             "s": snapshot,
             "now_ms": snapshot.taken_at_ms,
             "findings": findings_of(snapshot, self.settings.stream_group, inputs),
+            "operations": operations_of(snapshot),
         }
 
     def overview(self, snapshot: Snapshot, range_key: str) -> Values:
@@ -229,6 +232,8 @@ class Site:
             "topic": topic,
             "readers": readers,
             "config": config,
+            "moves": moves_view([one for one in snapshot.moves if one.topic == name]),
+            "replicas_text": replicas_text,
             "sparks": self._past.sparks(snapshot, names),
             "range": span.key,
             "axis": axis,
@@ -241,9 +246,13 @@ class Site:
         own = {part.name: part for part in snapshot.parts if part.name.startswith("broker-")}
         return {
             "map": brokers_view(snapshot),
-            "voters": [one.node_id for one in snapshot.quorum.replicas] if snapshot.quorum else [],
             "brokers": [
-                (broker, part, self._broker_lines(snapshot, broker.node_id, part))
+                (
+                    broker,
+                    part,
+                    self._broker_lines(snapshot, broker.node_id, part),
+                    change_facts(broker),
+                )
                 for broker in snapshot.brokers
                 for part in (own.get(f"broker-{broker.node_id}"),)
             ],

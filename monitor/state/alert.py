@@ -19,6 +19,12 @@ class Kind(StrEnum):
     DISK_FREE = "disk_free"
     UNPARSED_SHARE = "unparsed_share"
     FILE_STUCK = "file_stuck"
+    MOVE_STANDS = "move_stands"
+    NO_ROOM_TO_COPY = "no_room_to_copy"
+    THROTTLE_LEFT = "throttle_left"
+    RACKS_DOUBLED = "racks_doubled"
+    TWO_VOTERS = "two_voters"
+    LEVEL_NOT_FINALISED = "level_not_finalised"
 
 
 class Unit(StrEnum):
@@ -50,6 +56,12 @@ FORMS = {
     Kind.DISK_FREE: Form("below", (Unit.SHARE, Unit.BYTES), "5% or 20GiB", "disk"),
     Kind.UNPARSED_SHARE: Form("above", (Unit.SHARE,), "5%", "stream"),
     Kind.FILE_STUCK: Form(None, (Unit.FLAG,), "", "file"),
+    Kind.MOVE_STANDS: Form("above", (Unit.MILLISECONDS,), "5m", "topic"),
+    Kind.NO_ROOM_TO_COPY: Form(None, (Unit.FLAG,), "", "broker"),
+    Kind.THROTTLE_LEFT: Form(None, (Unit.FLAG,), "", "setting"),
+    Kind.RACKS_DOUBLED: Form(None, (Unit.FLAG,), "", "topic"),
+    Kind.TWO_VOTERS: Form(None, (Unit.FLAG,), "", "quorum"),
+    Kind.LEVEL_NOT_FINALISED: Form("above", (Unit.MILLISECONDS,), "7d", "cluster"),
 }
 
 HYSTERESIS = 0.1

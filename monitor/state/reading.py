@@ -26,17 +26,20 @@ class SupervisedPart:
     uptime_ms: int | None
     pid: int | None
     memory_bytes: int | None = None
+    awaits_its_turn: bool = False
+    """True while it waits in a rolling restart; `reason` then says for what."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorAnswer:
     """The supervisor's answer: its notice about the saved configuration file, and its report on
-    every part.
+    every part. `round_ended` says why a rolling restart ended too early.
     """
 
     problem: str | None
     notice: str | None
     parts: Mapping[str, SupervisedPart]
+    round_ended: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class PartitionReading:
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +117,19 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A broker, whether metadata lists it as in service, and whether it answered."""
+    """A broker, whether metadata lists it as in service, and whether it answered.
+
+    `supported` has the oldest and the newest level of the metadata log at which the broker runs,
+    and `finalised` the level that it knows. They are None if it did not name them.
+    """
 
     node_id: int
     address: str
     error: str | None
     is_listed: bool = True
+    rack: str | None = None
+    supported: tuple[int, int] | None = None
+    finalised: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

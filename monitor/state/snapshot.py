@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from monitor.lag.reader_status import Judged, ReaderStatus
 from monitor.lag.rules import CellState, Lag, LagSum, TimeLag
 from monitor.state.alert import Standing
+from monitor.state.broker_facts import NO_FACTS, BrokerFacts, Leaving
 from monitor.state.filling import Filling
+from monitor.state.moves import MoveView
 from monitor.state.progress import Stuck
 from monitor.state.watches import StillFile
 from protocol.reassignment import effective_min_isr, is_under_replicated
@@ -32,7 +34,8 @@ class PartView:
     """One part of the mill as its own `/status` reports it.
 
     `details` is from the last status that the part answered. `supervised` is the part's state in
-    the supervisor's words. `words` has the part's last log lines before the supervisor gave it up.
+    the supervisor's words, and `turn` why it still waits for its turn in a rolling restart. `words`
+    has the part's last log lines before the supervisor gave it up.
     """
 
     name: str
@@ -49,6 +52,8 @@ class PartView:
     restarts: int | None = None
     words: str | None = None
     supervised: str | None = None
+    turn: str | None = None
+    version: str | None = None
     memory_bytes: int | None = None
     away_since_ms: int | None = None
     stuck: Stuck | None = None
@@ -73,6 +78,12 @@ class BrokerView:
     replicas: int = 0
     under_replicated: int = 0
     """The number of assigned partitions in which this broker is not in sync."""
+    role: str | None = None
+    """The role in the quorum: leader, voter or observer; None if the quorum does not name it."""
+    quorum_lag: int | None = None
+    facts: BrokerFacts = NO_FACTS
+    leaving: Leaving | None = None
+    """None unless the broker is cordoned."""
 
     @property
     def state(self) -> str:
@@ -133,6 +144,8 @@ class PartitionView:
     """The followers as a Millrace leader reports them."""
     adding_replicas: tuple[int, ...] = ()
     """The replicas that a reassignment adds. They copy records and do not count yet."""
+    removing_replicas: tuple[int, ...] = ()
+    """The replicas that a reassignment takes away when it completes."""
 
     @property
     def under_min_isr(self) -> bool:
@@ -293,6 +306,10 @@ class Snapshot:
     config_notice: str | None = None
     quorum: QuorumView | None = None
     quorum_error: str | None = None
+    moves: tuple[MoveView, ...] = ()
+    """The reassignments under way, by partition."""
+    round_ended: str | None = None
+    """Why a rolling restart ended before all brokers had their turn; None unless it did."""
     disks: tuple[DiskView, ...] = ()
     unparsed_share: float | None = None
     """The share of the lines of the last ten minutes that did not parse."""

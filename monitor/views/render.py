@@ -248,6 +248,8 @@ def part_says(part: PartView, now_ms: int) -> str:
     if part.error is not None:
         said.append(part.error)
     said += part.problems
+    if part.turn is not None:
+        said.append(part.turn)
     if part.restarts:
         said.append(f"started again {counted(part.restarts, 'time')}")
     return "; ".join(said)

@@ -135,6 +135,7 @@ GROUND_MODULES = {
         "errors",
         "units",
         "reassignment",
+        "copy_progress",
         "log",
         "control",
         "own_command",

@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
+from broker.metadata.features import METADATA_LEVEL, OLDEST_LEVEL
+from broker.metadata.records import BROKER_RESOURCE
 from broker.node import cluster_status
 from broker.node.status import BrokerStatus
 from broker.replicas import copies
 from broker.world import Address
 from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.membership import UnregisterBrokerRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.voters import (
@@ -288,6 +295,35 @@ def test_each_says_which_brokers_are_needed_while_one_is_away(
     assert details(killed)["copies"]["needed"] == {}
 
 
+def set_on(cluster: WholeCluster, node_id: int, **settings: str) -> None:
+    """Set settings of a broker. The keys have underscores instead of dots."""
+    resource = AlterConfigsResource(
+        resource_type=BROKER_RESOURCE,
+        resource_name=str(node_id),
+        configs=[
+            AlterableConfig(name=key.replace("_", "."), value=value)
+            for key, value in settings.items()
+        ],
+    )
+    answer = answer_of(cluster, node_id, IncrementalAlterConfigsRequest(resources=[resource]))
+    assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message
+    cluster.run_for(1_000)
+
+
+def test_each_tells_cordons_rates_and_levels_of_all(cluster: WholeCluster) -> None:
+    set_on(cluster, 2, cordoned_log_dirs="*", follower_replication_throttled_rate="5000")
+    for node in cluster.nodes:
+        told = details(node)
+        assert told["finalised_level"] == METADATA_LEVEL
+        rows = told["brokers"]
+        assert [row["is_cordoned"] for row in rows] == [False, True, False]
+        assert [row["follower_rate"] for row in rows] == [None, 5_000, None]
+        assert {row["leader_rate"] for row in rows} == {None}
+        assert {(row["levels"]["oldest"], row["levels"]["newest"]) for row in rows} == {
+            (OLDEST_LEVEL, METADATA_LEVEL)
+        }
+
+
 def filled(topic: str, count: int) -> Script:
     """Write `count` records of 200 kB."""
     for _ in range(count):
@@ -318,6 +354,16 @@ def test_copies_that_wait_for_room_are_a_problem(
         return [one.code for one in BrokerStatus(node.broker, 0).status().problems]
 
     cluster.run_until(lambda: "no_room_to_copy" in codes(), 60_000, "it says so")
+    assert details(node)["copying"]["is_out_of_room"] is True
+
+    def copy() -> Mapping[str, Any]:
+        rows = [row for row in details(node)["partition_list"] if row["topic"] == "copied"]
+        return dict(rows[0].get("copy", {}))
+
+    cluster.run_until(lambda: copy().get("waits_for") == ["room"], 10_000, "its copy waits")
+    assert copy()["missing_bytes"] > copies.ROOM_COPY_BYTES
     node.disk.capacity_bytes = None
     cluster.run_until(lambda: details(node).get("is_fenced") is False, 60_000, "it is back")
     cluster.run_until(lambda: codes() == [], 60_000, "the copy has ended")
+    cluster.run_until(lambda: not details(node)["copying"]["count"], 60_000, "nothing is copied")
+    assert not [row for row in details(node)["partition_list"] if "copy" in row]

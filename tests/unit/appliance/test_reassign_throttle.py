@@ -8,9 +8,9 @@ import pytest
 
 from appliance.cli.reassign_throttle import copies_text
 from appliance.kafka import reassign
-from appliance.kafka.copy_progress import CopyEstimate
 from appliance.kafka.session import open_cluster
 from appliance.output import Exit
+from protocol.copy_progress import CopyEstimate
 from protocol.types import TopicPartition
 from tests.unit.appliance.fake_cluster import MIB, FakeCluster
 from tests.unit.appliance.reassign_desk import Desk, data, desk_beside_four

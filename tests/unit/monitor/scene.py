@@ -35,7 +35,7 @@ from monitor.state.snapshot import DiskView, Snapshot, SourceError
 from protocol.types import TopicPartition
 from protocol.wire.record import Record
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
-from tests.unit.monitor import three
+from tests.unit.monitor import changing, three
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
 from tests.unit.monitor.scene_stages import SceneStages
 
@@ -72,6 +72,8 @@ class Story:
     problem: str | None = None
     is_three: bool = False
     """There are three brokers, and the second one dies at step `broker_down_from`."""
+    is_changing: bool = False
+    """A broker is emptied, another gets its replicas, and a third one is restarted."""
     broker_down_from: int = STEPS + 1
     rests_from: int | None = None
     """From this step on, the cycles skip the group SLASHED and the group that was never read."""
@@ -94,6 +96,7 @@ NO_BROKER = Story(brokers_away_from=110)
 EMPTY = Story(is_empty=True)
 THREE = Story(is_three=True)
 BROKER_DOWN = Story(is_three=True, broker_down_from=108)
+CHANGING = Story(is_changing=True)
 OLDER = Story(is_older=True)
 RESTING = Story(rests_from=STEPS - 1)
 DISK_FULL = Story(free_bytes=5 << 30)
@@ -171,6 +174,11 @@ class Mill:
             kafka = three.three(kafka, is_down)
             others = tuple(one for one in parts if one.name != "broker-1")
             parts = (*three.brokers(kafka, is_down), *others)
+        if story.is_changing and kafka is not None:
+            kafka = changing.changing(kafka)
+            copied = changing.COPIED_S * STEP_MS // 1_000 * step
+            others = tuple(one for one in parts if one.name != "broker-1")
+            parts = (*changing.brokers(kafka, copied), *others)
         disks = (DiskView("data", self.story.free_bytes, 120 << 30),)
         return Reading(now_ms, parts, kafka, errors, self._supervisor(now_ms), disks)
 
@@ -284,6 +292,8 @@ class Mill:
         }  # fmt: skip
         for name, words in self.story.failed.items():
             parts[name] = SupervisedPart("failed", "it refused", words, 0, None, None)
+        if self.story.is_changing:
+            parts = changing.turn(parts)
         return SupervisorAnswer(self.story.problem, self.story.notice, parts)
 
 

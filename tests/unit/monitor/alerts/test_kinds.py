@@ -14,13 +14,14 @@ from monitor.alerts.prometheus_rules import PANELS, alert_name, dashboard, prome
 from monitor.config.alert_rules import SHIPPED_RULES, RuleSection
 from monitor.lag.rules import Bound, CellState, Lag, LagSum, TimeLag
 from monitor.state.alert import FORMS, Kind, Observed, Rule, Unit
-from monitor.state.snapshot import DiskView, Snapshot
+from monitor.state.snapshot import BrokerView, DiskView, Snapshot
 from monitor.state.watches import StillFile
 from tests.harness.broker import ROOT
 from tests.unit.monitor.readings import metrics_of
 from tests.unit.monitor.scene import (
     BROKER_DOWN,
     CATCHING_UP,
+    CHANGING,
     FLOWING,
     HOSTILE,
     MYSQL_AWAY,
@@ -30,6 +31,12 @@ from tests.unit.monitor.scene import (
     Mill,
     Story,
 )
+
+
+def limited(broker: BrokerView) -> BrokerView:
+    """Return a broker with a rate that was set at run time, in one of two racks."""
+    rack = "west" if broker.node_id == 4 else "east"
+    return replace(broker, facts=replace(broker.facts, leader_rate=5_000_000, rack=rack))
 
 
 def rule(on: str, **keys: Any) -> Rule:
@@ -163,7 +170,10 @@ def told() -> set[str]:
     """Return the metric names of a mill that has a problem of each kind."""
     snapshot = Mill(BROKER_DOWN, None).run()
     ill = (StillFile("a", 0, 5 << 20, is_unended=False),)
-    return names_of(replace(snapshot, unparsed_share=0.2, still_files=ill))
+    changing = Mill(CHANGING, None).run()
+    left = replace(changing, moves=(), brokers=tuple(map(limited, changing.brokers)))
+    snapshots = (replace(snapshot, unparsed_share=0.2, still_files=ill), changing, left)
+    return set[str]().union(*map(names_of, snapshots))
 
 
 @pytest.mark.parametrize("one", [*SHIPPED_RULES, RuleSection(name="l", on="lag", above="5")])

@@ -10,13 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from monitor.asking.brokers import NO_ADDRESS, UNLISTED, node_readings, quorum_view, voter_addresses
+from monitor.asking.brokers import (
+    NO_ADDRESS,
+    UNLISTED,
+    NodeAnswer,
+    node_readings,
+    quorum_view,
+    voter_addresses,
+)
 from monitor.history.series import events_between
 from monitor.site.brokers import brokers_view
 from monitor.state.partition_health import PartitionHealth, health_of
 from monitor.state.reading import ConfigValue, NodeReading, PartitionReading
 from monitor.state.snapshot import Snapshot
 from monitor.views.findings import findings_of
+from protocol.client.metadata import BrokerInfo
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
 from protocol.types import Uuid
 from tests.unit.monitor import three
@@ -172,9 +180,11 @@ def test_what_happens_to_brokers_is_kept_as_events() -> None:
 
 
 def test_every_named_broker_is_shown_with_its_last_address_if_known() -> None:
-    found = node_readings({1: "h:1"}, {1: None, 2: "refused"}, {1: "h:1", 2: "h:2"}, named={2, 3})
+    listed = {1: BrokerInfo(1, "h", 1, "east")}
+    answers = {1: NodeAnswer(None, (23, 24), 23), 2: NodeAnswer("refused")}
+    found = node_readings(listed, answers, {1: "h:1", 2: "h:2"}, named={2, 3})
     assert found == (
-        NodeReading(1, "h:1", None, True),
+        NodeReading(1, "h:1", None, True, "east", (23, 24), 23),
         NodeReading(2, "h:2", "refused", False),
         NodeReading(3, NO_ADDRESS, UNLISTED, False),
     )

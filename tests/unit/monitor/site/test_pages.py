@@ -4,7 +4,7 @@ as unknown."""
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,10 +15,12 @@ from monitor.asking.counts import Counts
 from monitor.config.settings import InputSettings, MonitorSection, MonitorSettings
 from monitor.http import create_app
 from monitor.sampling.sampler import Sampler
+from monitor.state.snapshot import Snapshot
 from tests.unit.monitor import scene
 from tests.unit.monitor.scene import (
     BROKER_DOWN,
     CATCHING_UP,
+    CHANGING,
     DISK_FULL,
     EMPTY,
     FAILED,
@@ -50,6 +52,7 @@ STORIES = {
     "failed": FAILED,
     "disk full": DISK_FULL,
     "broker down": BROKER_DOWN,
+    "changing": CHANGING,
     "resting": RESTING,
     "older": OLDER,
 }
@@ -64,11 +67,14 @@ LOAD_BYTES_MAX = 100_000
 
 class Site:
     """The site of a simulated mill. The test calls it without a browser, and its snapshot never
-    changes."""
+    changes. `last` replaces the snapshot at the end of the story."""
 
-    def __init__(self, story: Story, folder: Path) -> None:
+    def __init__(
+        self, story: Story, folder: Path, last: Callable[[Snapshot], Snapshot] | None = None
+    ) -> None:
         self.mill = Mill(story, folder)
-        self.mill.run()
+        snapshot = self.mill.run()
+        self.mill.snapshot = snapshot if last is None else last(snapshot)
         settings = MonitorSettings(
             section=MonitorSection(),
             bootstrap_servers="127.0.0.1:19092",
@@ -119,7 +125,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 
 @pytest.mark.parametrize(
     "name",
-    ["catching up", "no broker", "empty", "broker down"]
+    ["catching up", "no broker", "empty", "broker down", "changing"]
     + [
         pytest.param(name, marks=pytest.mark.slow)
         for name in ("flowing", "stuck", "MySQL away", "failed")

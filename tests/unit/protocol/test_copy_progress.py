@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from appliance.kafka.copy_progress import (
+from protocol.copy_progress import (
     NEVER_AFTER_S,
     SAMPLES_MIN,
     SHORT_S,
