@@ -40,7 +40,10 @@ LISTENERS = {
 }
 """The addresses that the broker advertises. No socket listens there."""
 
-KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
+KAFKAS_NULLS = {
+    "PartitionData.aborted_transactions",
+    "DescribeClientQuotasResponse.entries",
+}
 """The arrays that are null in Kafka's answers too (pitfall 23). Clients accept no other null
 array."""
 
