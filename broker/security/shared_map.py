@@ -29,8 +29,7 @@ class SharedMap(Mapping[K, V], Generic[K, V]):
     def changed(self, changes: Mapping[K, V | None]) -> SharedMap[K, V]:
         """Return a mapping with these changes. None removes a key, which can be missing."""
         made: SharedMap[K, V] = SharedMap()
-        made._parts = parts = list(self._parts)
-        made._count = self._count
+        parts, count = list(self._parts), len(self)
         copied: set[int] = set()
         for key, value in changes.items():
             index = hash(key) % PART_COUNT
@@ -38,12 +37,13 @@ class SharedMap(Mapping[K, V], Generic[K, V]):
                 copied.add(index)
                 parts[index] = dict(parts[index])
             part = parts[index]
-            made._count -= len(part)
+            count -= len(part)
             if value is None:
                 part.pop(key, None)
             else:
                 part[key] = value
-            made._count += len(part)
+            count += len(part)
+        made._parts, made._count = parts, count
         return made
 
     def __getitem__(self, key: K) -> V:
