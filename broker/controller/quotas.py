@@ -1,4 +1,4 @@
-"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users, client ids and addresses.
+"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users and client ids.
 
 This module is pure. The errors and their texts are Kafka's, with two differences. NaN and infinity
 are refused. So is an entity or a key that a request names twice, because the order of the changes
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from ipaddress import ip_address
 
 from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage
@@ -28,9 +27,8 @@ from protocol.messages.quotas import (
 from protocol.security.quota import (
     CLIENT_ID,
     CLIENT_KEYS,
-    CONNECTION_RATE,
     IP,
-    IP_KEYS,
+    MUTATION_RATE,
     USER,
     QuotaEntity,
     entity_of,
@@ -42,7 +40,7 @@ ENTITIES_MAX = 10_000
 NAME_LENGTH_MAX = 1_024
 """The longest name of a user or client id that can have quotas."""
 
-LONG_MAX, INT_MAX = 2**63 - 1, 2**31 - 1
+LONG_MAX = 2**63 - 1
 FRACTION_MAX = 1e-6
 """The largest difference to a whole number that Kafka ignores."""
 
@@ -126,29 +124,18 @@ def _keys_of(entity: list[QuotaEntityPart]) -> Mapping[str, bool]:
         if part.entity_name is not None and len(part.entity_name) > NAME_LENGTH_MAX:
             raise _invalid(f"the name of the {part.entity_type} has more than {NAME_LENGTH_MAX}"
                            " characters")  # fmt: skip
-        if part.entity_type == IP and part.entity_name is not None:
-            _check_address(part.entity_name)
-    if IP not in kinds:
-        return CLIENT_KEYS
-    if len(kinds) > 1:
+    if IP in kinds:
         raise _invalid(
-            "Invalid quota entity combination, IP entity should not be used with user or client-id"
-            " entity."
+            "quotas of addresses are not supported: the settings max.connections.per.ip and"
+            " max.connection.creation.rate limit new connections"
         )
-    return IP_KEYS
-
-
-def _check_address(name: str) -> None:
-    try:
-        ip_address(name)
-    except ValueError as error:
-        raise _invalid(
-            f"found ip {name}, expected an address such as 10.0.0.7: names are not resolved"
-        ) from error
+    return CLIENT_KEYS
 
 
 def _check_value(op: QuotaOperation, keys: Mapping[str, bool]) -> None:
     """Raise ApiError if a quota cannot have this value."""
+    if op.key == MUTATION_RATE:
+        raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
     if op.key not in keys:
         raise _invalid(f"Invalid configuration key {op.key}")
     if not math.isfinite(op.value):
@@ -157,9 +144,8 @@ def _check_value(op: QuotaOperation, keys: Mapping[str, bool]) -> None:
         raise _invalid(f"Quota {op.key} must be greater than 0")
     if not keys[op.key]:
         return
-    limit, kind = (INT_MAX, "an INT") if op.key == CONNECTION_RATE else (LONG_MAX, "a LONG")
-    if op.value > limit:
-        raise _invalid(f"Proposed value for {op.key} is too large for {kind}.")
+    if op.value > LONG_MAX:
+        raise _invalid(f"Proposed value for {op.key} is too large for a LONG.")
     if abs(op.value - round(op.value)) > FRACTION_MAX:
         raise _invalid(f"{op.key} cannot be a fractional value.")
 

@@ -16,16 +16,13 @@ PRODUCE_RATE = "producer_byte_rate"
 FETCH_RATE = "consumer_byte_rate"
 REQUEST_SHARE = "request_percentage"
 MUTATION_RATE = "controller_mutation_rate"
-CONNECTION_RATE = "connection_creation_rate"
+"""A quota of Kafka that this version refuses."""
 
 CLIENT_KEYS: Mapping[str, bool] = MappingProxyType(
-    {PRODUCE_RATE: True, FETCH_RATE: True, REQUEST_SHARE: False, MUTATION_RATE: False}
+    {PRODUCE_RATE: True, FETCH_RATE: True, REQUEST_SHARE: False}
 )
-"""The quotas of users and client ids: bytes per second, per cent of one thread, and partitions per
-second. True if the value must be whole."""
-
-IP_KEYS: Mapping[str, bool] = MappingProxyType({CONNECTION_RATE: True})
-"""The quotas of addresses: new connections per second."""
+"""The quotas of users and client ids: bytes per second, and per cent of one thread. True if the
+value must be whole."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """An entity: its types in alphabetic order, each with its name."""

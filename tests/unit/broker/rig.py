@@ -253,6 +253,7 @@ class FakeSession:
         self.closed_because = ""
         self.held: Slot | None = None
         """The request behind which no other request may start."""
+        self.paused_ms = 0
 
     def answered(self) -> None:
         pass
@@ -266,6 +267,9 @@ class FakeSession:
 
     def attempt(self, work: Callable[[], None]) -> None:
         work()
+
+    def throttle(self, pause_ms: int) -> None:
+        self.paused_ms = pause_ms
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         self.is_closed = True

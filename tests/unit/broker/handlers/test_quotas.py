@@ -83,16 +83,15 @@ def filled(rig: Rig) -> Rig:
         change({PRODUCE: 3.0, FETCH: 4.0}, (USER, "shop"), (CLIENT, "web")),
         change({PRODUCE: 5.0}, (CLIENT, None), (USER, "shop")),
         change({SHARE: 0.5}, (CLIENT, "web")),
-        change({CONNECTIONS: 20.0}, (IP, "10.0.0.7")),
     ]
-    assert altered(rig, *entries) == [(0, None)] * 6
+    assert altered(rig, *entries) == [(0, None)] * 5
     return rig
 
 
 @pytest.mark.parametrize(
     ("components", "strict", "entities"),
     [
-        ([], False, 6),
+        ([], False, 5),
         ([], True, 0),
         ([(USER, 0, "shop")], False, 3),
         ([(USER, 0, "shop")], True, 1),
@@ -102,8 +101,7 @@ def filled(rig: Rig) -> Rig:
         ([(USER, 2, None), (CLIENT, 2, None)], True, 2),
         ([(USER, 0, "shop"), (CLIENT, 1, None)], True, 1),
         ([(CLIENT, 2, None)], False, 3),
-        ([(IP, 2, None)], False, 1),
-        ([(IP, 1, None)], False, 0),
+        ([(IP, 2, None)], False, 0),
         ([(USER, 0, "nobody")], False, 0),
     ],
 )
@@ -166,26 +164,21 @@ def test_a_wrong_filter_has_kafkas_error(
             "Duplicate client quota entity type: user",
         ),
         (
-            change({CONNECTIONS: 1.0}, (IP, None), (USER, "b")),
-            "Invalid quota entity combination, IP entity should not be used with user or client-id"
-            " entity.",
+            change({CONNECTIONS: 1.0}, (IP, "10.0.0.7")),
+            "quotas of addresses are not supported: the settings max.connections.per.ip and"
+            " max.connection.creation.rate limit new connections",
         ),
         (
-            change({CONNECTIONS: 1.0}, (IP, "web-07")),
-            "found ip web-07, expected an address such as 10.0.0.7: names are not resolved",
+            change({"controller_mutation_rate": 1.0}, (USER, "a")),
+            "controller_mutation_rate is not supported: there is no quota for changes of topics",
         ),
         (change({CONNECTIONS: 1.0}, (USER, "a")), f"Invalid configuration key {CONNECTIONS}"),
-        (change({PRODUCE: 1.0}, (IP, "::1")), f"Invalid configuration key {PRODUCE}"),
         (change({"producer_rate": 1.0}, (USER, "a")), "Invalid configuration key producer_rate"),
         (change({PRODUCE: -1.0}, (USER, "a")), f"Quota {PRODUCE} must be greater than 0"),
         (change({PRODUCE: 1.5}, (USER, "a")), f"{PRODUCE} cannot be a fractional value."),
         (
             change({PRODUCE: 1e19}, (USER, "a")),
             f"Proposed value for {PRODUCE} is too large for a LONG.",
-        ),
-        (
-            change({CONNECTIONS: 2.0**31}, (IP, None)),
-            f"Proposed value for {CONNECTIONS} is too large for an INT.",
         ),
     ],
 )  # fmt: skip
