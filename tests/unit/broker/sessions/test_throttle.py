@@ -243,14 +243,15 @@ def test_a_login_costs_nothing() -> None:
 
 def test_requests_cost_nothing_more_without_quotas() -> None:
     scene = Scene()
-    reception = scene.rig.broker.listeners.receptions["HOST"]
-    paths: tuple[object, object] = (reception.dispatcher, reception.fast_path)
+    reception: Any = scene.rig.broker.listeners.receptions["HOST"]
+    paths: Any = (reception.dispatcher, reception.fast_path)
     assert paths == (scene.rig.broker.listeners.clients, scene.rig.broker.fast_path)
     scene.set(SHOP, **{REQUEST_SHARE: 5.0, FETCH_RATE: 1.0, PRODUCE_RATE: 1.0})
     assert isinstance(reception.dispatcher, MeteredStarts)
     assert isinstance(reception.fast_path, MeteredFastPath)
     scene.set(SHOP, **{REQUEST_SHARE: 0.0, FETCH_RATE: 0.0, PRODUCE_RATE: 0.0})
-    assert (reception.dispatcher, reception.fast_path) == paths
+    again: Any = (reception.dispatcher, reception.fast_path)
+    assert again == paths
 
 
 def test_a_stopping_broker_serves_what_it_has_read() -> None:
