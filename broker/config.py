@@ -34,6 +34,8 @@ from broker.topic_keys import LogConfig as LogConfig
 
 BROKER_LISTENER = "BROKER"
 """The listener for other brokers. Clients and the mill's parts use the other listeners."""
+MILL_LISTENER = "MILL"
+"""The listener for the mill's parts."""
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"

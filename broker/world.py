@@ -20,6 +20,9 @@ T = TypeVar("T")
 Soon = Callable[..., object]
 """`soon(call, *args)` calls `call(*args)` in the next iteration of the event loop."""
 
+Later = Callable[[int, Callable[[], object]], "Cancel"]
+"""`later(delay_ms, call)` calls `call()` after a delay in milliseconds."""
+
 
 class Clock(Protocol):
     """Two clocks, both in whole milliseconds."""

@@ -123,6 +123,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
     "acl": CommandEntry("acl_commands", "app", "What users may do."),
+    "quota": CommandEntry("quota_commands", "app", "How much clients may send, read and ask."),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
     "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),
     "backup": CommandEntry(

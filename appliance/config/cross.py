@@ -15,6 +15,9 @@ from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
 from monitor.config.settings import split_address
 
+SUPER_USERS = "super.users"
+"""The broker's key for what `security.super_users` names."""
+
 
 def check_all(
     config: MillConfig,
@@ -32,6 +35,7 @@ def check_all(
     checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
         (_check_brokers, (("cluster",),)),
         (_check_broker_settings, (("cluster", "bootstrap_servers"),)),
+        (_check_super_users, (("cluster",), ("security",))),
         (_check_topics, (("cluster", "bootstrap_servers"), ("topics",))),
         (_check_inputs, (("collector", "inputs"),)),
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
@@ -93,6 +97,17 @@ def _check_broker_settings(config: MillConfig, document: Document) -> None:
         return
     for key, value, expected in check_settings(config.cluster.settings):
         document.add(("cluster", "settings", key), found_text(value), expected)
+
+
+def _check_super_users(config: MillConfig, document: Document) -> None:
+    """Append a fault if two keys name the super users, because one would override the other."""
+    is_set = "super_users" in config.security.model_fields_set
+    if is_set and SUPER_USERS in config.cluster.settings:
+        document.add(
+            ("cluster", "settings", SUPER_USERS),
+            f"{found_text(config.cluster.settings[SUPER_USERS])} beside security.super_users",
+            "only one of the two: keep security.super_users, and remove this key",
+        )
 
 
 def _check_topics(config: MillConfig, document: Document) -> None:

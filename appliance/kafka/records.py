@@ -45,12 +45,12 @@ def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
             return f"{'-' if number < 0 else ''}{name}".encode()
         texts = (f"{number:.{digits}g}" for digits in range(1, digits_max + 1))
         text = next(text for text in texts if struct.pack(form, float(text)) == data)
-        return _java_text(Decimal(text)).encode()
+        return java_text(Decimal(text)).encode()
 
     return decode
 
 
-def _java_text(number: Decimal) -> str:
+def java_text(number: Decimal) -> str:
     """Return a number in Java's format: without exponent from 0.001 to below 10,000,000, else with
     one."""
     if not number or Decimal("0.001") <= abs(number) < 10_000_000:

@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from appliance.kafka import configs, users
 from appliance.kafka.configs import DEFAULT_NAME, Settings
 from appliance.kafka.session import open_cluster, run
+from appliance.kafka_tools import quota_configs
 from appliance.kafka_tools.base import (
     AlreadyTold,
     ToolParser,
@@ -16,6 +18,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.kafka_tools.quota_configs import CLIENTS, QUOTA_KEYS, USERS
 from appliance.kafka_tools.user_configs import (
     NewPassword,
     credential_changes,
@@ -27,7 +30,7 @@ from protocol.client.admin_types import ConfigEntry, ConfigResource, ResourceTyp
 from protocol.client.cluster import Cluster
 from protocol.client.user_admin import describe_users, remove_credential
 from protocol.errors import ApiError
-from protocol.security.scram import Mechanism
+from protocol.security.scram import MECHANISMS, Mechanism
 
 TYPES = {
     "topics": ResourceType.TOPIC,
@@ -36,10 +39,26 @@ TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "groups": ResourceType.GROUP,
 }
-USERS = "users"
-# Options of quotas, which this version's brokers do not have.
-NOT_SUPPORTED = ("clients", "ips")
-WITHOUT_QUOTAS = "has quotas, which this version does not know"
+IPS = "ips"
+NO_IPS = "has quotas of addresses, which this version does not know"
+
+Entity = tuple[str, str | None]
+"""A type of entity, and a name of it. None is for all names, and DEFAULT_NAME for the default."""
+
+
+SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "client-metrics": "client-metrics",
+    "group": "groups",
+    "user": USERS,
+    "client": CLIENTS,
+}
+"""The options that name an entity, with its type."""
+
+DEFAULTS = ("broker", "user", "client")
+"""The options that name a default, without their ending."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,16 +78,16 @@ def _parser() -> ToolParser:
     )
     parser.connects()
     add = parser.add_argument
-    for flag in ("describe", "alter", "all", "force", "entity-default", "broker-defaults"):
+    for flag in ("describe", "alter", "all", "force", *(f"{kind}-defaults" for kind in DEFAULTS)):
         add(f"--{flag}", action="store_true")
-    add("--entity-type", choices=[*TYPES, USERS, *NOT_SUPPORTED])
-    add("--entity-name")
-    for name in ("topic", "broker", "broker-logger", "client-metrics", "group", "user"):
+    add("--entity-type", action="append", choices=[*TYPES, USERS, CLIENTS, IPS])
+    # The names belong to the types in their order, so the default is a name among them.
+    add("--entity-name", action="append", dest="entity_names")
+    add("--entity-default", action="append_const", const=DEFAULT_NAME, dest="entity_names")
+    for name in SHORT:
         add(f"--{name}")
-    for name in ("client", "ip"):
-        parser.refuses(f"--{name}", WITHOUT_QUOTAS)
-    for name in ("user", "client", "ip"):
-        parser.refuses(f"--{name}-defaults", WITHOUT_QUOTAS)
+    for option in ("--ip", "--ip-defaults"):
+        parser.refuses(option, NO_IPS)
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
     add("--add-config", metavar="K1=V1,K2=[A,B]")
     add("--add-config-file", metavar="FILE")
@@ -82,16 +101,14 @@ def _work(options: argparse.Namespace) -> None:
         ("describe", "alter"),
         "Command must include exactly one action: --describe, --alter",
     )
-    entity_type, name = _entity(options)
+    entities = _entities(options)
+    entity_type, name = entities[0]
     changes = _changes(options) if action == "alter" else {}
     if action == "alter" and name is None:
         raise UsageFault("an entity name must be specified with --alter")
     servers = servers_of(options, read_properties(options.command_config))
-    if entity_type == USERS:
-        credentials = credential_changes(changes)
-        if options.add_config:
-            say("a password among the arguments can be read by others: use --add-config-file")
-        run(_of_users(servers, name, credentials))
+    if entity_type in (USERS, CLIENTS):
+        _of_clients(options, servers, entities, changes)
         return
     kind = TYPES[entity_type]
 
@@ -102,6 +119,50 @@ def _work(options: argparse.Namespace) -> None:
             else:
                 assert name is not None, "checked above"
                 await _alter(cluster, ConfigResource(kind, name), changes)
+
+    run(work())
+
+
+def _of_clients(
+    options: argparse.Namespace,
+    servers: str,
+    entities: Sequence[Entity],
+    changes: dict[str, str | None],
+) -> None:
+    """Describe or change quotas of users and clients, and credentials of users."""
+    kinds = [kind for kind, _ in entities]
+    of_user_alone = kinds == [USERS]
+    _, name = entities[0]
+    has_quotas = any(key in QUOTA_KEYS for key in changes)
+    if of_user_alone and not has_quotas:
+        credentials = credential_changes(changes)
+        if credentials and name == DEFAULT_NAME:
+            raise UsageFault(
+                "The use of --entity-default or --user-defaults is not allowed with User SCRAM"
+                " Credentials using --bootstrap-server."
+            )
+        if options.add_config:
+            say("a password among the arguments can be read by others: use --add-config-file")
+        if credentials:
+            run(_of_users(servers, name, credentials))
+            return
+    elif of_user_alone and any(key in MECHANISMS for key in changes):
+        raise UsageFault(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using"
+            " --bootstrap-server."
+        )
+    else:
+        quota_configs.refuse_others(changes)
+    wanted = quota_configs.quota_changes(changes)
+
+    async def work() -> None:
+        async with open_cluster(servers) as cluster:
+            if wanted:
+                await quota_configs.alter(cluster, entities, wanted)
+                return
+            await quota_configs.describe(cluster, entities)
+        if of_user_alone and name != DEFAULT_NAME:
+            await _of_users(servers, name, {})
 
     run(work())
 
@@ -131,30 +192,27 @@ async def _of_users(
         out(f"Completed updating config for user {name}.")
 
 
-def _entity(options: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the entity type and the entity's name; None for all."""
-    short = {
-        "topic": "topics",
-        "broker": "brokers",
-        "broker_logger": "broker-loggers",
-        "client_metrics": "client-metrics",
-        "group": "groups",
-        "user": USERS,
-    }
-    chosen = [(kind, getattr(options, key)) for key, kind in short.items() if getattr(options, key)]
-    if options.broker_defaults:
-        chosen.append(("brokers", DEFAULT_NAME))
-    if options.entity_type:
-        name = DEFAULT_NAME if options.entity_default else options.entity_name
-        chosen.append((options.entity_type, name))
-    if options.entity_type in NOT_SUPPORTED:
-        raise CommandError(f"{options.entity_type[:-1]} {WITHOUT_QUOTAS}", Exit.USAGE)
-    if len(chosen) != 1:
+def _entities(options: argparse.Namespace) -> list[Entity]:
+    """Return the entity that the options name: one type and name, or a user and a client id."""
+    types, names = options.entity_type or [], options.entity_names or []
+    if IPS in types:
+        raise CommandError(f"ip {NO_IPS}", Exit.USAGE)
+    if len(names) > len(types):
+        raise UsageFault("found more entity names than entity types")
+    chosen: list[Entity] = list(zip_longest(types, names))
+    for option, kind in SHORT.items():
+        if name := getattr(options, option.replace("-", "_")):
+            chosen.append((kind, name))
+    chosen.extend(
+        (SHORT[kind], DEFAULT_NAME) for kind in DEFAULTS if getattr(options, f"{kind}_defaults")
+    )
+    kinds = sorted(kind for kind, _ in chosen)
+    if len(chosen) != 1 and kinds != [CLIENTS, USERS]:
         raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
-    kind, name = chosen[0]
-    if kind != "brokers" and name == DEFAULT_NAME:
-        raise UsageFault(f"{kind} have no default settings")
-    return kind, name
+    for kind, name in chosen:
+        if kind not in ("brokers", USERS, CLIENTS) and name == DEFAULT_NAME:
+            raise UsageFault(f"{kind} have no default settings")
+    return chosen
 
 
 def _changes(options: argparse.Namespace) -> dict[str, str | None]:

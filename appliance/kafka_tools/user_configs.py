@@ -24,7 +24,7 @@ def credential_changes(
 ) -> dict[Mechanism, NewPassword | None]:
     """Return the new password of each SCRAM mechanism; None deletes the credential.
 
-    Raises UsageFault for any other setting, because quotas are not supported. After a password, the
+    Raises UsageFault for any other setting. After a password, the
     error does not show the setting's name: settings are separated by commas, so the name can be the
     rest of a password that contains a comma.
     """
@@ -34,7 +34,7 @@ def credential_changes(
         if mechanism is None:
             expected = " or ".join(MECHANISMS)
             shown = "another setting" if any(found.values()) else name
-            raise UsageFault(f"found {shown}, expected {expected}: there are no quotas yet")
+            raise UsageFault(f"found {shown}, expected {expected}, or quotas alone")
         if value is None:
             found[mechanism] = None
             continue

@@ -48,6 +48,7 @@ FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.ADD_RAFT_VOTER,
             ApiKey.REMOVE_RAFT_VOTER,
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            ApiKey.ALTER_CLIENT_QUOTAS,
             ApiKey.CREATE_ACLS,
             ApiKey.DELETE_ACLS,
         )

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from broker.controller.outcome import ControllerDecision
+from broker.metadata.acl_changes import fields_of
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import (
     AccessControlEntryRecord,
@@ -69,27 +70,15 @@ def create_acls(
             if entry not in image.acls.ids and entry not in added:
                 if len(image.acls.entries) + len(added) >= ACLS_MAX:
                     raise ApiError(
-                        ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs, which is the most"
+                        ErrorCode.POLICY_VIOLATION,
+                        f"the cluster already has {ACLS_MAX} ACLs, which is the limit: delete some",
                     )
                 added.add(entry)
-                records.append(_record(new_id(), entry))
+                records.append(AccessControlEntryRecord(id=new_id(), **fields_of(entry)))
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return ControllerDecision(records, CreateAclsResponse(results=results))
-
-
-def _record(acl_id: Uuid, entry: AclEntry) -> AccessControlEntryRecord:
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=entry.resource_type,
-        resource_name=entry.resource_name,
-        pattern_type=entry.pattern_type,
-        principal=entry.principal,
-        host=entry.host,
-        operation=entry.operation,
-        permission_type=entry.permission,
-    )
 
 
 def _entry(creation: AclCreation) -> AclEntry:
@@ -171,25 +160,14 @@ def delete_acls(
             for acl_id, entry in image.acls.entries.items():
                 if wanted.matches(entry):
                     doomed[acl_id] = None
-                    result.matching_acls.append(_deleted(entry))
+                    result.matching_acls.append(
+                        DeleteAclsMatchingAcl(error_code=ErrorCode.NONE, **fields_of(entry))
+                    )
         results.append(result)
         if len(doomed) > WANTED_MAX:
             raise _too_many(len(doomed))
     records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in doomed]
     return ControllerDecision(records, DeleteAclsResponse(filter_results=results))
-
-
-def _deleted(entry: AclEntry) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE,
-        resource_type=entry.resource_type,
-        resource_name=entry.resource_name,
-        pattern_type=entry.pattern_type,
-        principal=entry.principal,
-        host=entry.host,
-        operation=entry.operation,
-        permission_type=entry.permission,
-    )
 
 
 def _too_many(count: int) -> ApiError:

@@ -26,6 +26,7 @@ from broker.controller.outcome import (
 )
 from broker.controller.permits import decide_permitted
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
+from broker.controller.quotas import alter_quotas
 from broker.controller.reassign import alter_reassignments, complete_reassignments
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
@@ -40,6 +41,7 @@ from protocol.messages.elections import (
 )
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.messages.quotas import AlterClientQuotasRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -75,6 +77,7 @@ ControllerInput = (
     | UnregisterBrokerRequest
     | FeatureUpdate
     | AlterUserScramCredentialsRequest
+    | AlterClientQuotasRequest
     | CreateAclsRequest
     | DeleteAclsRequest
     | AllocateProducerIds
@@ -140,6 +143,8 @@ class Controller:
                 return update_features(order, image)
             case AlterUserScramCredentialsRequest():
                 return alter_credentials(order, image)
+            case AlterClientQuotasRequest():
+                return alter_quotas(order, image)
             case CreateAclsRequest():
                 return create_acls(order, image, self._new_acl_id)
             case DeleteAclsRequest():

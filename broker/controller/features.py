@@ -18,6 +18,7 @@ from broker.metadata.features import (
     METADATA_LEVEL,
     METADATA_VERSION,
     MOVES,
+    QUOTAS,
     SUPPORTED,
     USERS,
     VOTER_CHANGES,
@@ -39,6 +40,7 @@ from protocol.messages.features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from protocol.messages.quotas import AlterClientQuotasRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
 from protocol.messages.voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 
@@ -74,6 +76,8 @@ def refuse_order(order: object, image: MetadataImage) -> None:
             _refuse(USERS, image)
         case CreateAclsRequest() | DeleteAclsRequest():
             _refuse(ACLS, image)
+        case AlterClientQuotasRequest():
+            _refuse(QUOTAS, image)
         case AddRaftVoterRequest() | RemoveRaftVoterRequest():
             _refuse(VOTER_CHANGES, image)
         case IncrementalAlterConfigsRequest() | AlterConfigsRequest():

@@ -30,6 +30,7 @@ from protocol.messages.elections import (
     ElectLeadersRequest,
 )
 from protocol.messages.membership import UnregisterBrokerRequest
+from protocol.messages.quotas import AlterClientQuotasRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
 from protocol.messages.topics import (
     CreatableTopicResult,
@@ -80,10 +81,19 @@ def decide_permitted(
             return _create_partitions(order, rights, decide)
         case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
             return _alter_configs(order, rights, decide)
+        case AlterClientQuotasRequest():
+            return _with_cluster(AclOperation.ALTER_CONFIGS, order, rights, decide)
     # A request without a rule is refused.
-    if not isinstance(order, CLUSTER_WIDE) or not rights.allows(
-        AclOperation.ALTER, AclResource.CLUSTER, CLUSTER_NAME
-    ):
+    if not isinstance(order, CLUSTER_WIDE):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _with_cluster(AclOperation.ALTER, order, rights, decide)
+
+
+def _with_cluster(
+    operation: AclOperation, order: Any, rights: Rights, decide: Decide
+) -> ControllerDecision[Any]:
+    """Decide a request that needs a right on the cluster."""
+    if not rights.allows(operation, AclResource.CLUSTER, CLUSTER_NAME):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return decide(order)
 

@@ -62,9 +62,9 @@ class ReadingPorts:
 class FetchReading:
     """One attempt to read all partitions of a fetch."""
 
-    __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_may_read",
-                 "_ports", "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
-                 "response")  # fmt: skip
+    __slots__ = ("_bytes_max", "_call", "_found", "_has_error", "_is_behind", "_left_bytes",
+                 "_may_read", "_ports", "_readable_bytes", "_session", "_size_bytes",
+                 "partitions", "request", "response")  # fmt: skip
 
     def __init__(
         self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
@@ -81,7 +81,11 @@ class FetchReading:
         self._readable_bytes = 0
         self._is_behind = False
         self._found: list[tuple[Replica, int]] = []
-        self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
+        self._bytes_max = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
+        if (charge := call.slot.charge) is not None:
+            quota_bytes = charge.fetch_bytes_max(call.session, call.client_id)
+            self._bytes_max = int(min(self._bytes_max, quota_bytes))
+        self._left_bytes = self._bytes_max
         self._has_error = False
         self._may_read = ports.replicas.place.may_read
         if session is None:
@@ -138,13 +142,17 @@ class FetchReading:
     def finish(self, now_ms: int) -> FetchResponse:
         """Return the answer to send. Count its bytes, and record in the session what the client
         knows now."""
+        call, session = self._call, self._session
+        charge = call.slot.charge
+        if charge and charge.holds_back(call.session, call.client_id, self._size_bytes):
+            # The session keeps what the client knows, so the next answer has the same data.
+            return FetchResponse(session_id=0 if session is None else session.session_id)
         self._ports.metrics.fetched(self._size_bytes)
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
         answers = [
             (topic.topic, part) for topic in self.response.responses for part in topic.partitions
         ]
-        session = self._session
         if session is not None:
             self.response.session_id = session.session_id
             for name, part in answers:
@@ -163,7 +171,7 @@ class FetchReading:
         count, up to its requested size. A client that has not read a closed segment to its end does
         not wait.
         """
-        wanted_bytes = min(self.request.min_bytes, self.request.max_bytes)
+        wanted_bytes = min(self.request.min_bytes, self._bytes_max)
         return (
             max(self._size_bytes, self._readable_bytes) >= wanted_bytes
             or self._is_behind

@@ -6,6 +6,8 @@ here. Otherwise the entry would survive the removal of its first id.
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.metadata.records import (
     AccessControlEntryRecord,
     ImpossibleRecord,
@@ -20,6 +22,19 @@ from protocol.security.acl import (
     PatternType,
 )
 from protocol.types import Uuid
+
+
+def fields_of(entry: AclEntry) -> dict[str, Any]:
+    """Return the fields that a record of the log and the answer to a deletion have for an entry."""
+    return {
+        "resource_type": entry.resource_type,
+        "resource_name": entry.resource_name,
+        "pattern_type": entry.pattern_type,
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": entry.operation,
+        "permission_type": entry.permission,
+    }
 
 
 class AclChanges:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from broker.metadata.records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -30,7 +31,8 @@ LEVEL_4_0_IV1 = 23
 """The level of 1.0.0-rc1. It has eligible leader replicas (KIP-966)."""
 
 LEVEL_4_0_IV2 = 24
-"""The level of the versions after 1.0.0-rc1. It has reassignments, users and cordoned brokers."""
+"""The level of the versions after 1.0.0-rc1. It has reassignments, users, quotas and cordoned
+brokers."""
 
 OLDEST_LEVEL, METADATA_LEVEL = LEVEL_4_0_IV1, LEVEL_4_0_IV2
 """The oldest and the newest level at which this version runs."""
@@ -86,6 +88,7 @@ MOVES = LevelNeed(LEVEL_4_0_IV2, "reassignments")
 USERS = LevelNeed(LEVEL_4_0_IV2, "users with SCRAM credentials")
 CORDONS = LevelNeed(LEVEL_4_0_IV2, "cordoned.log.dirs")
 ACLS = LevelNeed(LEVEL_4_0_IV2, "ACLs")
+QUOTAS = LevelNeed(LEVEL_4_0_IV2, "client quotas")
 VOTER_CHANGES = LevelNeed(LEVEL_4_0_IV2, "changes of the voters")
 LONG_LISTS = LevelNeed(LEVEL_4_0_IV2, "values of more than 1,000 characters")
 
@@ -97,6 +100,7 @@ _OF_TYPES: Mapping[type, LevelNeed] = {
     RemoveUserScramCredentialRecord: USERS,
     AccessControlEntryRecord: ACLS,
     RemoveAccessControlEntryRecord: ACLS,
+    ClientQuotaRecord: QUOTAS,
 }
 """The record types that came after 1.0.0-rc1."""
 

@@ -17,6 +17,7 @@ from broker.metadata.broker_image import BrokerImage, registered_broker
 from broker.metadata.features import check_level
 from broker.metadata.names import normalised
 from broker.metadata.partition_image import PartitionImage
+from broker.metadata.quota_changes import QuotaChanges, QuotaValues
 from broker.metadata.records import (
     BROKER_RESOURCE,
     FENCED,
@@ -25,6 +26,7 @@ from broker.metadata.records import (
     UNFENCED,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -95,6 +97,7 @@ class MetadataImage:
     credentials: Mapping[CredentialKey, ScramCredential] = field(default_factory=dict)
     """The credentials of users, by name and mechanism."""
     acls: AclTable = NO_ACLS
+    quotas: QuotaValues = field(default_factory=dict)
     moving: Mapping[Uuid, tuple[int, ...]] = field(default_factory=dict)
     """The partitions that are being reassigned, by topic id."""
 
@@ -121,7 +124,7 @@ class MetadataDelta:
     old image that do not exist any more, by id. `touched`: names of topics whose partitions or
     settings differ in the new image. `changes_nodes`: True if settings of brokers differ.
     `credentials`: the credentials that were written or removed. `changes_acls`: True if the ACLs
-    differ."""
+    differ. `changes_quotas`: True if the client quotas differ."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
@@ -129,7 +132,7 @@ class MetadataDelta:
         self.touched: set[str] = set()
         self.changes_nodes = False
         self.credentials: set[CredentialKey] = set()
-        self.changes_acls = False
+        self.changes_acls = self.changes_quotas = False
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
         self._topic_names = dict(base.topic_names)
@@ -139,6 +142,7 @@ class MetadataDelta:
         self._features = dict(base.features)
         self._credentials = dict(base.credentials)
         self._acls = AclChanges(base.acls)
+        self._quotas = QuotaChanges(base.quotas)
         self._moving: dict[Uuid, set[int]] = {}
         """The partitions that are being reassigned, of each topic with a changed partition."""
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
@@ -194,6 +198,9 @@ class MetadataDelta:
             case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
                 self._acls.replay(record)
                 self.changes_acls = True
+            case ClientQuotaRecord():
+                self._quotas.replay(record)
+                self.changes_quotas = True
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image after all replayed records. `end_offset` is the end offset of their
@@ -219,6 +226,7 @@ class MetadataDelta:
             features=self._features,
             credentials=self._credentials,
             acls=self._acls.table(),
+            quotas=self._quotas.values(),
             moving=moving,
         )
 

@@ -20,6 +20,7 @@ from protocol.wire.schema import (
     array,
     boolean,
     bytes_,
+    float64,
     int8,
     int16,
     int32,
@@ -200,6 +201,22 @@ class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
     feature_level: int = int16()
 
 
+class QuotaEntityData(Struct):
+    """A part of a quota's entity; the name None is for the default."""
+
+    entity_type: str = string()
+    entity_name: str | None = string(nullable=0)
+
+
+class ClientQuotaRecord(Message, api_key=14, versions=(0, 0), flexible=0):
+    """A quota of an entity has this value, or was removed."""
+
+    entity: list[QuotaEntityData] = array(QuotaEntityData)
+    key: str = string()
+    value: float = float64()
+    remove: bool = boolean()
+
+
 class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
     """A broker has taken a block of producer ids; the next block begins at `next_producer_id`."""
 
@@ -260,6 +277,7 @@ MetadataRecord = (
     | RemoveTopicRecord
     | UserScramCredentialRecord
     | FeatureLevelRecord
+    | ClientQuotaRecord
     | ProducerIdsRecord
     | BrokerRegistrationChangeRecord
     | AccessControlEntryRecord

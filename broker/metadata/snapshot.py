@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.metadata.acl_changes import fields_of
 from broker.metadata.broker_image import BrokerImage
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from broker.metadata.quota_changes import quota_records
 from broker.metadata.records import (
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
@@ -50,16 +52,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             iterations=one.iterations,
         )
     for acl_id, entry in image.acls.entries.items():
-        yield AccessControlEntryRecord(
-            id=acl_id,
-            resource_type=entry.resource_type,
-            resource_name=entry.resource_name,
-            pattern_type=entry.pattern_type,
-            principal=entry.principal,
-            host=entry.host,
-            operation=entry.operation,
-            permission_type=entry.permission,
-        )
+        yield AccessControlEntryRecord(id=acl_id, **fields_of(entry))
+    yield from quota_records(image.quotas)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=image.next_producer_id)
 
@@ -127,6 +121,7 @@ def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
         if base.credentials.get(key) != image.credentials.get(key)
     }
     delta.changes_acls = base.acls.entries != image.acls.entries
+    delta.changes_quotas = base.quotas != image.quotas
     return delta
 
 

@@ -236,6 +236,7 @@ class Broker:
         parts.transactions.follow()
         self.fast_path = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
+        self.listeners.use_quotas(parts.metadata.image.quotas)
         self.is_serving = True
 
     def _open_to_clients(self) -> None:
@@ -309,7 +310,7 @@ class Broker:
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(
-            NodePublisher(self.config, self._controller, self.parts, self.listeners.sessions),
+            NodePublisher(self.config, self._controller, self.parts, self.listeners),
             DiskWorkers(self._metadata_worker, self.worker),
         )
         if membership is not None:

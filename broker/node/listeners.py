@@ -12,16 +12,24 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
-from broker.config import BROKER_LISTENER, InForce
+from broker.config import BROKER_LISTENER, MILL_LISTENER, InForce
+from broker.metadata.quota_changes import QuotaValues
 from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.quota_table import QuotaTable
+from broker.sessions.charges import Charging
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.login_session import LoginFastPath, LoginGuard, LoginSession
+from broker.sessions.metered import MeteredFastPath, MeteredStarts
 from broker.sessions.reception import FastPath, NoFastPath, Reception, Starts
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.world import Listening, World
 from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
+
+NEVER_LIMITED = (MILL_LISTENER, BROKER_LISTENER)
+"""The listeners whose clients have no quotas: the mill's own parts, and other brokers."""
 
 
 class Listeners:
@@ -38,6 +46,9 @@ class Listeners:
         self._world = world
         self._metrics = metrics
         self._budget = TurnBudget(world.turn_ns, world.soon)
+        self._charging = Charging(ClientQuotas(), world.clock, world.turn_ns)
+        self._paths: dict[str, tuple[Starts, FastPath]] = {}
+        """The objects that serve the requests of each listener without quotas."""
         self._listening: dict[str, Listening] = {
             name: world.listen(name, address, partial(self._receive, name))
             for name, address in settings.config.listeners.items()
@@ -77,6 +88,22 @@ class Listeners:
             else:
                 self._open(name, self.clients, fast_path, settle, self._budget)
 
+    def use_quotas(self, values: QuotaValues) -> None:
+        """Put these quotas in force for clients. The mill's own parts have none."""
+        table = QuotaTable(values)
+        self._charging.quotas.use(table)
+        for name in self._paths:
+            self._meter(name)
+        self.sessions.end_throttles()
+
+    def _meter(self, name: str) -> None:
+        """Let the requests of a listener have charges, if there are quotas."""
+        reception, (dispatcher, fast_path) = self.receptions[name], self._paths[name]
+        if self._charging.quotas.table.values:
+            dispatcher = MeteredStarts(dispatcher, self._charging)
+            fast_path = MeteredFastPath(fast_path, self._charging)
+        reception.dispatcher, reception.fast_path = dispatcher, fast_path
+
     def _open(
         self,
         name: str,
@@ -92,6 +119,7 @@ class Listeners:
             world.clock,
             world.turn_ns,
             world.soon,
+            world.later,
             budget,
             self.sessions,
             dispatcher,
@@ -100,6 +128,9 @@ class Listeners:
             metrics.connection_came,
             metrics.warnings,
         )
+        if name not in NEVER_LIMITED:
+            self._paths[name] = dispatcher, fast_path
+            self._meter(name)
         self._listening[name].open()
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from broker.metadata.image import (
     MetadataImage,
 )
 from broker.metadata.records import BROKER_RESOURCE
+from broker.node.listeners import Listeners
 from broker.node.parts import BrokerParts
-from broker.sessions.sessions import Sessions
 from broker.settings import nearest
 from protocol.log import escape
 
@@ -30,13 +30,13 @@ class NodePublisher:
         own_config: BrokerConfig,
         controller: Controller,
         parts: BrokerParts,
-        sessions: Sessions,
+        listeners: Listeners,
     ) -> None:
         """`own_config` is the configuration file's content at the start of the node."""
         self._own_config = own_config
         self._controller = controller
         self._parts = parts
-        self._sessions = sessions
+        self._listeners = listeners
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
         """Give the partitions of a commit their new roles, logs and settings, then call `done`."""
@@ -50,7 +50,9 @@ class NodePublisher:
             reconfigure(self._own_config, parts.metadata.image, parts.settings, self._controller)
             parts.replicas.reconfigure(parts.metadata.image)
         if delta.credentials:
-            self._sessions.end_logins(delta.credentials)
+            self._listeners.sessions.end_logins(delta.credentials)
+        if delta.changes_quotas:
+            self._listeners.use_quotas(parts.metadata.image.quotas)
         if delta.changes_acls:
             parts.fetches.rights_changed()
             parts.groups.rights_changed()

@@ -19,6 +19,7 @@ from broker.handlers.groups import OffsetHandlers
 from broker.handlers.login import LoginHandlers
 from broker.handlers.placement import PlacementHandlers
 from broker.handlers.quorum import QuorumHandlers
+from broker.handlers.quotas import QuotaHandlers
 from broker.handlers.reassignments import ReassignmentHandlers
 from broker.handlers.records import RecordHandlers
 from broker.handlers.topic_metadata import MetadataHandlers
@@ -105,6 +106,7 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     topic_pages = TopicPageHandlers(parts.metadata)
     acls = AclHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
+    quotas = QuotaHandlers(parts.metadata)
     login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
     return {
         ApiKey.METADATA: topic_metadata.metadata,
@@ -126,6 +128,8 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
         ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.list_partition_reassignments,
         ApiKey.SASL_HANDSHAKE: login.handshake,
         ApiKey.SASL_AUTHENTICATE: login.authenticate,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: quotas.describe,
+        ApiKey.ALTER_CLIENT_QUOTAS: quotas.alter,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: credentials.describe,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: credentials.alter,
         ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,

@@ -46,6 +46,7 @@ _LOG_START_SINCE = 5
 _KEY_AND_VERSION_BYTES = 4
 _CORRELATION_END = 8
 _LENGTH = Packed(">i")
+_PAUSE = Packed(">i")
 _MARK = Packed(">qqq")
 _MARKS = (0x7EADBEE1_01020301, 0x7EADBEE2_01020302, 0x7EADBEE3_01020303)
 """Placeholders for the base offset, the append time and the log start offset. They are encoded into
@@ -59,15 +60,21 @@ class ProduceTemplate:
     """The bytes that are the same in all small Produce requests of a connection, and in their
     answers."""
 
-    __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
-                 "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
-                 "version")  # fmt: skip
+    __slots__ = ("answer", "client_id", "fill", "fill_at", "head", "index", "is_flexible",
+                 "pause_at", "prefix", "prefix_end", "required_acks", "timeout_ms", "topic",
+                 "transactional_id", "version")  # fmt: skip
 
     proofs = NO_PROOFS
     """No answers of other coordinators, because requests with transactional batches take the normal
     path."""
 
-    def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
+    def __init__(
+        self,
+        frame: memoryview,
+        prefix_end: int,
+        request: ProduceRequest,
+        client_id: str | None,
+    ) -> None:
         topic = request.topic_data[0]
         version = self.version = frame[3]
         self.head = bytes(frame[:_KEY_AND_VERSION_BYTES])
@@ -80,6 +87,9 @@ class ProduceTemplate:
         self.timeout_ms = request.timeout_ms
         self.transactional_id = request.transactional_id
         self.answer, self.fill_at = _pattern(self.topic, self.index, version)
+        # The pause is the last field of the answer, before the tagged fields.
+        self.pause_at = len(self.answer) - _PAUSE.size - self.is_flexible
+        self.client_id = client_id
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
     def fits(self, frame: memoryview) -> bool:
@@ -175,6 +185,9 @@ class QuickProduce:
             appended.base_offset, appended.log_append_time_ms, self.replica.log.log_start_offset
         )  # fmt: skip
         template.fill.pack_into(answer, template.fill_at, *offsets[: template.fill.size // 8])
+        if self.slot.charge is not None:
+            pause_ms = self.slot.charge.settle_produce(session, template.client_id)
+            _PAUSE.pack_into(answer, template.pause_at, pause_ms)
         self.slot.answer = (answer,)
         session.answered()
 
@@ -183,7 +196,7 @@ class QuickProduce:
         template = self.template
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
-        call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, None)
+        call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, template.client_id)
         pending = PendingProduce(
             call, ProduceRequest(acks=template.required_acks, timeout_ms=template.timeout_ms)
         )
@@ -271,9 +284,10 @@ def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate |
     # position.
     if frame[end:] != _TAGS[: len(frame) - end] or frame[prefix_end : end - size] != length:
         return None
-    if decode_request_header(frame)[1] >= prefix_end:
+    header, header_end = decode_request_header(frame)
+    if header_end >= prefix_end:
         return None
-    return ProduceTemplate(frame, prefix_end, request)
+    return ProduceTemplate(frame, prefix_end, request, header.client_id)
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
+from broker.security.shared_map import SharedMap
 from protocol.security.acl import (
     ANY_USER,
     WILDCARD,
@@ -76,9 +77,9 @@ class AclTable:
     __slots__ = ("_lengths", "_rules", "entries", "ids")
 
     def __init__(self) -> None:
-        self.entries: Mapping[Uuid, AclEntry] = {}
-        self.ids: Mapping[AclEntry, Uuid] = {}
-        self._rules: dict[_Pattern, _Rules] = {}
+        self.entries: SharedMap[Uuid, AclEntry] = SharedMap()
+        self.ids: SharedMap[AclEntry, Uuid] = SharedMap()
+        self._rules: SharedMap[_Pattern, _Rules] = SharedMap()
         self._lengths: dict[AclResource, Counter[int]] = {}
         """The lengths of the prefixes of each type, with the number of prefixes."""
 
@@ -89,55 +90,58 @@ class AclTable:
         return hash(len(self.entries))
 
     def changed(self, changes: Mapping[Uuid, AclEntry | None]) -> AclTable:
-        """Return a table with these changes. None removes the entry with this id."""
+        """Return a table with these changes. None removes the entry with this id.
+
+        The time depends on the number of changes, and hardly on the number of entries.
+        """
         table = AclTable()
-        entries, ids = dict(self.entries), dict(self.ids)
-        table.entries, table.ids = entries, ids
-        table._rules = dict(self._rules)
         table._lengths = {kind: lengths.copy() for kind, lengths in self._lengths.items()}
-        copied: set[_Pattern] = set()
+        ids: dict[AclEntry, Uuid | None] = {}
+        rules: dict[_Pattern, _Rules] = {}
+        for acl_id in changes:
+            if (old := self.entries.get(acl_id)) is not None:
+                ids[old] = None
+                self._remove(old, rules)
         for acl_id, entry in changes.items():
-            if (old := entries.pop(acl_id, None)) is not None:
-                del ids[old]
-                table._remove(old, copied)
             if entry is not None:
-                entries[acl_id] = entry
                 ids[entry] = acl_id
-                table._add(entry, copied)
+                self._add(entry, rules)
+        for pattern, found in rules.items():
+            table._count(pattern, bool(found) - (pattern in self._rules))
+        table.entries = self.entries.changed(changes)
+        table.ids = self.ids.changed(ids)
+        table._rules = self._rules.changed(
+            {pattern: found or None for pattern, found in rules.items()}
+        )
         return table
 
-    def _rules_of(self, entry: AclEntry, copied: set[_Pattern]) -> tuple[_Pattern, _Rules]:
+    def _rules_of(self, entry: AclEntry, changed: dict[_Pattern, _Rules]) -> _Rules:
         """Return the rules of the entry's pattern as a dictionary that can be changed."""
         pattern = (entry.resource_type, entry.pattern_type, entry.resource_name)
-        if pattern not in copied:
-            copied.add(pattern)
-            if pattern not in self._rules and entry.pattern_type is PatternType.PREFIXED:
-                self._count(entry, 1)
-            self._rules[pattern] = dict(self._rules.get(pattern, {}))
-        return pattern, self._rules[pattern]
+        if pattern not in changed:
+            changed[pattern] = dict(self._rules.get(pattern) or {})
+        return changed[pattern]
 
-    def _add(self, entry: AclEntry, copied: set[_Pattern]) -> None:
-        _, rules = self._rules_of(entry, copied)
+    def _add(self, entry: AclEntry, changed: dict[_Pattern, _Rules]) -> None:
+        rules = self._rules_of(entry, changed)
         rule = _Rule(normal_host(entry.host), entry)
         rules[entry.principal] = (*rules.get(entry.principal, ()), rule)
 
-    def _remove(self, entry: AclEntry, copied: set[_Pattern]) -> None:
-        pattern, rules = self._rules_of(entry, copied)
+    def _remove(self, entry: AclEntry, changed: dict[_Pattern, _Rules]) -> None:
+        rules = self._rules_of(entry, changed)
         left = tuple(rule for rule in rules.pop(entry.principal) if rule.entry != entry)
         if left:
             rules[entry.principal] = left
-        if not rules:
-            del self._rules[pattern]
-            copied.discard(pattern)
-            if entry.pattern_type is PatternType.PREFIXED:
-                self._count(entry, -1)
 
-    def _count(self, entry: AclEntry, change: int) -> None:
-        lengths = self._lengths.setdefault(entry.resource_type, Counter())
-        length = len(entry.resource_name)
-        lengths[length] += change
-        if not lengths[length]:
-            del lengths[length]
+    def _count(self, pattern: _Pattern, change: int) -> None:
+        """Count a prefix that this table has beyond the one before it, or lacks."""
+        kind, pattern_type, name = pattern
+        if pattern_type is not PatternType.PREFIXED or not change:
+            return
+        lengths = self._lengths.setdefault(kind, Counter())
+        lengths[len(name)] += change
+        if not lengths[len(name)]:
+            del lengths[len(name)]
 
     def _matching(self, resource_type: AclResource, name: str) -> Iterator[_Rules]:
         """Yield the rules of each pattern that matches a resource."""

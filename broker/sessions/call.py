@@ -23,6 +23,7 @@ from protocol.wire.schema import Message
 logger = logging.getLogger(__name__)
 
 _FETCH = int(ApiKey.FETCH)
+_PRODUCE = int(ApiKey.PRODUCE)
 
 FAULT = "internal error of the broker"
 """The logged reason when an internal error closes a connection. The error itself has its own log
@@ -109,6 +110,9 @@ class RequestingSession(Protocol):
     def attempt(self, work: Callable[[], None]) -> None:
         """Do work for a request outside of a read. An exception closes only this session."""
 
+    def throttle(self, pause_ms: int) -> None:
+        """Start no request for this time, and read nothing, because the client is over a quota."""
+
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """Close the connection."""
 
@@ -168,8 +172,11 @@ class Call:
         if self.session.is_closed:
             return
         version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
-        if self.slot.timing is not None:
-            self.slot.timing.ready()
+        slot = self.slot
+        if slot.timing is not None:
+            slot.timing.ready()
+        if slot.charge is not None:
+            slot.charge.settle(self.session, api_key, self.client_id, response)
         answer: Sequence[object]
         try:
             if api_key == _FETCH:
@@ -185,11 +192,13 @@ class Call:
             )
             self.session.close(FAULT, is_logged=False)
             return
-        self.slot.answer = answer
+        slot.answer = answer
         self.session.answered()
 
     def answer_nothing(self) -> None:
         """Finish the request without an answer (Produce with acks=0)."""
+        if self.slot.charge is not None and self.api_key == _PRODUCE:
+            self.slot.charge.settle_produce(self.session, self.client_id, is_answered=False)
         self.slot.answer = ()
         self.session.answered()
 

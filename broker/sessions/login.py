@@ -133,6 +133,11 @@ class Login:
             return "the session ended, because the client did not log in again"
         return ""
 
+    def stood_still(self, pause_ms: int) -> None:
+        """Extend the session by a pause, in which the client could not log in again."""
+        if self._ends_ms:
+            self._ends_ms += pause_ms
+
     def allows_all(self, now_ms: int) -> bool:
         """Return True if the client has logged in and may send every request at this time."""
         return self.is_complete and not self.has_failed and not self.overdue(now_ms)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.metrics.times import RequestTiming
+    from broker.sessions.charges import Charge
 
 
 class Slot:
     """The place of one started request in the order of answers."""
 
-    __slots__ = ("answer", "lets_produce_start", "size_bytes", "timing")
+    __slots__ = ("answer", "charge", "lets_produce_start", "size_bytes", "timing")
 
     def __init__(self, is_produce: bool, size_bytes: int) -> None:
         self.lets_produce_start = is_produce
@@ -32,6 +33,8 @@ class Slot:
         """The chunks of the answer. Empty if no answer is sent; None until the answer is ready."""
         self.timing: RequestTiming | None = None
         """The measurement of this request's time; None if it is not measured."""
+        self.charge: Charge | None = None
+        """The cost of this request for its client; None on a listener without quotas."""
 
 
 class Pipeline:
@@ -40,6 +43,7 @@ class Pipeline:
 
     __slots__ = (
         "_bytes_max",
+        "_count_limit",
         "_count_max",
         "_line",
         "_size_bytes",
@@ -50,7 +54,9 @@ class Pipeline:
     )
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_limit = count_max
         self._count_max = count_max
+        """The most requests in progress at the moment: `_count_limit`, or 0 during a pause."""
         self._bytes_max = bytes_max
         self._line: deque[Slot] = deque()
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -89,6 +95,14 @@ class Pipeline:
         self._size_bytes += size_bytes
         return slot
 
+    def throttle(self) -> None:
+        """Start no request until `resume` is called. The pipeline counts as full."""
+        self._count_max = 0
+
+    def resume(self) -> None:
+        """Let requests start again."""
+        self._count_max = self._count_limit
+
     def hold(self, slot: Slot) -> None:
         """Start no later request while a Produce continues with a copy of its batches."""
         slot.lets_produce_start = False
@@ -116,7 +130,7 @@ class Pipeline:
 
         The caller must serve the frame.
         """
-        if not self._waiting:
+        if not self._waiting or not self._count_max:
             return None
         frame, since_ns = self._waiting[0]
         slot = self._start(is_produce_frame(frame), len(frame))

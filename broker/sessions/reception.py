@@ -15,7 +15,7 @@ from broker.config import InForce
 from broker.metrics.warnings import Warnings
 from broker.sessions.call import RequestingSession
 from broker.sessions.pipeline import Slot
-from broker.world import Clock, Soon
+from broker.world import Clock, Later, Soon
 
 
 class RequestTemplate(Protocol):
@@ -89,15 +89,19 @@ class SessionLimits(Protocol):
         """Remove a session from the counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reception:
-    """The settings, limits and objects that the sessions of one listener share."""
+    """The settings, limits and objects that the sessions of one listener share.
+
+    `dispatcher` and `fast_path` change when the first quota is set and the last one is removed.
+    """
 
     name: str
     settings: InForce
     clock: Clock
     turn_ns: Callable[[], int]
     soon: Soon
+    later: Later
     budget: WorkBudget
     """The time that its sessions may use in one iteration of the event loop."""
     sessions: SessionLimits

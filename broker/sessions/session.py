@@ -24,6 +24,7 @@ from broker.sessions.call import FAULT, WaitingFetch
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
 from broker.sessions.reception import Reception, RequestTemplate
+from broker.sessions.throttle import Throttle
 from broker.world import End, Link
 from protocol.errors import WireError
 from protocol.log import fields
@@ -55,6 +56,9 @@ class Session:
         config = reception.settings.config
         self._pipeline = Pipeline(
             config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight
+        )
+        self._throttle = Throttle(
+            reception.clock, reception.later, self._pipeline, self._unthrottled
         )
         self._turn_ns = reception.turn_ns
         self._budget = reception.budget
@@ -329,6 +333,31 @@ class Session:
         if pipeline.leaving and not self.link.is_stalled:
             pipeline.sent()
 
+    # Pausing.
+
+    @property
+    def is_throttled(self) -> bool:
+        """True while the session pauses because of a quota."""
+        return self._throttle.is_on
+
+    def throttle(self, pause_ms: int) -> None:
+        """Start no request for this time, and read nothing, because the client is over a quota."""
+        if not (self.is_closed or self._is_stopping):
+            self._throttle.begin(pause_ms)
+            self.link.pause()
+            # The end of the pause looks for frames in the buffer.
+            self._has_frames = True
+
+    def end_throttle(self) -> None:
+        """Continue before the pause is over."""
+        self._throttle.end()
+
+    def _unthrottled(self, paused_ms: int) -> None:
+        self.last_active_ms = self._clock.monotonic_ms()
+        if self.login is not None:
+            self.login.stood_still(paused_ms)
+        self._go_on_later()
+
     # Ending.
 
     @property
@@ -370,6 +399,7 @@ class Session:
         """Read no more requests, because the broker stops."""
         self._is_stopping = True
         self.link.pause()
+        self._throttle.end()
 
     def _drop_fetch(self, parked: WaitingFetch) -> None:
         """Drop the parked Fetch of a peer that has ended, because it only delays the close."""
@@ -386,6 +416,7 @@ class Session:
         if self.is_closed:
             return
         self.is_closed = True
+        self._throttle.forget()
         if is_logged:
             self._warn("connection closed", reason)
         self.link.close()

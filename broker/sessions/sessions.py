@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
-from broker.config import BROKER_LISTENER, BrokerConfig, InForce
+from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
 from broker.sessions.login import CredentialKey, Login
 from broker.sessions.reception import CountedSession
 
@@ -20,7 +20,7 @@ SHRINK_AFTER_MS = 5_000
 
 RATE_WINDOW_MS = 1_000
 
-POTS = ("MILL", "NET", BROKER_LISTENER)
+POTS = (MILL_LISTENER, "NET", BROKER_LISTENER)
 """The listeners with their own counts: for the mill's parts, for clients over TLS, and for other
 brokers."""
 
@@ -54,6 +54,13 @@ class SweptSession(CountedSession, Protocol):
     @property
     def is_stalled(self) -> bool:
         """True if the peer does not read its answers."""
+
+    @property
+    def is_throttled(self) -> bool:
+        """True while the session pauses because of a quota."""
+
+    def end_throttle(self) -> None:
+        """End the pause because of a quota."""
 
     def shrink(self) -> None:
         """Release the read buffer."""
@@ -169,6 +176,9 @@ class Sessions:
         idle_ms_max = config.connections_max_idle_ms
         first_ms_max = config.connection_first_byte_timeout_ms
         for session in list(self.open):
+            if session.is_throttled:
+                # The broker itself keeps the client from sending.
+                continue
             silent_ms = now_ms - session.last_active_ms
             if reason := self._overdue(session, now_ms):
                 session.close(reason)
@@ -179,6 +189,12 @@ class Sessions:
                 session.close("idle for longer than connections.max.idle.ms", is_logged=False)
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
+
+    def end_throttles(self) -> None:
+        """End all pauses, because the quotas have changed. The next requests are counted by the new
+        ones."""
+        for session in list(self.open):
+            session.end_throttle()
 
     def end_logins(self, keys: set[CredentialKey]) -> None:
         """Close the sessions that have logged in with one of these credentials."""

@@ -142,6 +142,8 @@ _MODULES = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.OFFSET_DELETE: "offsets",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas",
+    ApiKey.ALTER_CLIENT_QUOTAS: "quotas",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "scram",
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "scram",
     ApiKey.VOTE: "quorum",
@@ -166,10 +168,7 @@ _MODULES = {
     ApiKey.REMOVE_RAFT_VOTER: "voters",
     ApiKey.REPLICA_REPORT: "replica_report",
 }
-"""The module in `protocol.messages` that has the classes of each key.
-
-Other keys have no classes yet.
-"""
+"""The module in `protocol.messages` that has the classes of each key."""
 
 UNSERVED = frozenset(
     {

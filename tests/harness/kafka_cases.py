@@ -27,6 +27,7 @@ from tests.harness.kafka_commands import (
     WORDS,
     Case,
 )
+from tests.harness.quota_cases import QUOTA_CASES
 from tests.harness.reassign_cases import REASSIGN_CASES
 
 CASES = (
@@ -329,7 +330,7 @@ CASES = (
     Case("configs", "--describe --entity-type broker-loggers --entity-name 1"),
     Case("configs", "--describe --group readers", HEAD, (1, 1)),
     Case("configs", "--describe --user u", codes=USAGE),
-    Case("configs", "--describe --client-defaults", codes=USAGE),
+    Case("configs", "--describe --client-defaults"),
     Case("configs", "--describe", codes=USAGE),
     Case("configs", "--alter --broker-defaults --add-config log.cleaner.threads=2"),
     Case("configs", "--describe --entity-type brokers --entity-default"),
@@ -478,5 +479,6 @@ CASES = (
         (0, 2),
     ),
     *ACL_CASES,
+    *QUOTA_CASES,
     Case("dump-log", "", codes=USAGE),
 )

@@ -11,6 +11,7 @@ PURE = {
         "coordinators",
         "metadata",
         "quorum",
+        "quotas",
         "replication",
         "security",
         "cluster/birth",

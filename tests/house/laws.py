@@ -18,6 +18,7 @@ FILE_LINES_MAX = 700
 LONGER_FILES = {
     "broker/coordinators/group_rebalance.py": "one state machine: the rebalance of a classic group",
     "broker/replicas/replicas.py": "one object: the partitions, and how they follow the metadata",
+    "broker/sessions/session.py": "one state machine: a client's connection, from accept to close",
     "broker/storage/log_manager.py": "one order of steps: how the logs of a broker start and stop",
     "collector/identity/generation.py": "one object: what is known of one file",
     "collector/read/reader.py": "one turn of a file, from the look at it to what it gives",
@@ -48,6 +49,7 @@ BROKER_FLOORS = {
     "": 0,
     "storage": 1,
     "metrics": 2,
+    "quotas": 2,
     "security": 2,
     "metadata": 3,
     "replication": 4,

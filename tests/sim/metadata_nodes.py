@@ -169,6 +169,7 @@ class MetadataNode:
             world.clock,
             world.turn_ns,
             world.soon,
+            world.later,
             TurnBudget(world.turn_ns, world.soon),
             Sessions(settings),
             Dispatcher(

@@ -267,6 +267,7 @@ class ReplicatedNode:
             world.clock,
             world.turn_ns,
             world.soon,
+            world.later,
             TurnBudget(world.turn_ns, world.soon),
             Sessions(settings),
             Dispatcher(

@@ -48,6 +48,12 @@ TABLE = [
         "1 to 64 letters, digits, dots",
     ),
     (
+        "security: {super_users: [admin]}\ncluster: {settings: {super.users: 'User:shop'}}",
+        "mill.yaml:2:35: cluster.settings.super.users: found 'User:shop' beside"
+        " security.super_users",
+        "only one of the two: keep security.super_users, and remove this key",
+    ),
+    (
         "network: {tls: {certificate: mill.pem}}",
         "mill.yaml:1:30: network.tls.certificate: found no key beside it",
         "both certificate and key, or none",

@@ -71,7 +71,7 @@ def test_options_of_another_action(
         (topics.main, ("--create", "--topic", "t", "--replica-assignment", "1:1"), "duplicate"),
         (consumer_groups.main, ("--list", "--type", "nonsense"), "Valid types are: Consumer, Cla"),
         (consumer_groups.main, ("--validate-regex", "lo.*"), "--validate-regex is of KIP-848"),
-        (configs.main, ("--describe", "--client-defaults"), "has quotas, which this version"),
+        (configs.main, ("--describe", "--ip-defaults"), "has quotas of addresses, which"),
         (metadata_quorum.main, ("remove-controller",), "argument --controller-id/-i is required"),
         (metadata_quorum.main, ("remove-controller", "-i", "3"), "directory-id/-d is required"),
         (metadata_quorum.main, ("remove-controller", "-i", "-3", "-d", "x"), "Invalid negative"),
@@ -182,8 +182,16 @@ USER = ("--alter", "--entity-type", "users", "--entity-name", "shop")
     ("setting", "said"),
     [
         (
-            "producer_byte_rate=5",
-            "found producer_byte_rate, expected SCRAM-SHA-256 or SCRAM-SHA-512",
+            "producer_rate=5",
+            "found producer_rate, expected SCRAM-SHA-256 or SCRAM-SHA-512, or quotas alone",
+        ),
+        (
+            "SCRAM-SHA-512=[password=x],producer_byte_rate=5",
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users'",
+        ),
+        (
+            "producer_byte_rate=soon",
+            "Cannot parse quota configuration value for",
         ),
         ("SCRAM-SHA-1=[password=x]", "found SCRAM-SHA-1, expected"),
         ("SCRAM-SHA-512=x", "the value of SCRAM-SHA-512 must be [iterations=N,password=P]"),

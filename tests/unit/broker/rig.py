@@ -40,7 +40,10 @@ LISTENERS = {
 }
 """The addresses that the broker advertises. No socket listens there."""
 
-KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
+KAFKAS_NULLS = {
+    "PartitionData.aborted_transactions",
+    "DescribeClientQuotasResponse.entries",
+}
 """The arrays that are null in Kafka's answers too (pitfall 23). Clients accept no other null
 array."""
 
@@ -250,6 +253,7 @@ class FakeSession:
         self.closed_because = ""
         self.held: Slot | None = None
         """The request behind which no other request may start."""
+        self.paused_ms = 0
 
     def answered(self) -> None:
         pass
@@ -263,6 +267,9 @@ class FakeSession:
 
     def attempt(self, work: Callable[[], None]) -> None:
         work()
+
+    def throttle(self, pause_ms: int) -> None:
+        self.paused_ms = pause_ms
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         self.is_closed = True

@@ -16,6 +16,13 @@ RENAMED = {
     "ActiveProducerState": "ProducerState",
     "ProducersTopicRequest": "TopicRequest",
     "ListedConfigResource": "ConfigResource",
+    "QuotaFilterComponent": "ComponentData",
+    "QuotaEntityPart": "EntityData",
+    "QuotaValue": "ValueData",
+    "DescribedQuota": "EntryData",
+    "QuotaOperation": "OpData",
+    "AlteredQuota": "EntryData",
+    "AlteredQuotaResult": "EntryData",
     "SnapshotToFetch": "SnapshotId",
     "QuorumReplicaState": "ReplicaState",
     "QuorumLeaderEndpoint": "NodeEndpoint",
@@ -148,6 +155,8 @@ def default_of(definition: Any) -> Any:
         return b""
     if definition["type"] == "bool":
         return str(default).lower() == "true"
+    if definition["type"] == "float64":
+        return float(default or 0)
     return int(str(default or 0), 0)
 
 

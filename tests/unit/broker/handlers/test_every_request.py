@@ -24,6 +24,7 @@ from protocol.messages import (
     metadata,
     offsets,
     produce,
+    quotas,
     sasl,
     scram,
     topics,
@@ -287,6 +288,16 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
     ApiKey.SASL_AUTHENTICATE: (
         lambda _: sasl.SaslAuthenticateRequest(),
         {ErrorCode.ILLEGAL_SASL_STATE},
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (
+        lambda _: quotas.DescribeClientQuotasRequest(
+            components=[quotas.QuotaFilterComponent(entity_type=NAME)]
+        ),
+        {ErrorCode.UNSUPPORTED_VERSION},
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (
+        lambda _: quotas.AlterClientQuotasRequest(entries=[quotas.AlteredQuota()]),
+        {INVALID},
     ),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (
         lambda _: scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=NAME)]),

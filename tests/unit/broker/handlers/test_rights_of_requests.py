@@ -117,6 +117,8 @@ NEEDS: dict[ApiKey, tuple[tuple[AclEntry, ErrorCode], ...]] = {
     ApiKey.OFFSET_DELETE: ((of_group(DELETE), G_REFUSED),),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ((of_cluster(DESCRIBE), C_REFUSED),),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ((of_cluster(ALTER), C_REFUSED),),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ((of_cluster(DESCRIBE_CONFIGS), C_REFUSED),),
+    ApiKey.ALTER_CLIENT_QUOTAS: ((of_cluster(ALTER_CONFIGS), C_REFUSED),),
     ApiKey.DESCRIBE_QUORUM: ((of_cluster(DESCRIBE), C_REFUSED),),
     ApiKey.UPDATE_FEATURES: ((of_cluster(ALTER), C_REFUSED),),
     ApiKey.DESCRIBE_PRODUCERS: ((topic(READ), T_REFUSED),),

@@ -16,12 +16,14 @@ from broker.metadata.records import (
     UNFENCED,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    QuotaEntityData,
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
@@ -153,6 +155,24 @@ def test_an_acl_stands_in_the_log_as_kafka_writes_it() -> None:
     )
     removal = RemoveAccessControlEntryRecord(id=Uuid(int=7))
     assert encode_record(removal).hex(" ") == f"01 13 00 {uuid} 00"
+    assert decode_record(encode_record(record)) == record
+
+
+def test_a_quota_stands_in_the_log_as_kafka_writes_it() -> None:
+    """Kafka's ClientQuotaRecord, version 0: a user and the default client id, 1.5."""
+    record = ClientQuotaRecord(
+        entity=[
+            QuotaEntityData(entity_type="client-id", entity_name=None),
+            QuotaEntityData(entity_type="user", entity_name="shop"),
+        ],
+        key="request_percentage",
+        value=1.5,
+    )
+    kind, user = b"client-id".hex(" "), b"user".hex(" ")
+    assert encode_record(record).hex(" ") == (
+        f"01 0e 00 03 0a {kind} 00 00 05 {user} 05 {b'shop'.hex(' ')} 00"
+        f" 13 {b'request_percentage'.hex(' ')} 3f f8 00 00 00 00 00 00 00 00"
+    )
     assert decode_record(encode_record(record)) == record
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
+from broker.metadata.quota_changes import quota_record
 from broker.metadata.records import (
     BROKER_RESOURCE,
     IN_CONTROLLED_SHUTDOWN,
@@ -91,7 +92,15 @@ def everything() -> list[MetadataRecord]:
         acl(1),
         acl(2, operation=4),
         RemoveAccessControlEntryRecord(id=Uuid(int=1)),
+        quota_record(SHOP, "producer_byte_rate", 1_000.0),
+        quota_record(SHOP, "request_percentage", 0.5),
+        quota_record((("client-id", None), ("user", "shop")), "consumer_byte_rate", 7.0),
+        quota_record((("ip", "10.0.0.7"),), "connection_creation_rate", 20.0),
+        quota_record((("ip", "10.0.0.7"),), "connection_creation_rate", 0.0, remove=True),
     ]
+
+
+SHOP = (("user", "shop"),)
 
 
 def acl(number: int, *, operation: int = 3, permission: int = 3) -> AccessControlEntryRecord:
@@ -181,10 +190,27 @@ def test_impossible_acls(record: MetadataRecord, why: str) -> None:
         delta.replay(acl(3))
 
 
+def test_the_quotas_of_a_delta() -> None:
+    base = image_of([quota_record(SHOP, "producer_byte_rate", 1.0)], 1)
+    delta = MetadataDelta(base).replay_all([quota_record(SHOP, "consumer_byte_rate", 2.0)])
+    image = delta.image(2)
+    assert delta.changes_quotas and between(base, image).changes_quotas
+    assert base.quotas == {SHOP: {"producer_byte_rate": 1.0}}
+    assert image.quotas == {SHOP: {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0}}
+    other = MetadataDelta(image).replay_all([credential("shop", 1)])
+    assert not other.changes_quotas and other.image(3).quotas is image.quotas
+    with pytest.raises(ImpossibleRecord, match="there is no quota request_percentage"):
+        delta.replay(quota_record(SHOP, "request_percentage", 0.0, remove=True))
+
+
 def test_every_field_of_an_image_comes_back() -> None:
     image = image_of(everything(), 60)
     assert image.features and image.configs and len(image.credentials) == 2
     assert list(image.acls.entries) == [Uuid(int=2)]
+    assert image.quotas == {
+        SHOP: {"producer_byte_rate": 1_000.0, "request_percentage": 0.5},
+        (("client-id", None), ("user", "shop")): {"consumer_byte_rate": 7.0},
+    }
     assert image.next_producer_id == 4_000
     assert image.brokers[3].is_stopping and image.brokers[3].is_fenced
     assert comes_back(image)

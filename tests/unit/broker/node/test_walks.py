@@ -11,7 +11,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (83, 496),
+    "CreateTopics": (84, 500),
     "Produce": (31, 86),
     "Produce like the last": (27, 78),
     "Fetch": (16, 28),

@@ -222,3 +222,27 @@ def test_filters_select_as_kafkas_do() -> None:
     assert found(host="10.0.0.1") == [other]
     assert found(operation=READ) == [literal, prefix, other]
     assert found(permission=AclPermission.DENY) == [prefix]
+
+
+def test_a_change_copies_only_what_differs() -> None:
+    """Every decision of the controller makes a table, so a change must not copy 50,000 entries."""
+    many = table_of(entry(READ, f"logs.{number}", prefixed=True) for number in range(20_000))
+    more = many.changed({Uuid(int=99_999): entry(WRITE, "other")})
+    for before, after in (
+        (many.entries, more.entries),
+        (many.ids, more.ids),
+        (many._rules, more._rules),
+    ):
+        pairs = zip(before._parts, after._parts, strict=True)
+        assert sum(one is not other for one, other in pairs) == 1
+    assert (
+        len(more.entries) == 20_001 and may(more, WRITE, "other") and not may(many, WRITE, "other")
+    )
+    assert more.changed({Uuid(int=99_999): None}) == many
+
+
+def test_an_entry_can_change_its_id_in_one_step() -> None:
+    table = table_of([entry(READ, prefixed=True)])
+    moved = table.changed({Uuid(int=2): entry(READ, prefixed=True), Uuid(int=1): None})
+    assert dict(moved.ids) == {entry(READ, prefixed=True): Uuid(int=2)}
+    assert may(moved, READ) and not may(moved.changed({Uuid(int=2): None}), READ)

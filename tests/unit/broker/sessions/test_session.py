@@ -111,6 +111,7 @@ class World:
             SimpleNamespace(monotonic_ms=lambda: self.now_ms),
             lambda: self.read_ns(),
             lambda *call: self.loop.call_soon(*call),
+            lambda delay_ms, call: self.loop.call_later(delay_ms / 1000, call),
             TurnBudget(lambda: self.read_ns(), lambda *call: self.loop.call_soon(*call), 2**62),
             self.sessions,
             self,

@@ -1,0 +1,154 @@
+"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users and client ids.
+
+This module is pure. The errors and their texts are Kafka's, with two differences. NaN and infinity
+are refused. So is an entity or a key that a request names twice, because the order of the changes
+would decide. Each entity succeeds or fails alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from broker.controller.outcome import ControllerDecision
+from broker.metadata.image import MetadataImage
+from broker.metadata.quota_changes import quota_record
+from broker.metadata.records import ClientQuotaRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredQuota,
+    AlteredQuotaResult,
+    QuotaEntityPart,
+    QuotaOperation,
+)
+from protocol.security.quota import (
+    CLIENT_ID,
+    CLIENT_KEYS,
+    IP,
+    MUTATION_RATE,
+    USER,
+    QuotaEntity,
+    entity_of,
+)
+
+ENTITIES_MAX = 10_000
+"""The most entities with quotas in a cluster; each takes a few hundred bytes in every broker."""
+
+NAME_LENGTH_MAX = 1_024
+"""The longest name of a user or client id that can have quotas."""
+
+LONG_MAX = 2**63 - 1
+FRACTION_MAX = 1e-6
+"""The largest difference to a whole number that Kafka ignores."""
+
+
+def alter_quotas(
+    request: AlterClientQuotasRequest, image: MetadataImage
+) -> ControllerDecision[AlterClientQuotasResponse]:
+    """Decide each entity of the request. Only values that change have records."""
+    counts = Counter(_key_of(entry) for entry in request.entries)
+    known = set(image.quotas)
+    records: list[ClientQuotaRecord] = []
+    results = []
+    for entry in request.entries:
+        result = AlteredQuotaResult(
+            error_code=ErrorCode.NONE,
+            entity=[
+                QuotaEntityPart(entity_type=part.entity_type, entity_name=part.entity_name)
+                for part in entry.entity
+            ],
+        )
+        results.append(result)
+        try:
+            if counts[_key_of(entry)] > 1:
+                raise _invalid("the request names this entity twice")
+            changes = _records_of(entry, image)
+            entity = _key_of(entry)
+            is_new = entity not in known and any(not one.remove for one in changes)
+            if is_new and len(known) >= ENTITIES_MAX:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the cluster already has quotas for {ENTITIES_MAX} entities, which is the"
+                    " limit: remove some",
+                )
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        else:
+            records.extend(changes)
+            if is_new:
+                known.add(entity)
+    if request.validate_only:
+        records = []
+    return ControllerDecision(records, AlterClientQuotasResponse(entries=results))
+
+
+def _key_of(entry: AlteredQuota) -> QuotaEntity:
+    return entity_of((part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRecord]:
+    """Return the records of one entity. Raises ApiError."""
+    keys = _keys_of(entry.entity)
+    entity = _key_of(entry)
+    present = image.quotas.get(entity, {})
+    twice = [key for key, count in Counter(op.key for op in entry.ops).items() if count > 1]
+    if twice:
+        raise _invalid(f"the request names {twice[0]} twice for one entity")
+    records = []
+    for op in entry.ops:
+        if op.remove:
+            if op.key in present:
+                records.append(quota_record(entity, op.key, 0.0, remove=True))
+            continue
+        _check_value(op, keys)
+        if present.get(op.key) != op.value:
+            records.append(quota_record(entity, op.key, op.value))
+    return records
+
+
+def _keys_of(entity: list[QuotaEntityPart]) -> Mapping[str, bool]:
+    """Return the keys that an entity can have. Raises ApiError if there is no such entity."""
+    if not entity:
+        raise _invalid("Invalid empty client quota entity")
+    kinds = [part.entity_type for part in entity]
+    for part in entity:
+        if part.entity_type not in (USER, CLIENT_ID, IP):
+            raise _invalid(f"Unhandled client quota entity type: {part.entity_type}")
+        if kinds.count(part.entity_type) > 1:
+            raise _invalid(f"Duplicate client quota entity type: {part.entity_type}")
+        if part.entity_name == "":
+            raise _invalid(f"Empty {part.entity_type} not supported")
+        if part.entity_name is not None and len(part.entity_name) > NAME_LENGTH_MAX:
+            raise _invalid(f"the name of the {part.entity_type} has more than {NAME_LENGTH_MAX}"
+                           " characters")  # fmt: skip
+    if IP in kinds:
+        raise _invalid(
+            "quotas of addresses are not supported: the settings max.connections.per.ip and"
+            " max.connection.creation.rate limit new connections"
+        )
+    return CLIENT_KEYS
+
+
+def _check_value(op: QuotaOperation, keys: Mapping[str, bool]) -> None:
+    """Raise ApiError if a quota cannot have this value."""
+    if op.key == MUTATION_RATE:
+        raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
+    if op.key not in keys:
+        raise _invalid(f"Invalid configuration key {op.key}")
+    if not math.isfinite(op.value):
+        raise _invalid(f"found {op.value} for {op.key}, expected a number")
+    if op.value <= 0:
+        raise _invalid(f"Quota {op.key} must be greater than 0")
+    if not keys[op.key]:
+        return
+    if op.value > LONG_MAX:
+        raise _invalid(f"Proposed value for {op.key} is too large for a LONG.")
+    if abs(op.value - round(op.value)) > FRACTION_MAX:
+        raise _invalid(f"{op.key} cannot be a fractional value.")
+
+
+def _invalid(text: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, text)

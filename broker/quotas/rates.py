@@ -1,0 +1,65 @@
+"""The rate of a client over the last seconds, and the pause that brings it back to its quota.
+
+This module is pure. The formulas are those of Kafka's Rate and ClientQuotaManager: 11 samples of
+one second, of which at least ten count as elapsed. So a client can send ten seconds' worth at once,
+and then pauses until the average of the window is the quota.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+SAMPLE_MS = 1_000
+SAMPLE_COUNT = 11
+"""`quota.window.size.seconds` and `quota.window.num` of Kafka."""
+
+FULL_SAMPLES_MIN = SAMPLE_COUNT - 1
+WINDOW_MS_MIN = FULL_SAMPLES_MIN * SAMPLE_MS
+"""The shortest time in milliseconds over which a rate is computed."""
+
+
+class SampledRate:
+    """What one client has used in the last seconds, in samples of a second."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[list[float]] = deque()
+        """The start in monotonic milliseconds and the sum of each sample, the oldest first."""
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add to the sample of this time. A negative value takes back what was recorded."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
+            samples.append([now_ms, 0.0])
+        samples[-1][1] += value
+
+    def per_second(self, now_ms: int) -> float:
+        """Return the average of the window."""
+        window_ms = self._window_ms(now_ms)
+        return sum(value for _, value in self._samples) * 1_000 / window_ms
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """Return the pause in milliseconds after which the average is the quota; 0 if it is not
+        above the quota."""
+        rate = self.per_second(now_ms)
+        if rate <= quota:
+            return 0
+        return round((rate - quota) / quota * self._window_ms(now_ms))
+
+    def is_empty(self, now_ms: int) -> bool:
+        """Return True if the window has nothing, so that a new object gives the same rates."""
+        self._drop_old(now_ms)
+        return not any(value for _, value in self._samples)
+
+    def _drop_old(self, now_ms: int) -> None:
+        samples = self._samples
+        while samples and now_ms - samples[0][0] >= SAMPLE_COUNT * SAMPLE_MS:
+            samples.popleft()
+
+    def _window_ms(self, now_ms: int) -> int:
+        """Return the time since the oldest sample, with at least ten whole samples."""
+        self._drop_old(now_ms)
+        elapsed_ms = now_ms - int(self._samples[0][0]) if self._samples else 0
+        missing = FULL_SAMPLES_MIN - elapsed_ms // SAMPLE_MS
+        return elapsed_ms + max(missing, 0) * SAMPLE_MS

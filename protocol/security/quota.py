@@ -1,0 +1,40 @@
+"""The names of client quotas and of their entities, as in Kafka.
+
+This module is pure. An entity is a set of types with a name each. The name None stands for the
+default, which is for every name without a quota of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""The types of an entity. A user and a client id can be combined."""
+
+PRODUCE_RATE = "producer_byte_rate"
+FETCH_RATE = "consumer_byte_rate"
+REQUEST_SHARE = "request_percentage"
+MUTATION_RATE = "controller_mutation_rate"
+"""A quota of Kafka that this version refuses."""
+
+CLIENT_KEYS: Mapping[str, bool] = MappingProxyType(
+    {PRODUCE_RATE: True, FETCH_RATE: True, REQUEST_SHARE: False}
+)
+"""The quotas of users and client ids: bytes per second, and per cent of one thread. True if the
+value must be whole."""
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""An entity: its types in alphabetic order, each with its name."""
+
+
+def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """Return the entity with these types and names, in whatever order they come."""
+    return tuple(sorted(parts, key=lambda part: part[0]))
+
+
+def entity_text(entity: QuotaEntity) -> str:
+    """Return an entity as people read it, such as `user shop, default client-id`."""
+    return ", ".join(
+        f"default {kind}" if name is None else f"{kind} {name}" for kind, name in reversed(entity)
+    )
